@@ -1,0 +1,54 @@
+// Package fleet is the vocabulary of hosts: leases and what they say. It does
+// no I/O.
+package fleet
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// DefaultTTL is how long a host counts as alive after its last lease.
+const DefaultTTL = 10 * time.Second
+
+// Lease is a host's claim to be alive. Its time to live counts from the moment
+// a reader received it, so that clocks that jump or differ do no harm.
+type Lease struct {
+	Host        string
+	Epoch       uint64 // grows with every life of the host's daemon, and fences the older one
+	TTL         time.Duration
+	Drivers     []string // the first is the default
+	Capacity    uint32   // sandboxes
+	Sandboxes   uint32
+	Processes   uint32
+	Load1       float64
+	MemoryTotal uint64 // bytes
+	MemoryFree  uint64
+	CPUs        uint32
+	Draining    bool
+	Gone        bool // written by the host as it leaves, or by the reaper
+	Version     string
+}
+
+// Host is a lease as a reader sees it.
+type Host struct {
+	Lease
+	Rev      uint64    // stream sequence of the lease: what a writer must expect
+	Received time.Time // by the reader's monotonic clock
+}
+
+// Alive reports whether the host's lease holds at now.
+func (h *Host) Alive(now time.Time) bool { return !h.Gone && now.Sub(h.Received) < h.TTL }
+
+// ParseName checks a host's name: 1 to 63 of [a-z0-9_-].
+func ParseName(s string) (string, error) {
+	ok := len(s) > 0 && len(s) <= 63
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	}
+	if !ok {
+		return "", kind.Newf(kind.Invalid, "parse host name", "", "host name %q: 1 to 63 of a-z 0-9 - _", s)
+	}
+	return s, nil
+}

@@ -1,0 +1,121 @@
+// Package kind holds the one error type that crosses borders in Millrace. Its
+// Kind says what the caller may do; every surface has one table from Kind to
+// its own codes, and nothing else decides a status.
+package kind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kind classes an error by what may be done about it. The numbers are stored
+// (Refused, Failed, Reply) and must not change.
+type Kind uint32
+
+const (
+	Internal        Kind = 0  // a bug, or the unforeseen: say little, log all
+	Invalid         Kind = 1  // the request can never succeed
+	Unauthenticated Kind = 2  // show who you are
+	Denied          Kind = 3  // you may not
+	NotFound        Kind = 4  // no such thing, or not yours
+	Conflict        Kind = 5  // someone else wrote first, or the state forbids it: read again, then decide
+	Exhausted       Kind = 6  // no capacity, quota or room
+	Unavailable     Kind = 7  // try again later
+	Deadline        Kind = 8  // time ran out
+	Unimplemented   Kind = 9  // nobody does this here
+	Gone            Kind = 10 // it was here, but retention has ended
+	Fenced          Kind = 11 // a newer life of the writer exists: stop writing
+	Canceled        Kind = 12 // the caller went away
+	Precondition    Kind = 13 // the thing is in no state for this
+)
+
+var names = [...]string{"internal", "invalid", "unauthenticated", "denied", "not found", "conflict",
+	"exhausted", "unavailable", "deadline", "unimplemented", "gone", "fenced", "canceled", "precondition"}
+
+// String names the kind for people.
+func (k Kind) String() string {
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", uint32(k))
+}
+
+// Error is an error that may leave its package. Its text, without the cause's,
+// may be shown to a client.
+type Error struct {
+	Op   string // what was tried: "append", "start"
+	ID   string // on what; empty if on nothing in particular
+	Kind Kind
+	Msg  string // for the client, if more can be said than Kind says
+	Err  error  // the cause; nil if Kind says it all
+}
+
+// New is an error with a text for the client.
+func New(k Kind, op, id, msg string) error { return &Error{Op: op, ID: id, Kind: k, Msg: msg} }
+
+// Newf is New with a format for the text.
+func Newf(k Kind, op, id, format string, args ...any) error {
+	return New(k, op, id, fmt.Sprintf(format, args...))
+}
+
+// Wrap gives err a kind. A nil err stays nil.
+func Wrap(k Kind, op, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, ID: id, Kind: k, Err: err}
+}
+
+// Error says all there is, for logs.
+func (e *Error) Error() string {
+	parts := make([]string, 0, 4)
+	if e.Op != "" {
+		parts = append(parts, strings.TrimSpace(e.Op+" "+e.ID))
+	}
+	parts = append(parts, e.Kind.String())
+	if e.Msg != "" {
+		parts[len(parts)-1] = e.Msg
+	}
+	if e.Err != nil {
+		parts = append(parts, e.Err.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Of is the kind of err: that of the outermost Error in its chain, Canceled or
+// Deadline for a context's error, Internal for anything else. Of(nil) is Internal.
+func Of(err error) Kind {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e.Kind
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return Deadline
+	}
+	return Internal
+}
+
+// Is reports whether err is of kind k.
+func Is(err error, k Kind) bool { return err != nil && Of(err) == k }
+
+// Message is what a client may read of err: never the cause of an Internal one.
+func Message(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return Of(err).String()
+	}
+	if e.Msg != "" {
+		return e.Msg
+	}
+	if e.Kind != Internal && e.Err != nil {
+		return e.Err.Error()
+	}
+	return e.Kind.String()
+}

@@ -1,0 +1,508 @@
+package process
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The bytes at rest are those of schema/event/v1; this file writes and reads
+// them by hand because output frames are the hot path. A fuzz test holds it to
+// the generated type. Field numbers stand in event.proto.
+
+// BatchVersion is the version written into every Batch.
+const BatchVersion = 1
+
+// Batch is one message of a process's record.
+type Batch struct {
+	Sandbox  string
+	Process  string // the id's token
+	Host     string
+	Epoch    uint64
+	FirstSeq Seq
+	Frames   int     // how many seqs the message takes; set by ParseBatch
+	Events   []Event // to be appended: one frame each, from FirstSeq on
+}
+
+var errMalformed = errors.New("malformed record bytes")
+
+// AppendBatch appends b's bytes to dst. The Seq of its events is not stored but
+// follows from FirstSeq.
+func AppendBatch(dst []byte, b *Batch) []byte {
+	dst = AppendBatchHead(dst, b)
+	for i := range b.Events {
+		dst = AppendBatchFrame(dst, &b.Events[i])
+	}
+	return dst
+}
+
+// AppendBatchHead appends all of b but its events.
+func AppendBatchHead(dst []byte, b *Batch) []byte {
+	dst = appendUint(dst, 1, BatchVersion)
+	dst = appendString(dst, 2, b.Sandbox)
+	dst = appendString(dst, 3, b.Process)
+	dst = appendString(dst, 4, b.Host)
+	dst = appendUint(dst, 5, b.Epoch)
+	return appendUint(dst, 6, b.FirstSeq)
+}
+
+// AppendBatchFrame appends one event to a batch begun with AppendBatchHead.
+func AppendBatchFrame(dst []byte, e *Event) []byte {
+	dst = protowire.AppendTag(dst, 7, protowire.BytesType)
+	if w, ok := e.Body.(Wrote); ok { // the hot one: nothing is moved
+		n := 1 + protowire.SizeVarint(uint64(e.Time.UnixNano())) + 1 + protowire.SizeBytes(wroteSize(&w))
+		return AppendEvent(protowire.AppendVarint(dst, uint64(n)), e)
+	}
+	return appendSized(dst, func(dst []byte) []byte { return AppendEvent(dst, e) })
+}
+
+// ParseBatch reads a message of a record. Its events share b's memory. Frames
+// of a kind this version does not know are skipped, but keep their seq.
+func ParseBatch(b []byte) (Batch, error) {
+	var out Batch
+	frames := make([][]byte, 0, 8)
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+		switch num {
+		case 2:
+			out.Sandbox = string(v)
+		case 3:
+			out.Process = string(v)
+		case 4:
+			out.Host = string(v)
+		case 5:
+			out.Epoch = u
+		case 6:
+			out.FirstSeq = u
+		case 7:
+			frames = append(frames, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return Batch{}, err
+	}
+	out.Frames = len(frames)
+	out.Events = make([]Event, 0, len(frames))
+	for i, f := range frames {
+		e, err := ParseEvent(f)
+		if err != nil {
+			return Batch{}, err
+		}
+		if e.Body != nil {
+			e.Seq = out.FirstSeq + Seq(i)
+			out.Events = append(out.Events, e)
+		}
+	}
+	return out, nil
+}
+
+// AppendEvent appends e as one frame, without its Seq.
+func AppendEvent(dst []byte, e *Event) []byte {
+	dst = appendUint(dst, 1, uint64(e.Time.UnixNano()))
+	if w, ok := e.Body.(Wrote); ok { // the hot one: its length is known before
+		n := wroteSize(&w)
+		dst = protowire.AppendTag(dst, 4, protowire.BytesType)
+		dst = protowire.AppendVarint(dst, uint64(n))
+		return appendWrote(dst, &w)
+	}
+	num, body := bodyOf(e.Body)
+	if num == 0 {
+		return dst
+	}
+	dst = protowire.AppendTag(dst, num, protowire.BytesType)
+	return appendSized(dst, body)
+}
+
+// bodyOf gives the field number of a body and what appends its content.
+func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
+	switch b := b.(type) {
+	case Accepted:
+		return 2, func(dst []byte) []byte {
+			dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+			dst = appendSized(dst, func(dst []byte) []byte { return AppendSpec(dst, &b.Spec) })
+			dst = appendString(dst, 2, b.Command)
+			dst = appendBytes(dst, 3, b.SpecHash)
+			return appendString(dst, 4, b.Tenant)
+		}
+	case Started:
+		return 3, func(dst []byte) []byte { return appendUint(dst, 1, uint64(b.PID)) }
+	case Wrote:
+		return 4, func(dst []byte) []byte { return appendWrote(dst, &b) }
+	case StdinAcked:
+		return 5, func(dst []byte) []byte {
+			dst = appendUint(dst, 1, b.Offset)
+			dst = appendString(dst, 2, b.Command)
+			return appendBool(dst, 3, b.EOF)
+		}
+	case Resized:
+		return 6, func(dst []byte) []byte { return appendSize(dst, b.Size) }
+	case Signaled:
+		return 7, func(dst []byte) []byte {
+			dst = appendUint(dst, 1, uint64(int64(b.Signal)))
+			return appendString(dst, 2, b.Command)
+		}
+	case Truncated:
+		return 8, func(dst []byte) []byte {
+			dst = appendUint(dst, 1, uint64(b.Stream))
+			return appendUint(dst, 2, b.Dropped)
+		}
+	case Gap:
+		return 9, func(dst []byte) []byte {
+			dst = appendUint(dst, 1, b.From)
+			dst = appendUint(dst, 2, b.To)
+			return appendString(dst, 3, b.Reason)
+		}
+	case Exited:
+		return 10, exitBody(&b.Exit)
+	case Finished:
+		return 11, exitBody(&b.Exit)
+	case Lost:
+		return 12, func(dst []byte) []byte { return appendString(dst, 1, b.Reason) }
+	case Failed:
+		return 13, func(dst []byte) []byte {
+			dst = appendUint(dst, 1, uint64(b.Kind))
+			return appendString(dst, 2, b.Message)
+		}
+	}
+	return 0, nil
+}
+
+func exitBody(x *Exit) func([]byte) []byte {
+	return func(dst []byte) []byte {
+		dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+		return appendSized(dst, func(dst []byte) []byte { return appendExit(dst, x) })
+	}
+}
+
+func appendExit(dst []byte, x *Exit) []byte {
+	if x.Code != nil {
+		dst = protowire.AppendTag(dst, 1, protowire.VarintType)
+		dst = protowire.AppendVarint(dst, uint64(int64(*x.Code)))
+	}
+	dst = appendUint(dst, 2, uint64(int64(x.Signal)))
+	dst = appendString(dst, 3, string(x.Cause))
+	return appendString(dst, 4, x.Message)
+}
+
+func wroteSize(w *Wrote) int {
+	n := 0
+	if w.Stream != 0 {
+		n += 1 + protowire.SizeVarint(uint64(w.Stream))
+	}
+	if w.Offset != 0 {
+		n += 1 + protowire.SizeVarint(w.Offset)
+	}
+	if len(w.Data) != 0 {
+		n += 1 + protowire.SizeBytes(len(w.Data))
+	}
+	return n
+}
+
+func appendWrote(dst []byte, w *Wrote) []byte {
+	dst = appendUint(dst, 1, uint64(w.Stream))
+	dst = appendUint(dst, 2, w.Offset)
+	return appendBytes(dst, 3, w.Data)
+}
+
+func appendSize(dst []byte, s Size) []byte {
+	dst = appendUint(dst, 1, uint64(s.Cols))
+	return appendUint(dst, 2, uint64(s.Rows))
+}
+
+// AppendSpec appends s; equal specs give equal bytes.
+func AppendSpec(dst []byte, s *Spec) []byte {
+	dst = appendString(dst, 1, s.Cmd)
+	for _, a := range s.Args {
+		dst = protowire.AppendTag(dst, 2, protowire.BytesType)
+		dst = protowire.AppendString(dst, a)
+	}
+	keys := make([]string, 0, len(s.Env))
+	for k := range s.Env {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		dst = protowire.AppendTag(dst, 3, protowire.BytesType)
+		dst = appendSized(dst, func(dst []byte) []byte {
+			dst = protowire.AppendString(protowire.AppendTag(dst, 1, protowire.BytesType), k)
+			return protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), s.Env[k])
+		})
+	}
+	dst = appendString(dst, 4, s.Cwd)
+	dst = appendString(dst, 5, s.User)
+	if s.PTY != nil {
+		dst = protowire.AppendTag(dst, 6, protowire.BytesType)
+		dst = appendSized(dst, func(dst []byte) []byte { return appendSize(dst, *s.PTY) })
+	}
+	dst = appendBool(dst, 7, s.Stdin)
+	if s.Tag != nil {
+		dst = protowire.AppendTag(dst, 8, protowire.BytesType)
+		dst = protowire.AppendString(dst, *s.Tag)
+	}
+	return appendUint(dst, 9, uint64(s.Timeout))
+}
+
+// ParseSpec reads what AppendSpec wrote.
+func ParseSpec(b []byte) (Spec, error) {
+	var s Spec
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+		switch num {
+		case 1:
+			s.Cmd = string(v)
+		case 2:
+			s.Args = append(s.Args, string(v))
+		case 3:
+			return parseEnv(&s, v)
+		case 4:
+			s.Cwd = string(v)
+		case 5:
+			s.User = string(v)
+		case 6:
+			size, err := parseSize(v)
+			s.PTY = &size
+			return err
+		case 7:
+			s.Stdin = u != 0
+		case 8:
+			tag := string(v)
+			s.Tag = &tag
+		case 9:
+			s.Timeout = time.Duration(u)
+		}
+		return nil
+	})
+	return s, err
+}
+
+func parseEnv(s *Spec, b []byte) error {
+	var k, v string
+	err := fields(b, func(num protowire.Number, _ uint64, val []byte) error {
+		switch num {
+		case 1:
+			k = string(val)
+		case 2:
+			v = string(val)
+		}
+		return nil
+	})
+	if s.Env == nil {
+		s.Env = make(map[string]string)
+	}
+	s.Env[k] = v
+	return err
+}
+
+func parseSize(b []byte) (Size, error) {
+	var s Size
+	err := fields(b, func(num protowire.Number, u uint64, _ []byte) error {
+		switch num {
+		case 1:
+			s.Cols = uint32(u)
+		case 2:
+			s.Rows = uint32(u)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// ParseEvent reads one frame; the event shares b's memory and has no Seq. A
+// frame of an unknown kind gives an Event without a Body.
+func ParseEvent(b []byte) (Event, error) {
+	var e Event
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+		if num == 1 {
+			e.Time = time.Unix(0, int64(u))
+			return nil
+		}
+		body, err := parseBody(num, v)
+		if body != nil {
+			e.Body = body
+		}
+		return err
+	})
+	return e, err
+}
+
+func parseBody(num protowire.Number, b []byte) (Body, error) {
+	switch num {
+	case 2:
+		return parseAccepted(b)
+	case 4:
+		return parseWrote(b)
+	case 10:
+		x, err := parseExit(b)
+		return Exited{Exit: x}, err
+	case 11:
+		x, err := parseExit(b)
+		return Finished{Exit: x}, err
+	}
+	u, s, err := scalars(b)
+	switch num {
+	case 3:
+		return Started{PID: uint32(u[1])}, err
+	case 5:
+		return StdinAcked{Offset: u[1], Command: s[2], EOF: u[3] != 0}, err
+	case 6:
+		return Resized{Size: Size{Cols: uint32(u[1]), Rows: uint32(u[2])}}, err
+	case 7:
+		return Signaled{Signal: int32(u[1]), Command: s[2]}, err
+	case 8:
+		return Truncated{Stream: Stream(u[1]), Dropped: u[2]}, err
+	case 9:
+		return Gap{From: u[1], To: u[2], Reason: s[3]}, err
+	case 12:
+		return Lost{Reason: s[1]}, err
+	case 13:
+		return Failed{Kind: uint32(u[1]), Message: s[2]}, err
+	}
+	return nil, nil
+}
+
+func parseAccepted(b []byte) (Body, error) {
+	var a Accepted
+	err := fields(b, func(num protowire.Number, _ uint64, v []byte) (err error) {
+		switch num {
+		case 1:
+			a.Spec, err = ParseSpec(v)
+		case 2:
+			a.Command = string(v)
+		case 3:
+			a.SpecHash = v
+		case 4:
+			a.Tenant = string(v)
+		}
+		return err
+	})
+	return a, err
+}
+
+func parseWrote(b []byte) (Body, error) {
+	var w Wrote
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+		switch num {
+		case 1:
+			w.Stream = Stream(u)
+		case 2:
+			w.Offset = u
+		case 3:
+			w.Data = v
+		}
+		return nil
+	})
+	return w, err
+}
+
+func parseExit(b []byte) (Exit, error) {
+	var x Exit
+	err := fields(b, func(num protowire.Number, _ uint64, v []byte) error {
+		if num != 1 {
+			return nil
+		}
+		return fields(v, func(num protowire.Number, u uint64, v []byte) error {
+			switch num {
+			case 1:
+				code := int32(u)
+				x.Code = &code
+			case 2:
+				x.Signal = int32(u)
+			case 3:
+				x.Cause = Cause(v)
+			case 4:
+				x.Message = string(v)
+			}
+			return nil
+		})
+	})
+	return x, err
+}
+
+// scalars reads a message whose fields 1 to 3 are each a number or a text.
+func scalars(b []byte) (u [4]uint64, s [4]string, err error) {
+	err = fields(b, func(num protowire.Number, val uint64, v []byte) error {
+		if num < 4 {
+			u[num], s[num] = val, string(v)
+		}
+		return nil
+	})
+	return u, s, err
+}
+
+// fields calls f for each field of b: u is set for varints, v for bytes. Other
+// wire types are skipped.
+func fields(b []byte, f func(num protowire.Number, u uint64, v []byte) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		var u uint64
+		var v []byte
+		switch typ {
+		case protowire.VarintType:
+			u, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			v, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		if typ == protowire.VarintType || typ == protowire.BytesType {
+			if err := f(num, u, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// appendSized appends what f appends, with its length before it. Small messages
+// only: the content is moved when its length needs more than one byte.
+func appendSized(dst []byte, f func([]byte) []byte) []byte {
+	start := len(dst)
+	dst = f(append(dst, 0))
+	n := len(dst) - start - 1
+	if n < 0x80 {
+		dst[start] = byte(n)
+		return dst
+	}
+	extra := protowire.SizeVarint(uint64(n)) - 1
+	dst = append(dst, make([]byte, extra)...)
+	copy(dst[start+1+extra:], dst[start+1:start+1+n])
+	protowire.AppendVarint(dst[:start], uint64(n))
+	return dst
+}
+
+func appendUint(dst []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
+}
+
+func appendBool(dst []byte, num protowire.Number, v bool) []byte {
+	if !v {
+		return dst
+	}
+	return appendUint(dst, num, 1)
+}
+
+func appendString(dst []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
+}
+
+func appendBytes(dst []byte, num protowire.Number, b []byte) []byte {
+	if len(b) == 0 {
+		return dst
+	}
+	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), b)
+}

@@ -1,0 +1,159 @@
+package process
+
+import (
+	"fmt"
+	"time"
+)
+
+// Seq is the place of an event in its record; the first is 1, and no number is
+// left out.
+type Seq = uint64
+
+// Event is one fact of a process's record.
+type Event struct {
+	Seq  Seq
+	Time time.Time // of the writer's clock; not monotonic
+	Body Body
+}
+
+// Body is one of Accepted, Started, Wrote, StdinAcked, Resized, Signaled,
+// Truncated, Gap, Exited, Finished, Lost or Failed.
+//
+//sumtype:decl
+type Body interface{ kind() string }
+
+// Stream names where output came from.
+type Stream uint8
+
+// The streams of a process; their numbers are stored.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+	PTY    Stream = 3
+)
+
+// String is the stream's name on every wire.
+func (s Stream) String() string {
+	switch s {
+	case Stdout:
+		return "stdout"
+	case Stderr:
+		return "stderr"
+	case PTY:
+		return "pty"
+	}
+	return fmt.Sprintf("stream%d", uint8(s))
+}
+
+// Accepted is the first event: a host claimed the start. Whoever else tries is
+// refused, so that one idempotency key starts one process.
+type Accepted struct {
+	Spec     Spec // without Env
+	Command  string
+	SpecHash []byte // of the Spec with Env
+	Tenant   string
+}
+
+// Started says that the process exists. A pid is an attribute, never a name:
+// pids are used again.
+type Started struct{ PID uint32 }
+
+// Wrote is output. Offset is that of Data[0] in its stream; Data is never
+// empty, and is shared: readers must not change it.
+type Wrote struct {
+	Stream Stream
+	Offset uint64
+	Data   []byte
+}
+
+// StdinAcked says that the process's stdin took bytes up to Offset.
+type StdinAcked struct {
+	Offset  uint64
+	Command string
+	EOF     bool
+}
+
+// Resized is the terminal's new size.
+type Resized struct{ Size Size }
+
+// Signaled says that a signal was sent to the process group.
+type Signaled struct {
+	Signal  int32
+	Command string
+}
+
+// Truncated says that output past the quota was dropped, Dropped bytes so far.
+type Truncated struct {
+	Stream  Stream
+	Dropped uint64
+}
+
+// Gap says that events From to To cannot be read. It is made by a reader, never
+// stored: a hole is never silent.
+type Gap struct {
+	From, To Seq
+	Reason   string
+}
+
+// Exited is the end of the process itself; output of its children may follow.
+type Exited struct{ Exit Exit }
+
+// Finished is the last event of every record.
+type Finished struct{ Exit Exit }
+
+// Lost says that nobody can see the process any more. It may still run: Lost
+// says what is known, not what is so.
+type Lost struct{ Reason string }
+
+// Failed says why the process never started. Kind is a kind.Kind.
+type Failed struct {
+	Kind    uint32
+	Message string
+}
+
+func (Accepted) kind() string   { return "accepted" }
+func (Started) kind() string    { return "start" }
+func (w Wrote) kind() string    { return w.Stream.String() }
+func (StdinAcked) kind() string { return "stdin_ack" }
+func (Resized) kind() string    { return "resized" }
+func (Signaled) kind() string   { return "signaled" }
+func (Truncated) kind() string  { return "truncated" }
+func (Gap) kind() string        { return "gap" }
+func (Exited) kind() string     { return "exited" }
+func (Finished) kind() string   { return "end" }
+func (Lost) kind() string       { return "lost" }
+func (Failed) kind() string     { return "error" }
+
+// Type is the event's name on text surfaces.
+func (e Event) Type() string { return e.Body.kind() }
+
+// Cause says why a process ended.
+type Cause string
+
+// The causes; they are stored and shown as they stand.
+const (
+	CauseExited      Cause = "exited"       // by itself, with a code
+	CauseSignaled    Cause = "signaled"     // by a signal nobody here sent
+	CauseKilled      Cause = "killed"       // by a signal that was asked for
+	CauseTimeout     Cause = "timeout"      // its own time ran out
+	CauseOOM         Cause = "oom"          // out of memory
+	CauseSandboxGone Cause = "sandbox_gone" // its sandbox ended
+	CauseShimLost    Cause = "shim_lost"    // the sandbox's shim died under it
+	CauseHostLost    Cause = "host_lost"    // its host fell silent
+	CauseNotStarted  Cause = "not_started"  // it never ran: see the Failed before
+)
+
+// Exit is how a process ended. Code is nil if nobody saw it: an exit that
+// nobody saw is never 0.
+type Exit struct {
+	Code    *int32 // 0..255; nil when ended by a signal or unseen
+	Signal  int32  // 0: none
+	Cause   Cause
+	Message string
+}
+
+// Seen reports whether somebody saw the process end.
+func (x Exit) Seen() bool { return x.Code != nil || x.Signal != 0 }
+
+// OK reports whether the process ended by itself with code 0.
+func (x Exit) OK() bool { return x.Code != nil && *x.Code == 0 }

@@ -1,0 +1,85 @@
+package process
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Size is the size of a terminal in characters.
+type Size struct{ Cols, Rows uint32 }
+
+// Spec says what to run. The zero value of a field is its default.
+type Spec struct {
+	Cmd     string
+	Args    []string
+	Env     map[string]string // on top of the sandbox's environment
+	Cwd     string            // empty: the user's home
+	User    string            // empty: the sandbox's default user
+	PTY     *Size             // nil: pipes
+	Stdin   bool              // false: closed from the start
+	Tag     *string
+	Timeout time.Duration // 0: none; past it the group is killed with CauseTimeout
+}
+
+// Limits of a Spec. An exec's own limits (E2BIG) still hold.
+const (
+	MaxArgs     = 16 << 10
+	MaxSpecSize = 1 << 20 // bytes, encoded
+	MaxWindow   = 1 << 14 // columns or rows
+)
+
+// Validate tells what can never run; its errors are Invalid.
+func (s *Spec) Validate() error {
+	switch {
+	case s.Cmd == "":
+		return kind.New(kind.Invalid, "start", "", "process.cmd is required")
+	case len(s.Args) > MaxArgs:
+		return kind.Newf(kind.Invalid, "start", "", "more than %d arguments", MaxArgs)
+	case hasNUL(s.Cmd) || hasNUL(s.Cwd) || hasNUL(s.User):
+		return kind.New(kind.Invalid, "start", "", "NUL byte in cmd, cwd or user")
+	case s.Timeout < 0:
+		return kind.New(kind.Invalid, "start", "", "timeout is negative")
+	case s.PTY != nil && (s.PTY.Cols > MaxWindow || s.PTY.Rows > MaxWindow):
+		return kind.Newf(kind.Invalid, "start", "", "terminal larger than %d", MaxWindow)
+	}
+	for _, a := range s.Args {
+		if hasNUL(a) {
+			return kind.New(kind.Invalid, "start", "", "NUL byte in an argument")
+		}
+	}
+	for k, v := range s.Env {
+		if k == "" || hasNUL(k) || hasNUL(v) || containsByte(k, '=') {
+			return kind.Newf(kind.Invalid, "start", "", "environment variable %q cannot be set", k)
+		}
+	}
+	if n := len(AppendSpec(nil, s)); n > MaxSpecSize {
+		return kind.Newf(kind.Invalid, "start", "", "command of %d bytes, the limit is %d", n, MaxSpecSize)
+	}
+	return nil
+}
+
+// Hash tells two specs apart: a retried Start must have that of the first.
+func (s *Spec) Hash() []byte {
+	sum := sha256.Sum256(AppendSpec(nil, s))
+	return sum[:]
+}
+
+// Public is s without what must not be stored for readers: the environment.
+func (s *Spec) Public() Spec {
+	p := *s
+	p.Env = nil
+	return p
+}
+
+func hasNUL(s string) bool { return containsByte(s, 0) }
+
+func containsByte(s string, b byte) bool {
+	for i := range len(s) {
+		if s[i] == b {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+package events
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// The streams. What is republished carries the subject with "live." before it,
+// after it was stored (and, with replicas, after a quorum has it).
+const (
+	streamCommands  = "CMD"
+	streamSandboxes = "SBX"
+	streamCatalogue = "PROC"
+	streamHosts     = "HOSTS"
+	streamAccounts  = "ACCOUNT"
+	streamIO        = "IO"
+
+	livePrefix = "live."
+)
+
+// Ref says where a process's record is.
+type Ref struct {
+	Host string // the host the sandbox was placed on
+	ID   process.ID
+}
+
+// outStream is the stream of a shard of the output.
+func outStream(shard int) string { return fmt.Sprintf("OUT_%02x", shard) }
+
+// shardOf spreads hosts over the shards of the output; it must never change.
+func shardOf(host string, shards int) int {
+	h := fnv.New32a()
+	h.Write([]byte(host)) //nolint:errcheck // a hash never fails
+	return int(h.Sum32() % uint32(shards))
+}
+
+func (r Ref) subject(shards int) string {
+	return fmt.Sprintf("out.%02x.%s.%s.%s", shardOf(r.Host, shards), r.Host, r.ID.Sandbox(), r.ID.Token())
+}
+
+func catalogueSubject(host string, id process.ID) string {
+	return "proc." + host + "." + string(id.Sandbox()) + "." + id.Token()
+}
+
+func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
+func commandSubject(host string) string                  { return "cmd." + host }
+func hostSubject(host string) string                     { return "host." + host }
