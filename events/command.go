@@ -2,8 +2,10 @@ package events
 
 import (
 	"context"
-	"errors"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -69,27 +71,89 @@ type Reply struct {
 	Data    []byte
 }
 
-var errPending = errors.New("pending")
-
-// Send stores c for host. An error of kind.Unavailable means that it may or may
-// not be stored: send it again with the same ID.
-func (l *Log) Send(ctx context.Context, host string, c Command) error { return errPending }
+// Send stores c for host, once. It retries through outages until ctx ends; then
+// an error of kind.Unavailable says that c may or may not be stored.
+func (l *Log) Send(ctx context.Context, host string, c Command) error {
+	data, err := encodeCommand(&c)
+	if err != nil {
+		return kind.Wrap(kind.Internal, "command", c.ID, err)
+	}
+	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
+	for try := 0; ; try++ {
+		_, err := l.publishMsg(ctx, msg)
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, try) {
+			return kind.Wrap(kind.Unavailable, "command", c.ID, err)
+		}
+	}
+}
 
 // Call sends c and waits for the host's reply or ctx's end. Errors are those of
 // Send and those the host replied.
 func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
-	return Reply{}, errPending
+	token := l.replies.token()
+	ch, done := l.replies.await(token, 1)
+	defer done()
+	c.reply = replyPrefix + l.id + "." + token
+	if err := l.Send(ctx, host, c); err != nil {
+		return Reply{}, err
+	}
+	select {
+	case msg := <-ch:
+		r, err := decodeReply(msg.Data)
+		if err != nil {
+			return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
+		}
+		return r, r.Err
+	case <-ctx.Done():
+		return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, ctx.Err())
+	}
 }
 
 // Reply answers c if its sender waits for it; otherwise it does nothing. It
-// does not wait for the answer to be stored.
-func (l *Log) Reply(c Command, r Reply) {}
+// does not wait for the answer to be stored: a caller that hears nothing asks
+// the record.
+func (l *Log) Reply(c Command, r Reply) {
+	if !strings.HasPrefix(c.reply, replyPrefix) {
+		return
+	}
+	r.Command = c.ID
+	data, err := encodeReply(&r)
+	if err == nil {
+		err = l.nc.Publish(c.reply, data)
+	}
+	if err != nil {
+		l.log.Warn("a reply could not be sent", "command", c.ID, "err", err)
+	}
+}
 
 // Commands calls f for each command of host after rev, in order, then for new
-// ones as they come, until ctx ends or f fails. Everything f needs to keep must
-// be kept before it returns: the Command's memory is its own.
+// ones as they come, until ctx ends or f fails. A Command's memory is f's to
+// keep. Commands of an unknown kind are left out.
 func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
-	return errPending
+	feed, err := l.follow(streamCommands, commandSubject(host), rev)
+	if err != nil {
+		return kind.Wrap(kind.Unavailable, "read commands", host, err)
+	}
+	defer feed.close()
+	for {
+		msgs, err := feed.next(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for _, m := range msgs {
+			c, err := decodeCommand(m)
+			if err != nil {
+				l.log.Warn("a command was left out", "host", host, "rev", m.seq, "err", err)
+				continue
+			}
+			if err := f(c); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // Expired reports whether c must not be executed any more.

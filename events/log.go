@@ -2,14 +2,17 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
-	"github.com/millrace/millrace/events/fleet"
-	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/kind"
 )
 
 // Config says how to reach the log. The zero value of a field is its default.
@@ -19,60 +22,160 @@ type Config struct {
 	Name      string                     // of the service, as operators of NATS see it
 	Replicas  int                        // of each stream made; default 1
 	Shards    int                        // of the output, when the streams are first made; default 1
-	Retention time.Duration              // of output; default 24 h
+	Retention time.Duration              // of output and the catalogue; default 24 h
 	Log       *slog.Logger
 }
 
+// DefaultRetention is how long output can be read.
+const DefaultRetention = 24 * time.Hour
+
 // Log is a connection to the record. Its methods may be called concurrently.
-type Log struct{}
+type Log struct {
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	log       *slog.Logger
+	id        string // of this connection, a token for its reply subjects
+	shards    int
+	retention time.Duration
+
+	gets    mux // answers to direct gets
+	replies mux // answers to commands
+
+	mu    sync.Mutex
+	tails map[string]*tail // by subject
+	back  chan struct{}    // closed, and made anew, after each reconnect
+}
 
 // Open connects and makes the streams that are missing. It waits for NATS and
 // for its streams until ctx ends.
-func Open(ctx context.Context, cfg Config) (*Log, error) { return nil, errPending }
+func Open(ctx context.Context, cfg Config) (*Log, error) {
+	setDefaults(&cfg)
+	l := &Log{
+		log:       cfg.Log,
+		id:        strings.ToLower(nuid.Next()),
+		retention: cfg.Retention,
+		tails:     make(map[string]*tail),
+		back:      make(chan struct{}),
+	}
+	if err := l.connect(cfg); err != nil {
+		return nil, err
+	}
+	if err := l.prepare(ctx, cfg); err != nil {
+		l.nc.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func setDefaults(cfg *Config) {
+	if cfg.URL == "" {
+		cfg.URL = nats.DefaultURL
+	}
+	if cfg.Name == "" {
+		cfg.Name = "millrace"
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = 1
+	}
+	if cfg.Retention == 0 {
+		cfg.Retention = DefaultRetention
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (l *Log) connect(cfg Config) error {
+	opts := []nats.Option{
+		nats.Name(cfg.Name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(50 * time.Millisecond),
+		nats.ReconnectJitter(50*time.Millisecond, 100*time.Millisecond),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its sender tries again in order
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.Timeout(2 * time.Second),
+		nats.ReconnectHandler(func(*nats.Conn) { l.reconnected() }),
+		nats.ErrorHandler(l.asyncError),
+	}
+	if cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(cfg.InProcess))
+	}
+	nc, err := nats.Connect(cfg.URL, opts...)
+	if err != nil {
+		return fmt.Errorf("connect to nats: %w", err)
+	}
+	l.nc = nc
+	l.js, err = jetstream.New(nc)
+	return err
+}
+
+// prepare waits for the servers, makes what is missing, and opens the inboxes.
+func (l *Log) prepare(ctx context.Context, cfg Config) error {
+	if err := l.ensureStreams(ctx, cfg); err != nil {
+		return err
+	}
+	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
+		return err
+	}
+	return l.replies.open(l.nc, livePrefix+replyPrefix+l.id)
+}
 
 // Close ends the connection; Readers and Views end with errors.
-func (l *Log) Close() {}
+func (l *Log) Close() { l.nc.Close() }
 
-// Healthy reports whether the log can be reached right now.
-func (l *Log) Healthy(ctx context.Context) error { return errPending }
-
-// AppendSandbox stores facts of a sandbox's record, all or none. rev is the
-// stream sequence of the record's last message, 0 for a new record; firstSeq is
-// the seq of bodies[0]. It gives the new rev, or an error of kind.Conflict if
-// somebody else wrote first.
-func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, rev, firstSeq uint64, bodies ...sandbox.Body) (uint64, error) {
-	return 0, errPending
+// Healthy reports whether the log can be reached right now: an error of
+// kind.Unavailable says why not.
+func (l *Log) Healthy(ctx context.Context) error {
+	if !l.nc.IsConnected() {
+		return kind.New(kind.Unavailable, "reach nats", "", "not connected to NATS")
+	}
+	_, err := l.lastSeq(ctx, streamSandboxes)
+	return err
 }
 
-// PutSummary stores a process's entry in the catalogue in place of the one with
-// stream sequence rev (0: there is none). Conflict as in AppendSandbox.
-func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
-	return 0, errPending
+// reconnected tells every feed that it may have missed something.
+func (l *Log) reconnected() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.back)
+	l.back = make(chan struct{})
 }
 
-// PutLease stores a host's lease in place of the one with stream sequence rev
-// (0: there is none). Conflict as in AppendSandbox: another life of the host, or
-// the reaper, wrote.
-func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	return 0, errPending
+// onReconnect gives a channel that is closed at the next reconnect.
+func (l *Log) onReconnect() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.back
 }
 
-// Key is an API key as the log knows it.
-type Key struct {
-	ID      string
-	Tenant  string
-	SHA256  [32]byte
-	Hint    string // its first characters, for people
-	Issued  time.Time
-	Revoked bool
+// asyncError hears of what nobody waits for. A slow subscription is no error
+// here: its feed sees the hole and reads it from the store.
+func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	if err == nats.ErrSlowConsumer {
+		return
+	}
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	l.log.Warn("nats", "subject", subject, "err", err)
 }
 
-// IssueKey stores a key; one that is there already is left alone.
-func (l *Log) IssueKey(ctx context.Context, k Key) error { return errPending }
-
-// RevokeKey ends a key for ever.
-func (l *Log) RevokeKey(ctx context.Context, tenant, id string) error { return errPending }
-
-// Secret gives the cluster's secret of that name: 32 random bytes, made by
-// whoever asks first and the same for everybody after.
-func (l *Log) Secret(ctx context.Context, name string) ([]byte, error) { return nil, errPending }
+// pause waits between two tries, longer each time, and reports whether ctx
+// still runs.
+func pause(ctx context.Context, try int) bool {
+	d := min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

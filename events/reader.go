@@ -2,37 +2,229 @@ package events
 
 import (
 	"context"
+	"io"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
 // Reader yields one record's events in order, each once. It belongs to one
 // goroutine. Any number of readers share one subscription a process.
-type Reader struct{}
+type Reader struct {
+	t      *tail
+	err    error // why there is no tail
+	at     place // after the last event given; rev 0: its message is not known
+	fin    bool
+	live   bool // start at the live end, wherever that is
+	timer  *time.Timer
+	closed bool
+}
 
 // Read gives a reader of the events after the given seq (0: from the first). It
-// attaches to the live end before it returns, so that an event stored later
-// cannot be missed. A record that has no event yet is waited for.
-func (l *Log) Read(ref Ref, after process.Seq) *Reader { return nil }
+// attaches to the live end before it returns. A record that has no event yet is
+// waited for.
+func (l *Log) Read(ref Ref, after process.Seq) *Reader {
+	t, err := l.attach(ref)
+	return &Reader{t: t, err: err, at: place{seq: after}}
+}
 
 // ReadLive gives a reader of what is stored after now.
-func (l *Log) ReadLive(ctx context.Context, ref Ref) (*Reader, error) { return nil, errPending }
-
-// Next waits for the next events and gives what is at hand, at least one; after
-// idle of silence it gives an empty batch instead. The events' memory is shared
-// between readers and must not be changed. io.EOF follows Finished.
-//
-// Errors: kind.Gone when the events right after the reader's place fell out of
-// retention (Tip tells the first one left); kind.Invalid when the place is past
-// the end of a finished record; ctx's error. A hole that no replica can fill is
-// a process.Gap in the batch.
-func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
-	return nil, errPending
+func (l *Log) ReadLive(ref Ref) *Reader {
+	r := l.Read(ref, 0)
+	r.live = true
+	return r
 }
 
 // After is the seq of the last event given: what a later Read goes on from.
-func (r *Reader) After() process.Seq { return 0 }
+func (r *Reader) After() process.Seq { return r.at.seq }
 
 // Close lets go of the subscription. Next must not be called again.
-func (r *Reader) Close() {}
+func (r *Reader) Close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if r.t != nil {
+		r.t.detach()
+	}
+}
+
+// Next waits for the next events and gives what is at hand, at least one; after
+// idle of silence (0: for ever) it gives an empty batch instead. The events'
+// memory is shared between readers and must not be changed. io.EOF follows
+// Finished.
+//
+// Errors: kind.Gone when the events right after the reader's place fell out of
+// retention (FirstSeq tells the first one left); kind.Invalid when the place is
+// past the end of a finished record; ctx's error; kind.Unavailable when the log
+// was closed. A hole that no replica can fill is a process.Gap in the batch.
+func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.fin {
+		return nil, io.EOF
+	}
+	quiet := r.quiet(idle)
+	for {
+		got, wait, err := r.step(ctx)
+		if err != nil || len(got) > 0 {
+			return r.give(got), err
+		}
+		if wait == nil {
+			continue
+		}
+		select {
+		case <-wait:
+		case <-quiet:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// quiet arms the reader's timer; nil waits for ever.
+func (r *Reader) quiet(idle time.Duration) <-chan time.Time {
+	if idle <= 0 {
+		return nil
+	}
+	if r.timer == nil {
+		r.timer = time.NewTimer(idle)
+	} else {
+		r.timer.Reset(idle)
+	}
+	return r.timer.C
+}
+
+// give notes the end of the record.
+func (r *Reader) give(events []process.Event) []process.Event {
+	if n := len(events); n > 0 {
+		_, r.fin = events[n-1].Body.(process.Finished)
+	}
+	return events
+}
+
+// step gives what is at hand, or a channel to wait on, or neither: then it is
+// to be called again.
+func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, error) {
+	t := r.t
+	t.mu.Lock()
+	if !t.synced && t.err == nil {
+		defer t.mu.Unlock()
+		return nil, t.changed, nil
+	}
+	if r.live && t.synced {
+		r.live, r.at = false, place{seq: t.last}
+	}
+	switch {
+	case r.at.seq < t.base.seq:
+		t.mu.Unlock()
+		got, err := r.fromStore(ctx)
+		return got, nil, err
+	case r.at.seq < t.last:
+		defer t.mu.Unlock()
+		return r.fromRecent(), nil, nil
+	}
+	defer t.mu.Unlock()
+	switch {
+	case t.fin && r.at.seq > t.last:
+		return nil, nil, kind.Newf(kind.Invalid, "read", string(t.ref.ID), "the record ended at %d", t.last)
+	case t.fin:
+		return nil, nil, io.EOF
+	case t.err != nil:
+		return nil, nil, kind.Wrap(kind.Unavailable, "read", string(t.ref.ID), t.err)
+	}
+	return nil, t.changed, nil
+}
+
+// fromRecent takes what the tail holds after the reader's place, one message's
+// events at a time or several short ones'. The tail is locked.
+func (r *Reader) fromRecent() []process.Event {
+	recent := r.t.recent
+	i := searchChunk(recent, r.at.seq+1)
+	c := &recent[i]
+	events := after(c.events, r.at.seq)
+	r.at = c.place
+	if i+1 == len(recent) {
+		return events
+	}
+	out := append(make([]process.Event, 0, len(events)+8), events...)
+	for size := c.size; i+1 < len(recent) && size < MaxBatch; size += recent[i].size {
+		i++
+		out = append(out, recent[i].events...)
+		r.at = recent[i].place
+	}
+	return out
+}
+
+// searchChunk finds the chunk that carries seq, or the first after it.
+func searchChunk(chunks []chunk, seq process.Seq) int {
+	lo, hi := 0, len(chunks)-1
+	for lo < hi {
+		if mid := (lo + hi) / 2; chunks[mid].seq < seq {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// after gives the events whose seq is greater.
+func after(events []process.Event, seq process.Seq) []process.Event {
+	for len(events) > 0 && events[0].Seq <= seq {
+		events = events[1:]
+	}
+	return events
+}
+
+// fromStore reads what is stored after the reader's place.
+func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
+	t := r.t
+	if r.at.rev == 0 && r.at.seq > 0 {
+		rev, err := t.l.seek(ctx, t.stream, t.subject, r.at.seq+1)
+		if err != nil {
+			return nil, err
+		}
+		r.at.rev = rev - 1
+	}
+	msgs, err := t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1)
+	if err != nil && len(msgs) == 0 {
+		if kind.Is(err, kind.Unavailable) && pause(ctx, 6) {
+			return nil, nil // the store is away: the reader waits, it does not fail
+		}
+		return nil, err
+	}
+	var out []process.Event
+	for _, m := range msgs {
+		if r.at.rev == 0 {
+			if err := r.checkFirst(m); err != nil {
+				return nil, err
+			}
+		}
+		chunks, ok := t.l.decode(ctx, t.ref, r.at.seq, m)
+		if !ok {
+			r.at.rev = m.seq
+			continue
+		}
+		for _, c := range chunks {
+			out = append(out, c.events...)
+			r.at = c.place
+		}
+	}
+	return out, nil
+}
+
+// checkFirst tells a record whose beginning fell out of retention.
+func (r *Reader) checkFirst(m stored) error {
+	b, err := process.ParseBatch(m.data)
+	if err == nil && b.FirstSeq > r.at.seq+1 {
+		return gone(r.t.ref.ID, b.FirstSeq)
+	}
+	return nil
+}

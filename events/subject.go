@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"hash/fnv"
+	"strings"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -17,6 +18,9 @@ const (
 	streamHosts     = "HOSTS"
 	streamAccounts  = "ACCOUNT"
 	streamIO        = "IO"
+	streamSecrets   = "SECRET"
+
+	replyPrefix = "io.reply."
 
 	livePrefix = "live."
 )
@@ -48,3 +52,20 @@ func catalogueSubject(host string, id process.ID) string {
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
 func commandSubject(host string) string                  { return "cmd." + host }
 func hostSubject(host string) string                     { return "host." + host }
+
+// streamSource is the subject under which all messages of a stream are stored.
+var streamSource = map[string]string{
+	streamSandboxes: "sbx.>",
+	streamCatalogue: "proc.>",
+	streamHosts:     "host.>",
+	streamAccounts:  "acct.>",
+}
+
+// tenantOf is the second token of a subject.
+func tenantOf(subject string) (string, bool) {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 3 {
+		return "", false
+	}
+	return parts[1], true
+}

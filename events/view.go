@@ -2,78 +2,234 @@ package events
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
 // View is what the log says of all sandboxes, processes, hosts and keys, folded
 // into memory and kept up to date. Its methods may be called concurrently. Ended
-// sandboxes and processes are kept as long as the log keeps them.
-type View struct{}
+// sandboxes and processes are kept as long as output is.
+type View struct {
+	l *Log
 
-// OpenView folds the log and returns when it has caught up. It lives until ctx
-// ends.
-func (l *Log) OpenView(ctx context.Context) (*View, error) { return nil, errPending }
-
-// Sync waits until everything stored before the call is in the view.
-func (v *View) Sync(ctx context.Context) error { return errPending }
-
-// Sandbox gives a sandbox's state.
-func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) { return sandbox.State{}, false }
-
-// Sandboxes gives those for which keep is true, newest first.
-func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State { return nil }
-
-// ChangeSandbox appends what decide makes of the sandbox's newest state, and
-// decides again if somebody else wrote first. decide gives nothing to append
-// nothing. It returns the state after, which the view then has. NotFound if
-// there is no such sandbox.
-func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(sandbox.State) ([]sandbox.Body, error)) (sandbox.State, error) {
-	return sandbox.State{}, errPending
+	mu        sync.Mutex
+	applied   map[string]uint64 // stream -> stream sequence
+	sandboxes map[sandbox.ID]sandbox.State
+	processes map[process.ID]*entry
+	members   map[sandbox.ID]*members
+	counts    map[process.Outcome]uint64
+	hosts     map[string]fleet.Host
+	keys      map[[32]byte]Key
+	changed   chan struct{} // closed, and made anew, at every change
+	err       error         // why it is not kept up to date any more
+	watchers  map[chan struct{}]struct{}
 }
 
-// CreateSandbox stores a new sandbox's request.
-func (v *View) CreateSandbox(ctx context.Context, tenant string, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	return sandbox.State{}, errPending
+// entry is a process in the catalogue.
+type entry struct {
+	process.Summary
+	rev uint64
 }
 
-// AwaitSandbox waits until the sandbox's state satisfies done, or ctx's end.
-func (v *View) AwaitSandbox(ctx context.Context, id sandbox.ID, done func(*sandbox.State) bool) (sandbox.State, error) {
-	return sandbox.State{}, errPending
+// members are a sandbox's processes, oldest first.
+type members struct {
+	all   []process.ID
+	byPID map[uint32]process.ID // the newest that had it
 }
 
-// Process gives a process's entry in the catalogue and its rev, for PutSummary.
-func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
-	return process.Summary{}, 0, false
+// folds are the streams a view is made of, and how a message of each is applied.
+var folds = []struct {
+	stream string
+	apply  func(*View, stored) error
+}{
+	{streamSandboxes, (*View).applySandbox},
+	{streamCatalogue, (*View).applySummary},
+	{streamHosts, (*View).applyLease},
+	{streamAccounts, (*View).applyAccount},
 }
 
-// Processes gives the entries of a sandbox ("": of all) for which keep is true,
-// oldest first.
-func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	return nil
+// sweepEvery is how often what ended long ago is let go of.
+const sweepEvery = time.Minute
+
+// OpenView folds the log and returns when it has caught up. It is kept up to
+// date until ctx ends.
+func (l *Log) OpenView(ctx context.Context) (*View, error) {
+	v := &View{
+		l:         l,
+		applied:   make(map[string]uint64),
+		sandboxes: make(map[sandbox.ID]sandbox.State),
+		processes: make(map[process.ID]*entry),
+		members:   make(map[sandbox.ID]*members),
+		counts:    make(map[process.Outcome]uint64),
+		hosts:     make(map[string]fleet.Host),
+		keys:      make(map[[32]byte]Key),
+		changed:   make(chan struct{}),
+		watchers:  make(map[chan struct{}]struct{}),
+	}
+	for _, f := range folds {
+		feed, err := l.follow(f.stream, ">", 0)
+		if err != nil {
+			return nil, kind.Wrap(kind.Unavailable, "open view", f.stream, err)
+		}
+		go v.fold(ctx, feed, f.apply)
+	}
+	go v.sweep(ctx)
+	for try := 0; ; try++ {
+		err := v.Sync(ctx)
+		if err == nil || !pause(ctx, try) {
+			return v, err
+		}
+	}
 }
 
-// ProcessByPID gives the newest process of the sandbox that had pid.
-func (v *View) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
-	return process.Summary{}, false
+// fold applies a stream's messages as they come.
+func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error) {
+	defer f.close()
+	for {
+		msgs, err := f.next(ctx, nil)
+		v.mu.Lock()
+		if err != nil {
+			v.err = err
+		}
+		for _, m := range msgs {
+			if err := apply(v, m); err != nil {
+				v.l.log.Error("a message could not be applied", "subject", m.subject, "rev", m.seq, "err", err)
+			}
+			v.applied[f.stream] = m.seq
+		}
+		v.announce()
+		v.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
 }
 
-// Counts counts all processes ever started that the log knows of, by outcome
-// (OutcomeActive: those that run). It follows C-040 to C-042: the sum over all
-// outcomes is the number started.
-func (v *View) Counts() map[process.Outcome]uint64 { return nil }
-
-// Hosts gives all hosts that ever had a lease, by name; those gone too.
-func (v *View) Hosts() []fleet.Host { return nil }
-
-// Host gives one host.
-func (v *View) Host(name string) (fleet.Host, bool) { return fleet.Host{}, false }
-
-// Keys gives the key with that hash, if it may be used.
-func (v *View) Key(sha256 [32]byte) (Key, bool) { return Key{}, false }
+func (v *View) announce() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+	for ch := range v.watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
 
 // Changes gives a channel that gets a value after the view changed. It holds
 // one value: whoever is slow sees one for many. Call stop to end it.
-func (v *View) Changes() (changed <-chan struct{}, stop func()) { return nil, func() {} }
+func (v *View) Changes() (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.watchers[ch] = struct{}{}
+	return ch, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.watchers, ch)
+	}
+}
+
+// Sync waits until everything stored before the call is in the view.
+func (v *View) Sync(ctx context.Context) error {
+	want := make([]uint64, len(folds))
+	errs := make([]error, len(folds))
+	var wg sync.WaitGroup
+	for i, f := range folds {
+		wg.Go(func() { want[i], errs[i] = v.l.lastSeq(ctx, f.stream) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return v.wait(ctx, func() bool {
+		for i, f := range folds {
+			if v.applied[f.stream] < want[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// wait waits until done says so; done runs with the view locked.
+func (v *View) wait(ctx context.Context, done func() bool) error {
+	v.mu.Lock()
+	for !done() {
+		if v.err != nil {
+			v.mu.Unlock()
+			return kind.Wrap(kind.Unavailable, "view", "", v.err)
+		}
+		changed := v.changed
+		v.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		v.mu.Lock()
+	}
+	v.mu.Unlock()
+	return nil
+}
+
+func (v *View) applyLease(m stored) error {
+	lease, err := decodeLease(m.data)
+	if err != nil {
+		return err
+	}
+	v.hosts[lease.Host] = fleet.Host{Lease: lease, Rev: m.seq, Received: time.Now()}
+	return nil
+}
+
+// Hosts gives all hosts that ever had a lease, by name; those gone too.
+func (v *View) Hosts() []fleet.Host {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return sortedHosts(v.hosts)
+}
+
+// Host gives one host.
+func (v *View) Host(name string) (fleet.Host, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h, ok := v.hosts[name]
+	return h, ok
+}
+
+func (v *View) sweep(ctx context.Context) {
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			v.forget(time.Now().Add(-v.l.retention))
+		}
+	}
+}
+
+// forget lets go of what ended before the given time. Counts stay.
+func (v *View) forget(before time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for id, s := range v.sandboxes {
+		if s.Over() && s.Ended.Before(before) && v.members[id] == nil {
+			delete(v.sandboxes, id)
+		}
+	}
+	for id, e := range v.processes {
+		if !e.Active() && e.Ended.Before(before) {
+			delete(v.processes, id)
+			v.leave(id, e.PID)
+		}
+	}
+}

@@ -2,13 +2,25 @@ package events
 
 import (
 	"context"
+	"errors"
+	"slices"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
 // Writer appends to one process's record: one message in flight, each expecting
 // the one before. It belongs to one goroutine.
-type Writer struct{}
+type Writer struct {
+	l       *Log
+	ref     Ref
+	stream  string
+	subject string
+	epoch   uint64
+	rev     uint64 // stream sequence of the last message known to be stored
+	last    process.Seq
+	buf     []byte
+}
 
 // MaxBatch is the most bytes of output that one message carries. Append splits
 // what is larger.
@@ -16,31 +28,157 @@ const MaxBatch = 256 << 10
 
 // Writer gives a writer for a record of this host's life. It does no I/O; the
 // record is taken to be empty until Recover says otherwise.
-func (l *Log) Writer(ref Ref, epoch uint64) *Writer { return nil }
+func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
+	return &Writer{l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
+}
 
 // Tip is the end of a record.
 type Tip struct {
-	First    process.Seq // the first event still stored
 	Last     process.Seq // the last event stored
 	Host     string      // who wrote the last message
 	Epoch    uint64
 	Finished *process.Finished // nil: the record goes on
+
+	rev uint64
 }
 
 // Tip reads the end of a record from its leader. NotFound if it has no event.
-func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) { return Tip{}, errPending }
+func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
+	m, ok, err := l.lastOf(ctx, outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards))
+	if err != nil {
+		return Tip{}, err
+	}
+	if !ok {
+		return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
+	}
+	return tipOf(m)
+}
+
+func tipOf(m stored) (Tip, error) {
+	b, err := process.ParseBatch(m.data)
+	if err != nil {
+		return Tip{}, kind.Wrap(kind.Internal, "read", m.subject, err)
+	}
+	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, rev: m.seq}
+	if n := len(b.Events); n > 0 {
+		if fin, ok := b.Events[n-1].Body.(process.Finished); ok {
+			t.Finished = &fin
+		}
+	}
+	return t, nil
+}
 
 // Recover makes w go on after what is stored, as a new life of a host must.
 // NotFound if the record has no event: then w is at its start.
-func (w *Writer) Recover(ctx context.Context) (Tip, error) { return Tip{}, errPending }
+func (w *Writer) Recover(ctx context.Context) (Tip, error) {
+	t, err := w.l.Tip(ctx, w.ref)
+	if err == nil {
+		w.rev, w.last = t.rev, t.Last
+	}
+	return t, err
+}
+
+// Last is the seq of the last event known to be stored.
+func (w *Writer) Last() process.Seq { return w.last }
 
 // Append stores events in the given order, once, and returns when they are
 // stored. Their Seq must be the next ones (w.Last()+1...). It retries through
 // outages until ctx ends; after an error for any other reason than kind.Fenced
-// the same events may be appended again. Fenced: somebody else ended the record,
-// or a newer life of this host writes it; nothing may follow. Conflict: the first
-// event of the record was claimed by another Start.
-func (w *Writer) Append(ctx context.Context, events []process.Event) error { return errPending }
+// the events with a Seq after w.Last() may be appended again. Fenced: somebody
+// else ended the record, or a newer life of this host writes it; nothing may
+// follow. Conflict: the first event of the record was claimed by another Start.
+func (w *Writer) Append(ctx context.Context, events []process.Event) error {
+	for len(events) > 0 {
+		if events[0].Seq != w.last+1 {
+			return kind.Newf(kind.Internal, "append", w.subject, "seq %d after %d", events[0].Seq, w.last)
+		}
+		n := w.encode(events)
+		if err := w.store(ctx, w.last+process.Seq(n)); err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return nil
+}
 
-// Last is the seq of the last event known to be stored.
-func (w *Writer) Last() process.Seq { return 0 }
+// encode puts as many events into w.buf as one message takes, at least one.
+func (w *Writer) encode(events []process.Event) int {
+	head := process.Batch{
+		Sandbox: string(w.ref.ID.Sandbox()), Process: w.ref.ID.Token(),
+		Host: w.ref.Host, Epoch: w.epoch, FirstSeq: events[0].Seq,
+	}
+	w.buf = process.AppendBatchHead(w.buf[:0], &head)
+	for i := range events {
+		was := len(w.buf)
+		w.buf = process.AppendBatchFrame(w.buf, &events[i])
+		if i > 0 && len(w.buf) > MaxBatch+headRoom {
+			w.buf = w.buf[:was]
+			return i
+		}
+	}
+	return len(events)
+}
+
+// headRoom lets a full frame of output and its head share one message.
+const headRoom = 4 << 10
+
+// store publishes w.buf, whose last event has seq upTo, until it is stored.
+func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
+	for try := 0; ; try++ {
+		rev, err := w.l.publish(ctx, w.subject, w.rev, w.buf)
+		if errors.Is(err, errExpectation) {
+			rev, err = w.resolve(ctx, upTo)
+		}
+		switch {
+		case err == nil && rev != 0:
+			w.rev, w.last = rev, upTo
+			w.shrink()
+			return nil
+		case err != nil && !kind.Is(err, kind.Unavailable):
+			return err
+		}
+		if !pause(ctx, try) {
+			return kind.Wrap(kind.Unavailable, "append", w.subject, ctx.Err())
+		}
+	}
+}
+
+// resolve tells what became of a message whose expectation did not hold, from
+// the record itself: it is stored already (its rev), it is not and may be tried
+// again (0), or somebody else writes here.
+func (w *Writer) resolve(ctx context.Context, upTo process.Seq) (uint64, error) {
+	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		if w.rev == 0 {
+			return 0, nil
+		}
+		return 0, kind.New(kind.Fenced, "append", w.subject, "the record is gone")
+	}
+	b, err := process.ParseBatch(m.data)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "append", w.subject, err)
+	}
+	mine := b.Host == w.ref.Host && b.Epoch == w.epoch
+	switch last := b.FirstSeq + process.Seq(b.Frames) - 1; {
+	case mine && last == upTo && w.sameAs(m.data):
+		return m.seq, nil
+	case m.seq == w.rev:
+		return 0, nil // a replica spoke out of turn: the record is as expected
+	case w.rev == 0:
+		return 0, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
+	}
+	return 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
+}
+
+// sameAs reports whether the stored bytes are those just published.
+func (w *Writer) sameAs(data []byte) bool { return slices.Equal(data, w.buf) }
+
+// shrink lets go of a large buffer: most writers are quiet most of the time.
+func (w *Writer) shrink() {
+	if cap(w.buf) > 16<<10 && len(w.buf) < 4<<10 {
+		w.buf = nil
+	}
+}

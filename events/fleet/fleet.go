@@ -27,6 +27,7 @@ type Lease struct {
 	CPUs        uint32
 	Draining    bool
 	Gone        bool // written by the host as it leaves, or by the reaper
+	Instance    string // random, of this life of the daemon: tells two of one name apart
 	Version     string
 }
 

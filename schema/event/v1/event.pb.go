@@ -2738,6 +2738,7 @@ type Lease struct {
 	Gone          bool                   `protobuf:"varint,12,opt,name=gone,proto3" json:"gone,omitempty"` // written by the host as it leaves, or by the reaper as it is lost
 	Version       string                 `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	Cpus          uint32                 `protobuf:"varint,14,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Instance      string                 `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"` // random, of this life of the daemon
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2868,6 +2869,13 @@ func (x *Lease) GetCpus() uint32 {
 		return x.Cpus
 	}
 	return 0
+}
+
+func (x *Lease) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
 }
 
 type AccountEvent struct {
@@ -3271,7 +3279,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xf2\x02\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\x8e\x03\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -3288,7 +3296,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bdraining\x18\v \x01(\bR\bdraining\x12\x12\n" +
 	"\x04gone\x18\f \x01(\bR\x04gone\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
-	"\x04cpus\x18\x0e \x01(\rR\x04cpus\"\xb0\x01\n" +
+	"\x04cpus\x18\x0e \x01(\rR\x04cpus\x12\x1a\n" +
+	"\binstance\x18\x0f \x01(\tR\binstance\"\xb0\x01\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +

@@ -1,0 +1,175 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// put stores data as the next message of subject after the one with stream
+// sequence rev, through outages until ctx ends. Conflict: somebody else wrote.
+func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
+	for try := 0; ; try++ {
+		got, err := l.publish(ctx, subject, rev, data)
+		if err == nil {
+			return got, nil
+		}
+		if errors.Is(err, errExpectation) {
+			m, ok, err := l.lastOf(ctx, stream, subject)
+			switch {
+			case err != nil:
+				return 0, err
+			case ok && bytes.Equal(m.data, data):
+				return m.seq, nil // an earlier try was stored, its answer lost
+			case m.seq != rev:
+				return 0, kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
+			}
+		}
+		if !pause(ctx, try) {
+			return 0, kind.Wrap(kind.Unavailable, "append", subject, err)
+		}
+	}
+}
+
+// AppendSandbox stores facts of a sandbox's record, all or none. rev is the
+// stream sequence of the record's last message, 0 for a new record; firstSeq is
+// the seq of bodies[0]. It gives the new rev, or an error of kind.Conflict if
+// somebody else wrote first. It retries through outages until ctx ends.
+func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, rev, firstSeq uint64, bodies ...sandbox.Body) (uint64, error) {
+	data, err := encodeSandbox(tenant, id, firstSeq, time.Now(), bodies)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "append", string(id), err)
+	}
+	return l.put(ctx, streamSandboxes, sandboxSubject(tenant, id), rev, data)
+}
+
+// PutSummary stores a process's entry in the catalogue in place of the one with
+// stream sequence rev (0: there is none). Conflict as in AppendSandbox.
+func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
+	data, err := encodeSummary(s)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
+	}
+	return l.put(ctx, streamCatalogue, catalogueSubject(s.Host, s.ID), rev, data)
+}
+
+// Summary reads a process's entry in the catalogue, and its rev for PutSummary,
+// from the leader. NotFound if there is none.
+func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
+	m, ok, err := l.lastOf(ctx, streamCatalogue, catalogueSubject(ref.Host, ref.ID))
+	if err != nil {
+		return process.Summary{}, 0, err
+	}
+	if !ok {
+		return process.Summary{}, 0, kind.New(kind.NotFound, "read", string(ref.ID), "the process is not in the catalogue")
+	}
+	s, err := decodeSummary(m.data)
+	return s, m.seq, err
+}
+
+// PutLease stores a host's lease in place of the one with stream sequence rev
+// (0: there is none). Conflict as in AppendSandbox: another life of the host, or
+// the reaper, wrote.
+func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
+	data, err := encodeLease(&lease)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "append", lease.Host, err)
+	}
+	return l.put(ctx, streamHosts, hostSubject(lease.Host), rev, data)
+}
+
+// Lease reads a host's lease, and its rev for PutLease, from the leader. ok is
+// false if it never had one.
+func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
+	m, ok, err := l.lastOf(ctx, streamHosts, hostSubject(host))
+	if err != nil || !ok {
+		return fleet.Lease{}, 0, false, err
+	}
+	lease, err = decodeLease(m.data)
+	return lease, m.seq, true, err
+}
+
+// Key is an API key as the log knows it.
+type Key struct {
+	ID      string
+	Tenant  string
+	SHA256  [32]byte
+	Hint    string // its first characters, for people
+	Issued  time.Time
+	Revoked bool
+}
+
+func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + id }
+
+// IssueKey stores a key; one that is there already is left alone. Its ID is made
+// from its hash, so that the same key is the same everywhere.
+func (l *Log) IssueKey(ctx context.Context, k Key) error {
+	k.ID = hex.EncodeToString(k.SHA256[:8])
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
+		KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint},
+	}})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "issue key", k.ID, err)
+	}
+	_, err = l.put(ctx, streamAccounts, keySubject(k.Tenant, k.ID), 0, data)
+	if kind.Is(err, kind.Conflict) {
+		return nil
+	}
+	return err
+}
+
+// RevokeKey ends a key for ever.
+func (l *Log) RevokeKey(ctx context.Context, tenant, id string) error {
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
+		KeyRevoked: &pb.KeyRevoked{Id: id},
+	}})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "revoke key", id, err)
+	}
+	m, ok, err := l.lastOf(ctx, streamAccounts, keySubject(tenant, id))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return kind.New(kind.NotFound, "revoke key", id, "key not found")
+	}
+	_, err = l.put(ctx, streamAccounts, keySubject(tenant, id), m.seq, data)
+	return err
+}
+
+const secretLen = 32
+
+// Secret gives the cluster's secret of that name: 32 random bytes, made by
+// whoever asks first and the same for everybody after. name is a literal of the
+// program's.
+func (l *Log) Secret(ctx context.Context, name string) ([]byte, error) {
+	subject := "secret." + name
+	fresh := make([]byte, secretLen)
+	rand.Read(fresh) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	_, err := l.put(ctx, streamSecrets, subject, 0, fresh)
+	if err == nil {
+		return fresh, nil
+	}
+	if !kind.Is(err, kind.Conflict) {
+		return nil, err
+	}
+	m, ok, err := l.lastOf(ctx, streamSecrets, subject)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || len(m.data) != secretLen {
+		return nil, kind.New(kind.Internal, "read secret", name, "the secret is damaged")
+	}
+	return m.data, nil
+}

@@ -1,0 +1,262 @@
+package events
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// This file turns what is not a process's output into bytes at rest and back,
+// by the generated types: none of it is hot.
+
+const sandboxVersion = 1
+
+// nanos is t in Unix nanoseconds; the zero time is 0.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func fromNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}
+
+func encodeSandbox(tenant string, id sandbox.ID, firstSeq uint64, now time.Time, bodies []sandbox.Body) ([]byte, error) {
+	b := &pb.SandboxBatch{V: sandboxVersion, Sandbox: string(id), Tenant: tenant, FirstSeq: firstSeq}
+	for _, body := range bodies {
+		b.Frames = append(b.Frames, sandboxFrame(now, body))
+	}
+	return proto.Marshal(b)
+}
+
+func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
+	f := &pb.SandboxFrame{TimeNs: nanos(now)}
+	switch b := body.(type) {
+	case sandbox.Requested:
+		f.Body = &pb.SandboxFrame_Requested{Requested: &pb.SandboxRequested{
+			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, Env: b.Env, DeadlineNs: nanos(b.Deadline),
+			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
+			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias,
+		}}
+	case sandbox.Placed:
+		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch}}
+	case sandbox.Refused:
+		f.Body = &pb.SandboxFrame_Refused{Refused: &pb.SandboxRefused{Kind: b.Kind, Reason: b.Reason}}
+	case sandbox.Running:
+		f.Body = &pb.SandboxFrame_Running{Running: &pb.SandboxRunning{Driver: b.Driver}}
+	case sandbox.DeadlineSet:
+		f.Body = &pb.SandboxFrame_DeadlineSet{DeadlineSet: &pb.SandboxDeadlineSet{DeadlineNs: nanos(b.Deadline)}}
+	case sandbox.Stopping:
+		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
+	case sandbox.Destroyed:
+		f.Body = &pb.SandboxFrame_Destroyed{Destroyed: &pb.SandboxDestroyed{Cause: b.Cause}}
+	case sandbox.Lost:
+		f.Body = &pb.SandboxFrame_Lost{Lost: &pb.SandboxLost{Reason: b.Reason}}
+	case sandbox.Failed:
+		f.Body = &pb.SandboxFrame_Failed{Failed: &pb.SandboxFailed{Message: b.Message}}
+	}
+	return f
+}
+
+// decodeSandbox reads a message of a sandbox's record; events of a kind that is
+// not known are left out.
+func decodeSandbox(data []byte) (tenant string, id sandbox.ID, events []sandbox.Event, err error) {
+	var b pb.SandboxBatch
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return "", "", nil, err
+	}
+	if id, err = sandbox.ParseID(b.Sandbox); err != nil {
+		return "", "", nil, err
+	}
+	for i, f := range b.Frames {
+		if body := sandboxBody(f); body != nil {
+			events = append(events, sandbox.Event{Seq: b.FirstSeq + uint64(i), Time: fromNanos(f.TimeNs), Body: body})
+		}
+	}
+	return b.Tenant, id, events, nil
+}
+
+func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
+	switch b := f.Body.(type) {
+	case *pb.SandboxFrame_Requested:
+		r := b.Requested
+		return sandbox.Requested{
+			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Env: r.Env, Deadline: fromNanos(r.DeadlineNs),
+			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
+			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
+		}
+	case *pb.SandboxFrame_Placed:
+		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch}
+	case *pb.SandboxFrame_Refused:
+		return sandbox.Refused{Kind: b.Refused.Kind, Reason: b.Refused.Reason}
+	case *pb.SandboxFrame_Running:
+		return sandbox.Running{Driver: b.Running.Driver}
+	case *pb.SandboxFrame_DeadlineSet:
+		return sandbox.DeadlineSet{Deadline: fromNanos(b.DeadlineSet.DeadlineNs)}
+	case *pb.SandboxFrame_Stopping:
+		return sandbox.Stopping{Cause: b.Stopping.Cause}
+	case *pb.SandboxFrame_Destroyed:
+		return sandbox.Destroyed{Cause: b.Destroyed.Cause}
+	case *pb.SandboxFrame_Lost:
+		return sandbox.Lost{Reason: b.Lost.Reason}
+	case *pb.SandboxFrame_Failed:
+		return sandbox.Failed{Message: b.Failed.Message}
+	}
+	return nil
+}
+
+func specToPB(s *process.Spec) *pb.Spec {
+	out := &pb.Spec{
+		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
+		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout),
+	}
+	if s.PTY != nil {
+		out.Pty = &pb.Size{Cols: s.PTY.Cols, Rows: s.PTY.Rows}
+	}
+	return out
+}
+
+func specFromPB(s *pb.Spec) process.Spec {
+	if s == nil {
+		return process.Spec{}
+	}
+	out := process.Spec{
+		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
+		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs),
+	}
+	if s.Pty != nil {
+		out.PTY = &process.Size{Cols: s.Pty.Cols, Rows: s.Pty.Rows}
+	}
+	return out
+}
+
+func encodeSummary(s *process.Summary) ([]byte, error) {
+	public := s.Spec.Public()
+	out := &pb.Summary{
+		Process: s.ID.Token(), Sandbox: string(s.ID.Sandbox()), Tenant: s.Tenant, Host: s.Host, Epoch: s.Epoch,
+		Spec: specToPB(&public), Pid: s.PID, StartedNs: nanos(s.Started), EndedNs: nanos(s.Ended),
+		Started: !s.Started.IsZero(), Killed: s.Killed,
+	}
+	if x := s.Exit; x != nil {
+		out.Exit = &pb.Exit{Code: x.Code, Signal: x.Signal, Cause: string(x.Cause), Message: x.Message}
+	}
+	return proto.Marshal(out)
+}
+
+func decodeSummary(data []byte) (process.Summary, error) {
+	var b pb.Summary
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return process.Summary{}, err
+	}
+	id, err := process.ParseID(b.Process + "-" + b.Sandbox)
+	if err != nil {
+		return process.Summary{}, err
+	}
+	s := process.Summary{
+		ID: id, Tenant: b.Tenant, Host: b.Host, Epoch: b.Epoch, Spec: specFromPB(b.Spec), PID: b.Pid,
+		Started: fromNanos(b.StartedNs), Ended: fromNanos(b.EndedNs), Killed: b.Killed,
+	}
+	if x := b.Exit; x != nil {
+		s.Exit = &process.Exit{Code: x.Code, Signal: x.Signal, Cause: process.Cause(x.Cause), Message: x.Message}
+	}
+	return s, nil
+}
+
+func encodeLease(l *fleet.Lease) ([]byte, error) {
+	return proto.Marshal(&pb.Lease{
+		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
+		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal,
+		MemoryFree: l.MemoryFree, Draining: l.Draining, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
+	})
+}
+
+func decodeLease(data []byte) (fleet.Lease, error) {
+	var b pb.Lease
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return fleet.Lease{}, err
+	}
+	return fleet.Lease{
+		Host: b.Host, Epoch: b.Epoch, TTL: time.Duration(b.TtlNs), Drivers: b.Drivers, Capacity: b.Capacity,
+		Sandboxes: b.Sandboxes, Processes: b.Processes, Load1: b.Load1, MemoryTotal: b.MemoryTotal,
+		MemoryFree: b.MemoryFree, Draining: b.Draining, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
+	}, nil
+}
+
+func encodeCommand(c *Command) ([]byte, error) {
+	out := &pb.Command{
+		Id: c.ID, Tenant: c.Tenant, DeadlineNs: nanos(c.Deadline), Reply: c.reply,
+		Sandbox: string(c.Process.Sandbox()), Process: c.Process.Token(),
+	}
+	switch b := c.Body.(type) {
+	case Start:
+		out.Body = &pb.Command_Start{Start: &pb.StartProcess{Spec: specToPB(&b.Spec)}}
+	case Stdin:
+		out.Body = &pb.Command_Stdin{Stdin: &pb.SendStdin{Data: b.Data, Eof: b.EOF}}
+	case Signal:
+		out.Body = &pb.Command_Signal{Signal: &pb.SendSignal{Signal: b.Signal}}
+	case Resize:
+		out.Body = &pb.Command_Resize{Resize: &pb.ResizePTY{Cols: b.Size.Cols, Rows: b.Size.Rows}}
+	case Ask:
+		out.Body = &pb.Command_Ask{Ask: &pb.Ask{Method: b.Method, Path: b.Path, User: b.User, Data: b.Data, Mode: b.Mode}}
+	}
+	return proto.Marshal(out)
+}
+
+func decodeCommand(m stored) (Command, error) {
+	var b pb.Command
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return Command{}, err
+	}
+	id, err := process.ParseID(b.Process + "-" + b.Sandbox)
+	if err != nil {
+		return Command{}, err
+	}
+	c := Command{ID: b.Id, Tenant: b.Tenant, Process: id, Deadline: fromNanos(b.DeadlineNs), Rev: m.seq, reply: b.Reply}
+	switch v := b.Body.(type) {
+	case *pb.Command_Start:
+		c.Body = Start{Spec: specFromPB(v.Start.Spec)}
+	case *pb.Command_Stdin:
+		c.Body = Stdin{Data: v.Stdin.Data, EOF: v.Stdin.Eof}
+	case *pb.Command_Signal:
+		c.Body = Signal{Signal: v.Signal.Signal}
+	case *pb.Command_Resize:
+		c.Body = Resize{Size: process.Size{Cols: v.Resize.Cols, Rows: v.Resize.Rows}}
+	case *pb.Command_Ask:
+		a := v.Ask
+		c.Body = Ask{Method: a.Method, Path: a.Path, User: a.User, Data: a.Data, Mode: a.Mode}
+	default:
+		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "a command of a newer version")
+	}
+	return c, nil
+}
+
+func encodeReply(r *Reply) ([]byte, error) {
+	out := &pb.Reply{Command: r.Command, Offset: r.Offset, Data: r.Data}
+	if r.Err != nil {
+		out.Kind, out.Error = uint32(kind.Of(r.Err)), kind.Message(r.Err)
+	}
+	return proto.Marshal(out)
+}
+
+func decodeReply(data []byte) (Reply, error) {
+	var b pb.Reply
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return Reply{}, err
+	}
+	r := Reply{Command: b.Command, Offset: b.Offset, Data: b.Data}
+	if b.Error != "" {
+		r.Err = kind.New(kind.Kind(b.Kind), "command", b.Command, b.Error)
+	}
+	return r, nil
+}

@@ -1,0 +1,96 @@
+// Package eventstest gives tests a real NATS server and a log on it.
+package eventstest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/natsd"
+)
+
+// Server is an embedded server that a test can stop and start again; what was
+// stored stays. Its methods may be called concurrently.
+type Server struct {
+	t   testing.TB
+	dir string
+
+	mu  sync.Mutex
+	srv *natsd.Server
+}
+
+// Start runs a server in process until the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{t: t, dir: t.TempDir()}
+	s.Resume()
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Stop ends the server; clients go on trying to reach it.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv != nil {
+		s.srv.Stop()
+		s.srv = nil
+	}
+}
+
+// Resume starts a stopped server on the same files.
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv != nil {
+		return
+	}
+	srv, err := natsd.Start(natsd.Config{Dir: s.dir})
+	if err != nil {
+		s.t.Fatalf("start nats: %v", err)
+	}
+	s.srv = srv
+}
+
+// Restart is Stop and Resume.
+func (s *Server) Restart() {
+	s.Stop()
+	s.Resume()
+}
+
+// InProcessConn connects to the server of the moment.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv == nil {
+		return nil, net.ErrClosed
+	}
+	return s.srv.InProcessConn()
+}
+
+// Open gives a log on the server, closed when the test ends.
+func Open(t testing.TB, s *Server) *events.Log {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	log, err := events.Open(ctx, events.Config{InProcess: s, Name: t.Name()})
+	if err != nil {
+		t.Fatalf("open log: %v", err)
+	}
+	t.Cleanup(log.Close)
+	return log
+}
+
+// View gives a view that has caught up, folded until the test ends.
+func View(t testing.TB, log *events.Log) *events.View {
+	t.Helper()
+	view, err := log.OpenView(t.Context())
+	if err != nil {
+		t.Fatalf("open view: %v", err)
+	}
+	return view
+}

@@ -1,0 +1,166 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// feed yields the stored messages of a subject, or of a whole stream, in order,
+// each once: from the store until it has caught up, then as they are
+// republished. A live message counts only if it follows the last one given;
+// anything else is read from the store. It belongs to one goroutine.
+type feed struct {
+	l       *Log
+	stream  string
+	subject string // what is read: one subject, or ">" for a whole stream
+	last    uint64 // stream sequence of the last message given
+	since   time.Time
+
+	sub     *nats.Subscription
+	live    chan *nats.Msg
+	dropped int
+	back    <-chan struct{}
+	behind  bool   // the store may have more than was given
+	target  uint64 // a live message beyond last was seen: the store has at least this
+	tries   int
+	idle    *time.Timer
+	silence time.Duration // until the next probe
+}
+
+const (
+	liveBuffer = 128
+	// A feed that hears nothing looks into the store after probeFirst, then ever
+	// more rarely: a live message that was lost without a trace stays unseen no
+	// longer than probeMax.
+	probeFirst = 2 * time.Second
+	probeMax   = 32 * time.Second
+)
+
+// follow opens a feed of what is stored after stream sequence last. It is
+// attached to the live end when it returns.
+func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
+	f := &feed{l: l, stream: stream, subject: subject, last: last, behind: true}
+	f.live = make(chan *nats.Msg, liveBuffer)
+	f.back = l.onReconnect()
+	f.silence = probeFirst
+	f.idle = time.NewTimer(f.silence)
+	sub, err := l.nc.ChanSubscribe(livePrefix+f.source(), f.live)
+	if err != nil {
+		return nil, err
+	}
+	f.sub = sub
+	return f, nil
+}
+
+// source is the subject under which the feed's messages are stored.
+func (f *feed) source() string {
+	if f.whole() {
+		return streamSource[f.stream]
+	}
+	return f.subject
+}
+
+func (f *feed) whole() bool { return f.subject == ">" }
+
+func (f *feed) close() {
+	f.idle.Stop()
+	f.sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
+}
+
+// next gives the next messages, at least one, in order. After quiet of silence
+// it gives none. Errors are ctx's, or that the connection was closed.
+func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, error) {
+	for {
+		if f.behind {
+			got, err := f.catchUp(ctx)
+			if len(got) > 0 || err != nil {
+				return got, err
+			}
+		}
+		select {
+		case msg := <-f.live:
+			f.silence = probeFirst
+			if got := f.accept(msg); len(got) > 0 {
+				return got, nil
+			}
+		case <-f.back:
+			f.back = f.l.onReconnect()
+			f.behind = true
+		case <-f.idle.C:
+			f.behind = true
+			f.silence = min(2*f.silence, probeMax)
+			f.idle.Reset(f.silence)
+		case <-quiet:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// accept takes a live message, and all that wait behind it, as far as they
+// follow each other.
+func (f *feed) accept(msg *nats.Msg) []stored {
+	var got []stored
+	for {
+		m, err := parseStored(msg)
+		switch {
+		case err != nil || m.seq <= f.last:
+		case f.follows(&m):
+			f.last = m.seq
+			got = append(got, m)
+		default:
+			f.behind, f.target = true, max(f.target, m.seq)
+			return got
+		}
+		select {
+		case msg = <-f.live:
+		default:
+			if n, err := f.sub.Dropped(); err == nil && n != f.dropped {
+				f.behind, f.dropped = true, n
+			}
+			return got
+		}
+	}
+}
+
+func (f *feed) follows(m *stored) bool {
+	if f.whole() {
+		return m.seq == f.last+1
+	}
+	return m.prev == f.last
+}
+
+// catchUp reads from the store what follows the last message given. Nothing
+// more there, and no live message seen beyond it, ends the catching up.
+func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
+	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
+	if f.last == 0 && !f.since.IsZero() {
+		req.Seq, req.StartTime = 0, &f.since
+	}
+	got, err := f.l.directGet(ctx, f.stream, req)
+	if len(got) > 0 {
+		f.last, f.tries = got[len(got)-1].seq, 0
+		return got, nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case f.l.nc.IsClosed():
+		return nil, nats.ErrConnectionClosed
+	case err != nil || f.last < f.target && f.tries < behindTries:
+		// The store is away, or this replica has not got what the leader
+		// already republished.
+		f.tries++
+		pause(ctx, f.tries)
+		return nil, ctx.Err()
+	}
+	f.behind, f.target, f.tries = false, 0, 0
+	return nil, nil
+}
+
+// behindTries is how often a replica is asked for a message that another one
+// has republished, 1 to 500 ms apart.
+const behindTries = 12

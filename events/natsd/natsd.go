@@ -1,0 +1,157 @@
+// Package natsd runs the NATS server that Millrace embeds, so that one command
+// on one machine is the whole product. It is the same server that a cluster
+// runs; nothing else in Millrace knows the difference.
+package natsd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Config says how to run a server. The zero value of a field is its default.
+type Config struct {
+	Dir        string   // of JetStream's files; required
+	Listen     string   // HOST:PORT for clients; empty: in process only
+	Name       string   // unique in its cluster; default "millrace"
+	Cluster    string   // name of the cluster; empty: a single server
+	ClusterOn  string   // HOST:PORT for the other servers
+	Routes     []string // nats://HOST:PORT of the other servers
+	SyncAlways bool     // every append is on the disk before it is acked (0.25 ms)
+	Slog       *slog.Logger
+}
+
+// Server is a running NATS server.
+type Server struct {
+	ns *server.Server
+}
+
+const (
+	readyTimeout = 30 * time.Second
+	syncInterval = time.Second // the most a machine's power loss costs without SyncAlways
+	maxPayload   = 2 << 20
+)
+
+// Start runs a server and returns when it serves; in a cluster that is before
+// the cluster has a leader.
+func Start(cfg Config) (*Server, error) {
+	opts, err := options(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
+	if cfg.Slog != nil {
+		ns.SetLoggerV2(logger{cfg.Slog}, false, false, false)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(readyTimeout) {
+		ns.Shutdown()
+		return nil, errors.New("nats server: not ready in time")
+	}
+	if !ns.JetStreamEnabled() {
+		ns.Shutdown()
+		return nil, errors.New("nats server: no JetStream: " + cfg.Dir)
+	}
+	return &Server{ns: ns}, nil
+}
+
+func options(cfg *Config) (*server.Options, error) {
+	name := cfg.Name
+	if name == "" {
+		name = "millrace"
+	}
+	opts := &server.Options{
+		ServerName:   name,
+		DontListen:   cfg.Listen == "",
+		JetStream:    true,
+		StoreDir:     cfg.Dir,
+		SyncInterval: syncInterval,
+		SyncAlways:   cfg.SyncAlways,
+		MaxPayload:   maxPayload,
+		MaxPending:   256 << 20, // a live reader that lags is caught up by direct get, not cut off
+		NoSigs:       true,
+		NoLog:        cfg.Slog == nil,
+	}
+	if cfg.Listen != "" {
+		host, port, err := hostPort(cfg.Listen)
+		if err != nil {
+			return nil, err
+		}
+		opts.Host, opts.Port = host, port
+	}
+	if cfg.Cluster == "" {
+		return opts, nil
+	}
+	host, port, err := hostPort(cfg.ClusterOn)
+	if err != nil {
+		return nil, err
+	}
+	opts.Cluster = server.ClusterOpts{Name: cfg.Cluster, Host: host, Port: port}
+	for _, r := range cfg.Routes {
+		u, err := url.Parse(r)
+		if err != nil {
+			return nil, fmt.Errorf("route %q: %w", r, err)
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
+	return opts, nil
+}
+
+func hostPort(s string) (string, int, error) {
+	host, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", s, err)
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", s, err)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}
+
+// InProcessConn connects without a socket; it makes *Server the provider that
+// events.Config.InProcess wants.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
+
+// URL is where clients connect; empty if the server does not listen.
+func (s *Server) URL() string {
+	if a := s.ns.Addr(); a != nil {
+		return s.ns.ClientURL()
+	}
+	return ""
+}
+
+// Stop ends the server and returns when it has. What was stored is on the disk.
+func (s *Server) Stop() {
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+}
+
+// LameDuck ends the server as a rolling restart should: leaders are handed over
+// and clients told before it stops.
+func (s *Server) LameDuck() {
+	s.ns.LameDuckShutdown()
+	s.ns.WaitForShutdown()
+}
+
+// logger gives the server's words to slog; its notices are our debug.
+type logger struct{ l *slog.Logger }
+
+func (g logger) Noticef(f string, v ...any) { g.l.Debug("nats: " + fmt.Sprintf(f, v...)) }
+func (g logger) Warnf(f string, v ...any)   { g.l.Warn("nats: " + fmt.Sprintf(f, v...)) }
+func (g logger) Fatalf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f, v...)) }
+func (g logger) Errorf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f, v...)) }
+func (g logger) Debugf(string, ...any)      {}
+func (g logger) Tracef(string, ...any)      {}

@@ -1,0 +1,186 @@
+package events
+
+import (
+	"context"
+	"errors"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// goneError carries the first event that is left, for whoever can go on there.
+type goneError struct{ first process.Seq }
+
+func (e *goneError) Error() string { return "it fell out of retention" }
+
+func gone(id process.ID, first process.Seq) error {
+	return kind.Wrap(kind.Gone, "read", string(id), &goneError{first})
+}
+
+// FirstSeq is the first event left of a record, from a Reader's error of
+// kind.Gone.
+func FirstSeq(err error) (process.Seq, bool) {
+	var g *goneError
+	if errors.As(err, &g) {
+		return g.first, true
+	}
+	return 0, false
+}
+
+// span is a message of a record: which events it carries, and where it is.
+type span struct {
+	first, last process.Seq
+	rev         uint64
+}
+
+// seek finds the stream sequence of the message that carries event seq. It
+// narrows the record down between its ends by where seq should be if events came
+// evenly, and by halving where they did not: a handful of reads for a million
+// events. Gone if seq is before the record's beginning.
+func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
+	lo, err := l.spanAt(ctx, stream, subject, 1)
+	if err != nil {
+		return 0, err
+	}
+	if seq < lo.first {
+		return 0, kind.Wrap(kind.Gone, "read", subject, &goneError{lo.first})
+	}
+	hi, err := l.lastSpan(ctx, stream, subject)
+	if err != nil {
+		return 0, err
+	}
+	top := hi.rev // no message of the record lies in [top, hi.rev)
+	for try := 0; ; try++ {
+		switch {
+		case seq <= lo.last:
+			return lo.rev, nil
+		case seq >= hi.first || lo.rev+1 >= top:
+			return hi.rev, nil
+		}
+		at := guess(lo, hi, top, seq, try)
+		mid, err := l.spanAt(ctx, stream, subject, at)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case mid.rev >= hi.rev:
+			top = at
+		case seq < mid.first:
+			hi, top = mid, mid.rev
+		default:
+			lo = mid
+		}
+	}
+}
+
+// guess is a stream sequence after lo and before top where seq may be: every
+// third one halves the way, so that uneven records stay cheap.
+func guess(lo, hi span, top uint64, seq process.Seq, try int) uint64 {
+	width := top - lo.rev
+	step := width / 2
+	if try%3 != 2 {
+		step = uint64(float64(width) * float64(seq-lo.last) / float64(hi.first-lo.last))
+	}
+	return lo.rev + min(max(step, 1), width-1)
+}
+
+// spanAt reads the record's first message at or after a stream sequence.
+func (l *Log) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
+	return l.readSpan(ctx, stream, getRequest{Seq: rev, Next: subject})
+}
+
+func (l *Log) lastSpan(ctx context.Context, stream, subject string) (span, error) {
+	return l.readSpan(ctx, stream, getRequest{Last: subject})
+}
+
+func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span, error) {
+	for try := 0; ; try++ {
+		got, err := l.directGet(ctx, stream, req)
+		if err == nil && len(got) == 0 {
+			return span{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
+		}
+		if err == nil {
+			b, err := process.ParseBatch(got[0].data)
+			return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, got[0].seq}, err
+		}
+		if !pause(ctx, try) {
+			return span{}, err
+		}
+	}
+}
+
+// decode turns a stored message into what follows event last. A hole before it
+// is looked for elsewhere and then said to be one; what is there twice is
+// dropped; ok is false if nothing is left.
+func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
+	b, err := process.ParseBatch(m.data)
+	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
+		l.log.Error("a message is not what its subject says", "subject", m.subject, "rev", m.seq, "err", err)
+		return nil, false
+	}
+	c := chunk{
+		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: m.seq},
+		first:  b.FirstSeq,
+		events: after(b.Events, last),
+		size:   len(m.data) + 64*b.Frames,
+	}
+	if c.seq <= last {
+		return nil, false
+	}
+	if b.FirstSeq > last+1 {
+		chunks = l.fill(ctx, ref, last, m)
+	}
+	return append(chunks, c), true
+}
+
+// holeTries is how often a hole is asked for again, of whichever replica
+// answers.
+const holeTries = 5
+
+// fill reads what lies between event last and message m once more; what no
+// replica has becomes a Gap.
+func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
+	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	end, err := process.ParseBatch(m.data)
+	if err != nil {
+		return nil
+	}
+	for try := range holeTries {
+		if rev, err := l.seek(ctx, stream, subject, last+1); err == nil && rev < m.seq {
+			if got, ok := l.between(ctx, ref, last, rev, m.seq); ok {
+				return got
+			}
+		}
+		if !pause(ctx, try+4) {
+			return nil
+		}
+	}
+	l.log.Error("a hole in a record that no replica can fill", "process", ref.ID, "from", last+1, "to", end.FirstSeq-1)
+	gap := process.Event{Seq: end.FirstSeq - 1, Time: m.time, Body: process.Gap{From: last + 1, To: end.FirstSeq - 1, Reason: "not stored"}}
+	return []chunk{{place: place{seq: end.FirstSeq - 1, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
+}
+
+// between reads the messages from stream sequence rev to before end, if they
+// join up with last and reach it without a hole.
+func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
+	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	var out []chunk
+	for rev < end {
+		msgs, err := l.getFrom(ctx, stream, subject, rev)
+		if err != nil || len(msgs) == 0 {
+			return nil, false
+		}
+		for _, m := range msgs {
+			if m.seq >= end {
+				return out, len(out) > 0
+			}
+			b, err := process.ParseBatch(m.data)
+			if err != nil || b.FirstSeq > last+1 {
+				return nil, false
+			}
+			last, rev = b.FirstSeq+process.Seq(b.Frames)-1, m.seq+1
+			out = append(out, chunk{place: place{last, m.seq}, first: b.FirstSeq, events: b.Events, size: len(m.data)})
+		}
+	}
+	return out, len(out) > 0
+}

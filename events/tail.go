@@ -1,0 +1,225 @@
+package events
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// tail is the live end of one record, shared by all its readers on this
+// connection: one subscription, one decoding, and the last few messages in
+// memory. A reader that is not within those reads from the store instead.
+type tail struct {
+	l       *Log
+	ref     Ref
+	stream  string
+	subject string
+	cancel  context.CancelFunc
+	refs    int // guarded by Log.mu
+
+	mu      sync.Mutex
+	synced  bool          // base and last are known
+	recent  []chunk       // contiguous, up to last
+	held    int           // bytes of recent
+	base    place         // the place before recent[0]
+	last    process.Seq   // the last event known
+	fin     bool          // last is Finished
+	err     error         // the tail is over: nothing more comes
+	changed chan struct{} // closed, and made anew, at every change
+}
+
+// chunk is one decoded message.
+type chunk struct {
+	place
+	first  process.Seq
+	events []process.Event
+	size   int
+}
+
+// place is where a reader stands: after event seq, which the message with stream
+// sequence rev carried.
+type place struct {
+	seq process.Seq
+	rev uint64
+}
+
+// recentBytes is the most that a busy record's live end keeps in memory; it is
+// let go of after a while of silence.
+const recentBytes = 4 << 20
+
+// attach gives the shared tail of a record, made if there is none.
+func (l *Log) attach(ref Ref) (*tail, error) {
+	subject := ref.subject(l.shards)
+	l.mu.Lock()
+	if t := l.tails[subject]; t != nil {
+		t.refs++
+		l.mu.Unlock()
+		return t, nil
+	}
+	l.mu.Unlock()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &tail{
+		l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: subject,
+		cancel: cancel, refs: 1, changed: make(chan struct{}),
+	}
+	f, err := l.follow(t.stream, subject, 0)
+	if err != nil {
+		cancel()
+		return nil, kind.Wrap(kind.Unavailable, "read", string(ref.ID), err)
+	}
+	l.mu.Lock()
+	if other := l.tails[subject]; other != nil { // somebody was faster
+		other.refs++
+		l.mu.Unlock()
+		f.close()
+		cancel()
+		return other, nil
+	}
+	l.tails[subject] = t
+	l.mu.Unlock()
+	go t.run(ctx, f)
+	return t, nil
+}
+
+// detach lets go of the tail; the last reader ends it.
+func (t *tail) detach() {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	if t.refs--; t.refs == 0 {
+		if t.l.tails[t.subject] == t {
+			delete(t.l.tails, t.subject)
+		}
+		t.cancel()
+	}
+}
+
+// run pumps the feed into the tail until the record ends or nobody reads it.
+func (t *tail) run(ctx context.Context, f *feed) {
+	defer f.close()
+	if err := t.sync(ctx, f); err != nil {
+		t.end(err)
+		return
+	}
+	quiet := time.NewTicker(time.Second)
+	defer quiet.Stop()
+	for !t.finished() {
+		msgs, err := f.next(ctx, quiet.C)
+		if err != nil {
+			t.end(err)
+			return
+		}
+		if len(msgs) == 0 {
+			t.forget()
+			quiet.Stop() // nothing to forget until something comes
+			continue
+		}
+		quiet.Reset(time.Second)
+		t.add(ctx, msgs)
+	}
+}
+
+// sync finds the end of the record: what is before it, readers read themselves.
+func (t *tail) sync(ctx context.Context, f *feed) error {
+	for try := 0; ; try++ {
+		got, err := t.l.directGet(ctx, t.stream, getRequest{Last: t.subject})
+		if err == nil && len(got) == 0 {
+			t.setBase(place{}, false)
+			return nil
+		}
+		if err == nil {
+			tip, err := tipOf(got[0])
+			if err != nil {
+				return err
+			}
+			f.last = tip.rev
+			t.setBase(place{seq: tip.Last, rev: tip.rev}, tip.Finished != nil)
+			return nil
+		}
+		if !pause(ctx, try) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (t *tail) setBase(p place, fin bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.synced, t.base, t.last, t.fin = true, p, p.seq, fin
+	t.announce()
+}
+
+// add appends messages to the live end.
+func (t *tail) add(ctx context.Context, msgs []stored) {
+	chunks := make([]chunk, 0, len(msgs))
+	t.mu.Lock()
+	at := place{seq: t.last}
+	t.mu.Unlock()
+	for _, m := range msgs {
+		c, ok := t.l.decode(ctx, t.ref, at.seq, m)
+		if ok {
+			chunks = append(chunks, c...)
+			at = c[len(c)-1].place
+		}
+	}
+	if len(chunks) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range chunks {
+		t.recent = append(t.recent, c)
+		t.held += c.size
+		t.last = c.seq
+		if n := len(c.events); n > 0 {
+			_, fin := c.events[n-1].Body.(process.Finished)
+			t.fin = t.fin || fin
+		}
+	}
+	t.trim(recentBytes)
+	t.announce()
+}
+
+// trim drops the oldest messages until at most limit bytes are held.
+func (t *tail) trim(limit int) {
+	n := 0
+	for n < len(t.recent) && t.held > limit {
+		t.held -= t.recent[n].size
+		t.base = t.recent[n].place
+		n++
+	}
+	if n == len(t.recent) {
+		t.recent = nil
+		return
+	}
+	clear(t.recent[:n])
+	t.recent = t.recent[n:]
+}
+
+// forget drops what a quiet record holds in memory.
+func (t *tail) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trim(0)
+}
+
+func (t *tail) finished() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fin
+}
+
+func (t *tail) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	t.announce()
+}
+
+func (t *tail) announce() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}

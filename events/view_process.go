@@ -1,0 +1,172 @@
+package events
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+func (v *View) applySummary(m stored) error {
+	s, err := decodeSummary(m.data)
+	if err != nil {
+		return err
+	}
+	if old := v.processes[s.ID]; old != nil {
+		if counted(&old.Summary) {
+			v.counts[old.Outcome()]--
+		}
+	} else {
+		v.join(&s)
+	}
+	if counted(&s) {
+		v.counts[s.Outcome()]++
+	}
+	if s.PID != 0 {
+		v.members[s.ID.Sandbox()].byPID[s.PID] = s.ID
+	}
+	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
+	return nil
+}
+
+// counted reports whether a process counts as started (C-041: what never had a
+// pid is not counted at all).
+func counted(s *process.Summary) bool { return !s.Started.IsZero() }
+
+// join adds a process to its sandbox's, which are ordered by id and so by age,
+// but for those with an idempotency key.
+func (v *View) join(s *process.Summary) {
+	sbx := s.ID.Sandbox()
+	mem := v.members[sbx]
+	if mem == nil {
+		mem = &members{byPID: make(map[uint32]process.ID)}
+		v.members[sbx] = mem
+	}
+	mem.all = append(mem.all, s.ID)
+}
+
+// leave takes a process out of its sandbox's.
+func (v *View) leave(id process.ID, pid uint32) {
+	mem := v.members[id.Sandbox()]
+	if mem == nil {
+		return
+	}
+	mem.all = slices.DeleteFunc(mem.all, func(x process.ID) bool { return x == id })
+	if mem.byPID[pid] == id {
+		delete(mem.byPID, pid)
+	}
+	if len(mem.all) == 0 {
+		delete(v.members, id.Sandbox())
+	}
+}
+
+// Process gives a process's entry in the catalogue and its rev, for PutSummary.
+func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if e := v.processes[id]; e != nil {
+		return e.Summary, e.rev, true
+	}
+	return process.Summary{}, 0, false
+}
+
+// Processes gives the entries of a sandbox ("": of all) for which keep is true,
+// oldest first.
+func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []process.Summary
+	for _, id := range v.ids(sbx) {
+		if e := v.processes[id]; keep(&e.Summary) {
+			out = append(out, e.Summary)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b process.Summary) int { return a.Started.Compare(b.Started) })
+	return out
+}
+
+func (v *View) ids(sbx sandbox.ID) []process.ID {
+	if sbx == "" {
+		return slices.Collect(maps.Keys(v.processes))
+	}
+	if mem := v.members[sbx]; mem != nil {
+		return mem.all
+	}
+	return nil
+}
+
+// ProcessByPID gives the newest process of the sandbox that had pid.
+func (v *View) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if mem := v.members[sbx]; mem != nil {
+		if e := v.processes[mem.byPID[pid]]; e != nil {
+			return e.Summary, true
+		}
+	}
+	return process.Summary{}, false
+}
+
+// Counts counts all processes ever started that the log knows of, by outcome
+// (OutcomeActive: those that run). The sum is the number started (C-040 to
+// C-042).
+func (v *View) Counts() map[process.Outcome]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.counts)
+}
+
+func (v *View) applyAccount(m stored) error {
+	var b pb.AccountEvent
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return err
+	}
+	switch e := b.Body.(type) {
+	case *pb.AccountEvent_KeyIssued:
+		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Issued: fromNanos(b.TimeNs)}
+		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
+			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
+		}
+		tenant, ok := tenantOf(m.subject)
+		if !ok {
+			return fmt.Errorf("subject %q", m.subject)
+		}
+		k.Tenant = tenant
+		v.keys[k.SHA256] = k
+	case *pb.AccountEvent_KeyRevoked:
+		for hash, k := range v.keys {
+			if k.ID == e.KeyRevoked.Id {
+				k.Revoked = true
+				v.keys[hash] = k
+			}
+		}
+	}
+	return nil
+}
+
+// Key gives the key with that hash, if it may be used.
+func (v *View) Key(sha256 [32]byte) (Key, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k, ok := v.keys[sha256]
+	return k, ok && !k.Revoked
+}
+
+// Keys gives all keys of a tenant ("": of all), the revoked ones too.
+func (v *View) Keys(tenant string) []Key {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []Key
+	for _, k := range v.keys {
+		if tenant == "" || k.Tenant == tenant {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int { return a.Issued.Compare(b.Issued) })
+	return out
+}

@@ -1,0 +1,113 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func (v *View) applySandbox(m stored) error {
+	tenant, id, events, err := decodeSandbox(m.data)
+	if err != nil {
+		return err
+	}
+	s := v.sandboxes[id]
+	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
+	for _, e := range events {
+		next, err := s.Apply(e)
+		if err != nil {
+			v.l.log.Warn("an event could not be applied", "sandbox", id, "seq", e.Seq, "err", err)
+			next.Seq = e.Seq
+		}
+		s = next
+	}
+	v.sandboxes[id] = s
+	return nil
+}
+
+// Sandbox gives a sandbox's state.
+func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.sandboxes[id]
+	return s, ok
+}
+
+// Sandboxes gives those for which keep is true, newest first.
+func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
+	v.mu.Lock()
+	var out []sandbox.State
+	for _, s := range v.sandboxes {
+		if keep(&s) {
+			out = append(out, s)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b sandbox.State) int {
+		if c := b.Created.Compare(a.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// CreateSandbox stores a new sandbox's request and gives its state.
+func (v *View) CreateSandbox(ctx context.Context, tenant string, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
+	rev, err := v.l.AppendSandbox(ctx, tenant, id, 0, 1, req)
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Rev >= rev })
+}
+
+// ChangeSandbox appends what decide makes of the sandbox's newest state, and
+// decides again if somebody else wrote first. decide gives nothing to append
+// nothing. It returns the state after, which the view then has. NotFound if
+// there is no such sandbox.
+func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(sandbox.State) ([]sandbox.Body, error)) (sandbox.State, error) {
+	for {
+		s, ok := v.Sandbox(id)
+		if !ok {
+			return s, kind.New(kind.NotFound, "change sandbox", string(id), "sandbox not found")
+		}
+		bodies, err := decide(s)
+		if err != nil || len(bodies) == 0 {
+			return s, err
+		}
+		rev, err := v.l.AppendSandbox(ctx, s.Tenant, id, s.Rev, s.Seq+1, bodies...)
+		if err == nil {
+			return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Rev >= rev })
+		}
+		if !kind.Is(err, kind.Conflict) {
+			return s, err
+		}
+		if err := v.Sync(ctx); err != nil {
+			return s, err
+		}
+	}
+}
+
+// AwaitSandbox waits until the sandbox's state satisfies done, or ctx's end; it
+// gives the state of that moment.
+func (v *View) AwaitSandbox(ctx context.Context, id sandbox.ID, done func(*sandbox.State) bool) (sandbox.State, error) {
+	var s sandbox.State
+	err := v.wait(ctx, func() bool {
+		s = v.sandboxes[id]
+		return done(&s)
+	})
+	return s, err
+}
+
+func sortedHosts(m map[string]fleet.Host) []fleet.Host {
+	out := make([]fleet.Host, 0, len(m))
+	for _, h := range m {
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) })
+	return out
+}
