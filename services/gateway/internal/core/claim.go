@@ -1,0 +1,91 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// claimGrace is how much longer than its command's deadline a start may stay
+// unclaimed: a host that read the command in time is still appending.
+const claimGrace = 2 * time.Second
+
+// pending is a start that was sent and may never be claimed.
+type pending struct {
+	id     process.ID
+	host   string
+	epoch  uint64
+	tenant string
+	spec   process.Spec // without Env
+	hash   []byte       // of the spec with Env
+	due    time.Time
+}
+
+func (c *Core) expect(p pending) {
+	c.mu.Lock()
+	c.unclaimed = append(c.unclaimed, p)
+	c.mu.Unlock()
+}
+
+// Run ends the records of starts that no host claimed, so that nobody waits for
+// ever for a host that died with the command unread: the record is claimed in
+// the host's place and ended as lost, and a host that comes back is refused. It
+// returns when ctx ends.
+func (c *Core) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			for _, p := range c.due(now) {
+				if err := c.settle(ctx, p); err != nil {
+					c.slog.Warn("end unclaimed start", "process", p.id, "err", err)
+					p.due = now.Add(c.cfg.StartTimeout)
+					c.expect(p)
+				}
+			}
+		}
+	}
+}
+
+// due takes out what nobody should still have to claim.
+func (c *Core) due(now time.Time) []pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for n < len(c.unclaimed) && c.unclaimed[n].due.Before(now) {
+		n++
+	}
+	out := append([]pending(nil), c.unclaimed[:n]...)
+	c.unclaimed = append(c.unclaimed[:0], c.unclaimed[n:]...)
+	return out
+}
+
+// settle ends the record unless it was claimed. The append expects an empty
+// record, so that a host that claims at the same moment wins or loses cleanly.
+func (c *Core) settle(ctx context.Context, p pending) error {
+	if _, _, ok := c.view.Process(p.id); ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	ref := events.Ref{Host: p.host, ID: p.id}
+	if _, err := c.log.Tip(ctx, ref); !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	now := time.Now()
+	err := c.log.Writer(ref, p.epoch).Append(ctx, []process.Event{
+		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: "start." + string(p.id), SpecHash: p.hash, Tenant: p.tenant}},
+		{Seq: 2, Time: now, Body: process.Failed{Kind: uint32(kind.Unavailable), Message: "the sandbox's host did not take the command"}},
+		{Seq: 3, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
+	})
+	if kind.Is(err, kind.Conflict) || kind.Is(err, kind.Fenced) {
+		return nil // claimed after all
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// maxInput is the most bytes of input one command carries.
+const maxInput = 256 << 10
+
+const (
+	sigKill = 9
+	sigTerm = 15
+	sigMax  = 64
+)
+
+// SendInput writes data to the process's stdin or terminal, then closes it if
+// eof, and returns when the process's host has done so. NotFound when the
+// process has ended; Conflict or Precondition when stdin is closed or was never
+// open. After another error it is unknown how much was written.
+func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
+	t, err := c.target(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	if !t.sum.Spec.Stdin && t.sum.Spec.PTY == nil {
+		return kind.New(kind.Precondition, "send input", string(id), "stdin is not enabled for this process")
+	}
+	for {
+		n := min(len(data), maxInput)
+		last := n == len(data)
+		if _, err := c.call(ctx, t, events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
+			return err
+		}
+		if last {
+			return nil
+		}
+		data = data[n:]
+	}
+}
+
+// Signal sends a signal to the process group and returns when it is sent. After
+// SIGKILL and SIGTERM the counts already show the process as killed (C-024).
+// NotFound when the process has ended.
+func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32) error {
+	if sig < 1 || sig > sigMax {
+		return kind.Newf(kind.Invalid, "signal", string(id), "no signal %d", sig)
+	}
+	t, err := c.target(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	if _, err := c.call(ctx, t, events.Signal{Signal: sig}); err != nil {
+		return err
+	}
+	if sig != sigKill && sig != sigTerm {
+		return nil
+	}
+	// The host stored the kill before it answered.
+	return c.sync(ctx)
+}
+
+// Resize sets the terminal's size; a process without one is left alone.
+func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size process.Size) error {
+	if size.Cols > process.MaxWindow || size.Rows > process.MaxWindow {
+		return kind.Newf(kind.Invalid, "resize", string(id), "terminal larger than %d", process.MaxWindow)
+	}
+	t, err := c.target(ctx, p, id)
+	if err != nil || t.sum.Spec.PTY == nil {
+		return err
+	}
+	_, err = c.call(ctx, t, events.Resize{Size: size})
+	return err
+}
+
+// Ask puts a question to a running sandbox.
+func (c *Core) Ask(ctx context.Context, p Principal, sbx sandbox.ID, ask events.Ask) (events.Reply, error) {
+	if len(ask.Data) > events.MaxAsk {
+		return events.Reply{}, kind.Newf(kind.Invalid, "ask", string(sbx), "%d bytes, the limit is %d", len(ask.Data), events.MaxAsk)
+	}
+	st, err := c.running(ctx, p, sbx)
+	if err != nil {
+		return events.Reply{}, err
+	}
+	return c.call(ctx, target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}, ask)
+}
+
+// target is a process that can take commands.
+type target struct {
+	st  sandbox.State
+	sum process.Summary
+}
+
+func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, error) {
+	st, err := c.find(ctx, p, id.Sandbox())
+	if err != nil {
+		return target{}, noProcess(id)
+	}
+	sum, err := c.Process(ctx, p, id)
+	if err != nil {
+		return target{}, err
+	}
+	if !sum.Active() || st.Over() {
+		return target{}, kind.Newf(kind.NotFound, "find process", string(id), "process with pid %d not found", sum.PID)
+	}
+	return target{st: st, sum: sum}, nil
+}
+
+// call sends a command and waits for the host's answer. It is not repeated: an
+// answer that was lost does not come again.
+func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (events.Reply, error) {
+	if err := c.alive(&t.st); err != nil {
+		return events.Reply{}, err
+	}
+	deadline := time.Now().Add(c.cfg.CallTimeout)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	r, err := c.log.Call(ctx, t.st.Host, events.Command{
+		ID: ulid.Make().String(), Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
+	})
+	if kind.Is(err, kind.Deadline) && ctx.Err() != nil {
+		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
+	}
+	return r, logError("call", string(t.sum.ID), err)
+}

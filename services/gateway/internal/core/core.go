@@ -1,0 +1,86 @@
+package core
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Config says what a Core works on. Log, View and Secret are required; the zero
+// value of another field is its default.
+type Config struct {
+	Log    *events.Log
+	View   *events.View
+	Secret []byte // the cluster's, from which sandboxes' tokens are made
+	Slog   *slog.Logger
+
+	CreateTimeout  time.Duration // within which a sandbox must run; default 30 s
+	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s
+	StartTimeout   time.Duration // within which a host must claim a start; default 15 s
+	CallTimeout    time.Duration // within which a host must answer; default 10 s
+}
+
+// Core does what the surfaces ask for. Its methods may be called concurrently.
+type Core struct {
+	log    *events.Log
+	view   *events.View
+	secret []byte
+	slog   *slog.Logger
+	cfg    Config
+
+	mu        sync.Mutex
+	unclaimed []pending // oldest first: all wait equally long
+}
+
+// Principal is who asks.
+type Principal struct {
+	Tenant  string     // never empty
+	Sandbox sandbox.ID // not empty: the bearer of one sandbox's token, good for that one only
+}
+
+// may reports whether p may know of st.
+func (p Principal) may(st *sandbox.State) bool {
+	return p.Tenant != "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
+}
+
+// New gives a Core. It does no I/O.
+func New(cfg Config) *Core {
+	orElse(&cfg.CreateTimeout, 30*time.Second)
+	orElse(&cfg.DestroyTimeout, 30*time.Second)
+	orElse(&cfg.StartTimeout, 15*time.Second)
+	orElse(&cfg.CallTimeout, 10*time.Second)
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg}
+}
+
+func orElse(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}
+
+// sync waits until the view has caught up. A log that cannot be reached is
+// Unavailable.
+func (c *Core) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	if err := c.view.Sync(ctx); err != nil {
+		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+	}
+	return nil
+}
+
+// alive says Unavailable at once if the host's lease has ended.
+func (c *Core) alive(st *sandbox.State) error {
+	if h, ok := c.view.Host(st.Host); ok && h.Alive(time.Now()) {
+		return nil
+	}
+	return kind.New(kind.Unavailable, "reach host", st.Host, "the sandbox's host does not answer, try again")
+}

@@ -1,0 +1,184 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Selector names a process within a sandbox; exactly one field is set.
+type Selector struct {
+	PID uint32
+	Tag *string
+	ID  process.ID
+}
+
+// Find gives the process sel means, active or ended: the newest that had the
+// pid; the newest active one with the tag, else the newest.
+func (c *Core) Find(ctx context.Context, p Principal, sbx sandbox.ID, sel Selector) (process.Summary, error) {
+	if sel.ID != "" {
+		if sel.ID.Sandbox() != sbx {
+			return process.Summary{}, noProcess(sel.ID)
+		}
+		return c.Process(ctx, p, sel.ID)
+	}
+	if _, err := c.find(ctx, p, sbx); err != nil {
+		return process.Summary{}, err
+	}
+	if sel.Tag != nil {
+		return c.findTag(ctx, sbx, *sel.Tag)
+	}
+	return c.findPID(ctx, sbx, sel.PID)
+}
+
+// findPID trusts a process that the view says is active: should it have ended,
+// its host refuses the command. An ended one may hide a younger process with the
+// same pid that the view has not seen yet.
+func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process.Summary, error) {
+	if s, ok := c.view.ProcessByPID(sbx, pid); ok && s.Active() {
+		return s, nil
+	}
+	if err := c.sync(ctx); err != nil {
+		return process.Summary{}, err
+	}
+	if s, ok := c.view.ProcessByPID(sbx, pid); ok && pid != 0 {
+		return s, nil
+	}
+	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with pid %d not found", pid)
+}
+
+func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process.Summary, error) {
+	if err := c.sync(ctx); err != nil {
+		return process.Summary{}, err
+	}
+	all := c.view.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Active() {
+			return all[i], nil
+		}
+	}
+	if len(all) > 0 {
+		return all[len(all)-1], nil
+	}
+	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with tag %s not found", tag)
+}
+
+// Process gives a process by its id, active or ended.
+func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process.Summary, error) {
+	if _, err := c.find(ctx, p, id.Sandbox()); err != nil {
+		return process.Summary{}, noProcess(id)
+	}
+	if s, _, ok := c.view.Process(id); ok {
+		return s, nil
+	}
+	if err := c.sync(ctx); err != nil {
+		return process.Summary{}, err
+	}
+	if s, _, ok := c.view.Process(id); ok {
+		return s, nil
+	}
+	return process.Summary{}, noProcess(id)
+}
+
+// Processes gives the processes of a sandbox ("": of all of the principal's)
+// for which keep is true, oldest first. What was stored before the call is seen.
+func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	if err := c.sync(ctx); err != nil {
+		return nil, err
+	}
+	if sbx == "" {
+		sbx = p.Sandbox
+	}
+	if sbx != "" {
+		if _, err := c.Sandbox(p, sbx); err != nil {
+			return nil, err
+		}
+	}
+	return c.view.Processes(sbx, func(s *process.Summary) bool { return s.Tenant == p.Tenant && keep(s) }), nil
+}
+
+// Read gives a reader of the process's events after the given seq. It works as
+// long as the record is kept, also when the sandbox is gone. NotFound for what
+// is unknown or another's.
+func (c *Core) Read(ctx context.Context, p Principal, id process.ID, after process.Seq) (*events.Reader, error) {
+	ref, err := c.ref(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.log.Read(ref, after), nil
+}
+
+// ReadLive gives a reader of what is stored after the call. Errors as in Read.
+func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*events.Reader, error) {
+	ref, err := c.ref(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.log.ReadLive(ref), nil
+}
+
+// Tip tells what is stored of a process's record. Errors as in Read.
+func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip, error) {
+	ref, err := c.ref(ctx, p, id)
+	if err != nil {
+		return events.Tip{}, err
+	}
+	tip, err := c.log.Tip(ctx, ref)
+	return tip, logError("read", string(id), err)
+}
+
+// ref finds a process's record. A process that is not in the catalogue may have
+// a record all the same: one that was claimed and has not started.
+func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref, error) {
+	st, err := c.find(ctx, p, id.Sandbox())
+	if err != nil {
+		if kind.Is(err, kind.NotFound) {
+			err = noProcess(id)
+		}
+		return events.Ref{}, err
+	}
+	ref := events.Ref{Host: st.Host, ID: id}
+	if _, _, ok := c.view.Process(id); ok {
+		return ref, nil
+	}
+	if st.Host == "" {
+		return events.Ref{}, noProcess(id)
+	}
+	if _, err := c.log.Tip(ctx, ref); err != nil {
+		if kind.Is(err, kind.NotFound) {
+			err = noProcess(id)
+		}
+		return events.Ref{}, logError("read", string(id), err)
+	}
+	return ref, nil
+}
+
+// Counts counts all processes ever started, by outcome; what was stored before
+// the call is counted. With an error it gives what the view had.
+func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
+	err := c.sync(ctx)
+	return c.view.Counts(), err
+}
+
+// Hosts gives all hosts that have a lease or had one, by name.
+func (c *Core) Hosts(context.Context) []fleet.Host { return c.view.Hosts() }
+
+// Ready says Unavailable unless the log can be reached and the view has caught
+// up with it.
+func (c *Core) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := c.log.Healthy(ctx); err != nil {
+		return logError("ready", "", err)
+	}
+	return c.sync(ctx)
+}
+
+func noProcess(id process.ID) error {
+	return kind.New(kind.NotFound, "find process", string(id), "process not found")
+}

@@ -1,0 +1,182 @@
+package core
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// CreateSandbox asks for a sandbox and returns when it runs. Errors: Exhausted
+// where no host has room, Unavailable where there is no host, where the host
+// could not make it, or where it took too long; then nothing of it is left.
+func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Requested) (sandbox.State, error) {
+	if p.Tenant == "" || p.Sandbox != "" {
+		return sandbox.State{}, kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
+	}
+	id := sandbox.NewID()
+	within, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	defer cancel()
+	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); err != nil {
+		return sandbox.State{}, logError("create sandbox", string(id), err)
+	}
+	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool { return s.Live() || s.Over() || s.Phase == sandbox.PhaseStopping })
+	if err != nil {
+		c.abandon(ctx, id)
+		return sandbox.State{}, &kind.Error{Op: "create sandbox", ID: string(id), Kind: kind.Unavailable,
+			Msg: "the sandbox did not start in time, try again", Err: err}
+	}
+	if !st.Live() {
+		return sandbox.State{}, notMade(&st)
+	}
+	return st, nil
+}
+
+// abandon sees to it that a sandbox nobody will get ends, also when the caller
+// has gone.
+func (c *Core) abandon(ctx context.Context, id sandbox.ID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
+	defer cancel()
+	if _, err := c.view.ChangeSandbox(ctx, id, stop); err != nil {
+		// Its deadline ends it if this did not.
+		c.slog.Warn("abandon sandbox", "sandbox", id, "err", err)
+	}
+}
+
+// notMade tells why a sandbox is over before it ran.
+func notMade(st *sandbox.State) error {
+	e := &kind.Error{Op: "create sandbox", ID: string(st.ID), Kind: kind.Unavailable, Err: errors.New(st.Cause)}
+	switch st.Phase {
+	case sandbox.PhaseRefused:
+		e.Kind, e.Msg = st.Refusal, st.Cause
+	case sandbox.PhaseLost:
+		e.Msg = "the sandbox's host fell silent, try again"
+	case sandbox.PhaseFailed:
+		e.Msg = "the sandbox's host could not make it"
+	default:
+		e.Kind, e.Msg = kind.Conflict, "the sandbox was ended before it ran"
+	}
+	return e
+}
+
+// Sandbox gives a sandbox's state as the view has it. NotFound also for another
+// tenant's. Ended sandboxes are found as long as the log keeps them.
+func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
+	if st, ok := c.view.Sandbox(id); ok && p.may(&st) {
+		return st, nil
+	}
+	return sandbox.State{}, noSandbox(id)
+}
+
+// Lookup is Sandbox, but what it gives is not older than the call.
+func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
+	if err := c.sync(ctx); err != nil {
+		return sandbox.State{}, err
+	}
+	return c.Sandbox(p, id)
+}
+
+// find is Sandbox that believes a miss only after the view has caught up. A hit
+// may be old by as much as the view lags.
+func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
+	if st, err := c.Sandbox(p, id); err == nil {
+		return st, nil
+	}
+	return c.Lookup(ctx, p, id)
+}
+
+// running is find for what must run to be used.
+func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
+	st, err := c.find(ctx, p, id)
+	if err == nil && !st.Live() {
+		return sandbox.State{}, noSandbox(id)
+	}
+	return st, err
+}
+
+// Sandboxes gives the principal's sandboxes for which keep is true, newest
+// first, as the view has them.
+func (c *Core) Sandboxes(p Principal, keep func(*sandbox.State) bool) []sandbox.State {
+	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.may(s) && keep(s) })
+}
+
+// SetDeadline moves the sandbox's hard end; with extendOnly never to an earlier
+// time. NotFound once it is over, Conflict while it is being ended.
+func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error) {
+	if _, err := c.find(ctx, p, id); err != nil {
+		return sandbox.State{}, err
+	}
+	st, err := c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		switch {
+		case s.Over():
+			return nil, noSandbox(id)
+		case s.Phase == sandbox.PhaseStopping:
+			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is being ended")
+		case deadline.Equal(s.Deadline) || extendOnly && deadline.Before(s.Deadline):
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.DeadlineSet{Deadline: deadline}}, nil
+	})
+	return st, logError("set deadline", string(id), err)
+}
+
+// DestroySandbox ends a sandbox with everything in it and returns when it is
+// over. NotFound if it is over already; Unavailable if its end is stored but has
+// not come in time.
+func (c *Core) DestroySandbox(ctx context.Context, p Principal, id sandbox.ID) error {
+	st, err := c.find(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	if st.Over() {
+		return noSandbox(id)
+	}
+	st, err = c.view.ChangeSandbox(ctx, id, stop)
+	if err != nil || st.Over() {
+		return logError("destroy sandbox", string(id), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DestroyTimeout)
+	defer cancel()
+	if _, err := c.view.AwaitSandbox(ctx, id, (*sandbox.State).Over); err != nil {
+		return &kind.Error{Op: "destroy sandbox", ID: string(id), Kind: kind.Unavailable,
+			Msg: "the sandbox is being ended", Err: err}
+	}
+	return nil
+}
+
+// stop decides the end of a sandbox that somebody asked to end.
+func stop(s sandbox.State) ([]sandbox.Body, error) {
+	if s.Over() || s.Phase == sandbox.PhaseStopping {
+		return nil, nil
+	}
+	return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}}, nil
+}
+
+// Token is the sandbox's access token: whoever bears it may use that sandbox's
+// data plane. It is a function of the id and the cluster's secret, so that every
+// gateway knows it and none keeps it.
+func (c *Core) Token(id sandbox.ID) string {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
+	mac.Write([]byte(id))     //nolint:errcheck // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func noSandbox(id sandbox.ID) error {
+	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
+}
+
+// logError gives an error of the log a kind that says "try again" where the
+// log gave none; nil stays nil.
+func logError(op, id string, err error) error {
+	var e *kind.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+}

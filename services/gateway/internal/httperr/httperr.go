@@ -1,0 +1,89 @@
+// Package httperr turns errors into HTTP statuses and JSON bodies, for all
+// surfaces that have no codes of their own.
+package httperr
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Status is the HTTP status that says k.
+func Status(k kind.Kind) int {
+	switch k {
+	case kind.Invalid:
+		return http.StatusBadRequest
+	case kind.Unauthenticated:
+		return http.StatusUnauthorized
+	case kind.Denied:
+		return http.StatusForbidden
+	case kind.NotFound:
+		return http.StatusNotFound
+	case kind.Conflict, kind.Exhausted:
+		// No room is a conflict here, not 429: clients take that for "slow down".
+		return http.StatusConflict
+	case kind.Gone:
+		return http.StatusGone
+	case kind.Precondition:
+		return http.StatusPreconditionFailed
+	case kind.Unavailable, kind.Fenced:
+		return http.StatusServiceUnavailable
+	case kind.Deadline:
+		return http.StatusGatewayTimeout
+	case kind.Unimplemented:
+		return http.StatusNotImplemented
+	case kind.Canceled:
+		return 499 // nobody reads it
+	case kind.Internal:
+	}
+	return http.StatusInternalServerError
+}
+
+// Body is an error as clients read it. E2B's SDKs demand Code and Message.
+type Body struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code,omitempty"`
+}
+
+// Of gives the body for err. Of an Internal error it tells nothing.
+func Of(err error) Body {
+	var f *fiber.Error
+	if errors.As(err, &f) {
+		return Body{Code: f.Code, Message: f.Message, ErrorCode: name(http.StatusText(f.Code))}
+	}
+	k := kind.Of(err)
+	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: name(k.String())}
+}
+
+func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }
+
+// Write answers with err.
+func Write(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
+
+func write(c *fiber.Ctx, b Body) error {
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	c.Status(b.Code).Set(fiber.HeaderContentType, "application/json; charset=utf-8")
+	return c.Send(raw)
+}
+
+// Handler is an app's error handler: it answers, and logs what a client is not
+// told.
+func Handler(log *slog.Logger) fiber.ErrorHandler {
+	return func(c *fiber.Ctx, err error) error {
+		b := Of(err)
+		if b.Code >= http.StatusInternalServerError {
+			log.Warn("request failed", "method", c.Method(), "path", c.Path(), "status", b.Code, "err", err)
+		}
+		return write(c, b)
+	}
+}

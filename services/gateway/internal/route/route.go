@@ -1,0 +1,86 @@
+// Package route tells which sandbox, and which port of it, a request is for.
+package route
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// The headers of E2B's SDKs.
+const (
+	HeaderSandbox = "E2b-Sandbox-Id"
+	HeaderPort    = "E2b-Sandbox-Port"
+)
+
+// EnvdPort is the port under which the data plane of every sandbox is reached.
+const EnvdPort = 49983
+
+// Target is what a request says it is for.
+type Target struct {
+	Sandbox sandbox.ID // empty: no sandbox, or one whose id cannot be
+	Named   string     // the id as it was given, for the answer
+	Port    int        // EnvdPort unless another was named
+	Host    bool       // named by the Host header: the request is for the sandbox and nobody else
+}
+
+// Of reads the target from the sandbox header, else the Host's first label
+// `<port>-<id>[-client]`, else the query `sandbox`. Nothing of it shares memory
+// with the request.
+func Of(c *fiber.Ctx) Target {
+	if h := c.Get(HeaderSandbox); h != "" {
+		t := named(h, EnvdPort)
+		if p, err := strconv.Atoi(c.Get(HeaderPort)); err == nil {
+			t.Port = p
+		}
+		return t
+	}
+	if port, id, ok := label(string(c.Request().Host())); ok {
+		t := named(id, port)
+		t.Host = true
+		return t
+	}
+	if q := c.Query("sandbox"); q != "" {
+		return named(q, EnvdPort)
+	}
+	return Target{Port: EnvdPort}
+}
+
+// Sandbox is Of for whoever only wants the sandbox; false if the request names
+// none that could be.
+func Sandbox(c *fiber.Ctx) (sandbox.ID, bool) {
+	t := Of(c)
+	return t.Sandbox, t.Sandbox != ""
+}
+
+// Parse checks a sandbox's id from outside; a legacy "-clientid" behind it is
+// left out. The result does not share memory with s.
+func Parse(s string) (sandbox.ID, error) {
+	s, _, _ = strings.Cut(s, "-")
+	return sandbox.ParseID(strings.Clone(s))
+}
+
+func named(s string, port int) Target {
+	id, _ := Parse(s) //nolint:errcheck // an id that cannot be is none
+	return Target{Sandbox: id, Named: strings.Clone(s), Port: port}
+}
+
+// label takes `<port>-<id>[-client]` off the front of a host with at least two
+// labels.
+func label(host string) (port int, id string, ok bool) {
+	first, _, more := strings.Cut(host, ".")
+	digits, rest, dash := strings.Cut(first, "-")
+	if !more || !dash || len(digits) > 5 || strings.Trim(digits, "0123456789") != "" {
+		return 0, "", false
+	}
+	port, err := strconv.Atoi(digits)
+	if err != nil || port < 1 || port > 65535 {
+		return 0, "", false
+	}
+	id, _, _ = strings.Cut(strings.ToLower(rest), "-")
+	_, err = sandbox.ParseID(id)
+	return port, id, err == nil
+}
