@@ -1,0 +1,73 @@
+package textenc
+
+import "unicode/utf8"
+
+// Decoder holds back the beginning of a rune whose end has not come yet, at
+// most three bytes, so that text cut between two frames is not torn. It belongs
+// to one stream of output. The zero value is ready.
+type Decoder struct {
+	held [utf8.UTFMax - 1]byte
+	n    uint8 // bytes held
+	done [utf8.UTFMax]byte
+}
+
+// Feed takes the next bytes and gives what may be shown now: first what was held
+// back, completed, then a part of b. Both end between runes, and are valid until
+// the next call.
+func (d *Decoder) Feed(b []byte) (head, body []byte) {
+	if d.n > 0 {
+		if head, b = d.complete(b); head == nil {
+			return nil, nil
+		}
+	}
+	cut := len(b) - torn(b)
+	d.n = uint8(copy(d.held[:], b[cut:]))
+	return head, b[:cut]
+}
+
+// complete adds bytes of b to what is held until that is a rune or cannot become
+// one. It gives nil while it may still become one.
+func (d *Decoder) complete(b []byte) (head, rest []byte) {
+	buf := append(d.done[:0], d.held[:d.n]...)
+	for i, c := range b {
+		buf = append(buf, c)
+		if !utf8.FullRune(buf) {
+			continue
+		}
+		if r, size := utf8.DecodeRune(buf); r == utf8.RuneError && size == 1 {
+			return buf[:len(buf)-1], b[i:] // c begins something else
+		}
+		return buf, b[i+1:]
+	}
+	d.n = uint8(copy(d.held[:], buf))
+	return nil, nil
+}
+
+// Flush gives what is held back at the end of a stream: bytes that are not text.
+func (d *Decoder) Flush() []byte {
+	b := d.held[:d.n]
+	d.n = 0
+	return b
+}
+
+// torn counts the bytes at the end of b that begin a rune without ending it.
+func torn(b []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return i
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// CutLen is the length of the longest beginning of b, at most most bytes, that
+// does not tear a rune. most is at least utf8.UTFMax.
+func CutLen(b []byte, most int) int {
+	if len(b) <= most {
+		return len(b)
+	}
+	return most - torn(b[:most])
+}
