@@ -151,7 +151,7 @@ func parseStored(msg *nats.Msg) (stored, error) {
 		return stored{}, fmt.Errorf("sequence of a stored message: %w", err)
 	}
 	s := stored{subject: msg.Header.Get("Nats-Subject"), seq: seq, data: msg.Data}
-	s.prev, _ = strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64)  //nolint:errcheck // absent: 0
+	s.prev, _ = strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64) //nolint:errcheck // absent: 0
 	s.time, _ = time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp")) //nolint:errcheck // absent: zero
 	return s, nil
 }

@@ -26,7 +26,7 @@ type Lease struct {
 	MemoryFree  uint64
 	CPUs        uint32
 	Draining    bool
-	Gone        bool // written by the host as it leaves, or by the reaper
+	Gone        bool   // written by the host as it leaves, or by the reaper
 	Instance    string // random, of this life of the daemon: tells two of one name apart
 	Version     string
 }

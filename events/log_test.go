@@ -1,0 +1,320 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const testHost = "h1"
+
+func newRef() events.Ref {
+	return events.Ref{Host: testHost, ID: process.NewID(sandbox.NewID())}
+}
+
+// script makes the n events of a whole record: accepted, started, output, end.
+func script(n int) []process.Event {
+	now := time.Unix(1, 0)
+	out := make([]process.Event, 0, n)
+	add := func(b process.Body) {
+		out = append(out, process.Event{Seq: process.Seq(len(out) + 1), Time: now, Body: b})
+	}
+	add(process.Accepted{Spec: process.Spec{Cmd: "seq"}, Command: "c1", SpecHash: []byte{1}, Tenant: "t"})
+	add(process.Started{PID: 42})
+	var offset uint64
+	for len(out) < n-2 {
+		line := fmt.Appendf(nil, "line %d\n", len(out))
+		add(process.Wrote{Stream: process.Stdout, Offset: offset, Data: line})
+		offset += uint64(len(line))
+	}
+	code := int32(0)
+	exit := process.Exit{Code: &code, Cause: process.CauseExited}
+	add(process.Exited{Exit: exit})
+	add(process.Finished{Exit: exit})
+	return out
+}
+
+// appendAll writes a record in messages of at most step events.
+func appendAll(t testing.TB, w *events.Writer, all []process.Event, step int) {
+	t.Helper()
+	for len(all) > 0 {
+		n := min(step, len(all))
+		if err := w.Append(t.Context(), all[:n]); err != nil {
+			t.Errorf("append from %d: %v", all[0].Seq, err)
+			return
+		}
+		all = all[n:]
+	}
+}
+
+// readAll reads to the end and fails unless each event comes once, in order.
+func readAll(t testing.TB, r *events.Reader, after process.Seq) []process.Event {
+	t.Helper()
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var out []process.Event
+	for {
+		batch, err := r.Next(ctx, 0)
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Errorf("after %d: %v", r.After(), err)
+			return out
+		}
+		for _, e := range batch {
+			if after++; e.Seq != after {
+				t.Errorf("got event %d, want %d", e.Seq, after)
+				return out
+			}
+			out = append(out, e)
+		}
+	}
+}
+
+func TestAReaderSeesEachEventOnceInOrderFromAnyPlace(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref := newRef()
+	const n = 500
+	appendAll(t, log.Writer(ref, 1), script(n), 7)
+	other := eventstest.Open(t, srv) // another replica
+	for after := process.Seq(0); after < n; after++ {
+		if got := readAll(t, other.Read(ref, after), after); len(got) != int(n-after) {
+			t.Fatalf("after %d: got %d events, want %d", after, len(got), n-after)
+		}
+	}
+}
+
+func TestAReaderPastTheEndOfAFinishedRecordIsTold(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref := newRef()
+	appendAll(t, log.Writer(ref, 1), script(10), 3)
+	r := log.Read(ref, 10)
+	defer r.Close()
+	if _, err := r.Next(t.Context(), 0); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v, want EOF", err)
+	}
+	for _, after := range []process.Seq{11, 1 << 63} {
+		r := log.Read(ref, after)
+		defer r.Close()
+		if _, err := r.Next(t.Context(), 0); !kind.Is(err, kind.Invalid) {
+			t.Errorf("after %d: %v, want Invalid", after, err)
+		}
+	}
+}
+
+func TestReadersBesideAWriterSurviveRestartsOfTheServer(t *testing.T) {
+	srv := eventstest.Start(t)
+	log, other := eventstest.Open(t, srv), eventstest.Open(t, srv)
+	ref := newRef()
+	const n = 2000
+	var wg sync.WaitGroup
+	for i := range 4 {
+		l := log
+		if i%2 == 1 {
+			l = other
+		}
+		r := l.Read(ref, 0)
+		wg.Go(func() {
+			if got := readAll(t, r, 0); len(got) != n {
+				t.Errorf("reader %d: got %d events, want %d", i, len(got), n)
+			}
+		})
+	}
+	all := script(n)
+	w := log.Writer(ref, 1)
+	for i := 0; i < 5; i++ {
+		part := all[i*n/5 : (i+1)*n/5]
+		appendAll(t, w, part, 9)
+		if i < 4 {
+			srv.Restart()
+		}
+	}
+	wg.Wait()
+}
+
+func TestASlowReaderReadsFromTheStoreAndMissesNothing(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref := newRef()
+	r := log.Read(ref, 0)
+	w := log.Writer(ref, 1)
+	now := time.Unix(1, 0)
+	data := bytes.Repeat([]byte("x"), 100<<10)
+	const n = 200 // 20 MB, far beyond what a tail keeps in memory
+	for i := range n {
+		e := process.Event{Seq: process.Seq(i + 1), Time: now}
+		switch i {
+		case 0:
+			e.Body = process.Accepted{}
+		case n - 1:
+			e.Body = process.Finished{}
+		default:
+			e.Body = process.Wrote{Stream: process.Stdout, Offset: uint64((i - 1) * len(data)), Data: data}
+		}
+		if err := w.Append(t.Context(), []process.Event{e}); err != nil {
+			t.Fatal(err)
+		}
+		if i == n/2 {
+			if _, err := r.Next(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := readAll(t, r, r.After()); len(got) == 0 || got[len(got)-1].Seq != n {
+		t.Fatalf("the record did not end")
+	}
+}
+
+func TestASecondClaimIsAConflictAndAnotherWriterIsFenced(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref := newRef()
+	all := script(6)
+	first, second := log.Writer(ref, 1), log.Writer(ref, 2)
+	if err := first.Append(t.Context(), all[:1]); err != nil {
+		t.Fatal(err)
+	}
+	claim := []process.Event{{Seq: 1, Time: time.Unix(2, 0), Body: process.Accepted{Command: "c2"}}}
+	if err := second.Append(t.Context(), claim); !kind.Is(err, kind.Conflict) {
+		t.Errorf("second claim: %v, want Conflict", err)
+	}
+	if tip, err := second.Recover(t.Context()); err != nil || tip.Last != 1 || tip.Epoch != 1 {
+		t.Fatalf("Recover = %+v, %v", tip, err)
+	}
+	if err := second.Append(t.Context(), all[1:3]); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Append(t.Context(), all[1:3]); !kind.Is(err, kind.Fenced) {
+		t.Errorf("append of the older life: %v, want Fenced", err)
+	}
+	if err := second.Append(t.Context(), all[3:]); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
+		t.Errorf("got %d events, want %d", len(got), len(all))
+	}
+}
+
+func TestACommandIsDeliveredInOrderAndAnswered(t *testing.T) {
+	srv := eventstest.Start(t)
+	gateway, host := eventstest.Open(t, srv), eventstest.Open(t, srv)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	id := newRef().ID
+	var seen []string
+	served := make(chan error, 1)
+	go func() {
+		served <- host.Commands(ctx, testHost, 0, func(c events.Command) error {
+			seen = append(seen, c.ID)
+			in := c.Body.(events.Stdin)
+			if string(in.Data) == "bad" {
+				host.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "stdin", "", "no such process")})
+			} else {
+				host.Reply(c, events.Reply{Offset: uint64(len(in.Data))})
+			}
+			return nil
+		})
+	}()
+	for i, data := range []string{"a", "bad", "ccc"} {
+		c := events.Command{ID: fmt.Sprint("c", i), Process: id, Body: events.Stdin{Data: []byte(data)}}
+		r, err := gateway.Call(t.Context(), testHost, c)
+		if data == "bad" {
+			if !kind.Is(err, kind.NotFound) || kind.Message(err) != "no such process" {
+				t.Errorf("reply to %q: %v", data, err)
+			}
+		} else if err != nil || r.Offset != uint64(len(data)) {
+			t.Errorf("reply to %q: %+v, %v", data, r, err)
+		}
+	}
+	if err := gateway.Send(t.Context(), testHost, events.Command{ID: "c2", Process: id, Body: events.Stdin{}}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-served
+	if got := fmt.Sprint(seen); got != "[c0 c1 c2]" {
+		t.Errorf("seen %s: a repeated command must be stored once", got)
+	}
+}
+
+func TestAViewFollowsSandboxesProcessesAndHosts(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	view := eventstest.View(t, log)
+	id := sandbox.NewID()
+	ctx := t.Context()
+	if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{Template: "base"}); err != nil {
+		t.Fatal(err)
+	}
+	place := func(v *events.View, host string) error {
+		_, err := v.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+			if s.Phase != sandbox.PhaseRequested {
+				return nil, kind.New(kind.Conflict, "place", "", "placed")
+			}
+			return []sandbox.Body{sandbox.Placed{Host: host, Epoch: 1}}, nil
+		})
+		return err
+	}
+	other := eventstest.View(t, eventstest.Open(t, srv))
+	errs := make(chan error, 2)
+	go func() { errs <- place(view, "a") }()
+	go func() { errs <- place(other, "b") }()
+	if a, b := <-errs, <-errs; (a == nil) == (b == nil) {
+		t.Errorf("two placements: %v, %v; want exactly one", a, b)
+	}
+	pid := process.NewID(id)
+	sum := &process.Summary{ID: pid, Tenant: "t", Host: "a", PID: 7, Started: time.Unix(5, 0)}
+	rev, err := log.PutSummary(ctx, sum, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum.Killed = true
+	if rev, err = log.PutSummary(ctx, sum, rev); err != nil {
+		t.Fatal(err)
+	}
+	code := int32(0)
+	sum.Exit = &process.Exit{Code: &code}
+	if _, err = log.PutSummary(ctx, sum, rev); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = log.PutSummary(ctx, &process.Summary{ID: pid, Host: "a", PID: 9}, rev); !kind.Is(err, kind.Conflict) {
+		t.Errorf("stale put: %v, want Conflict", err)
+	}
+	if err := other.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := other.ProcessByPID(id, 7); !ok || got.ID != pid || got.Outcome() != process.OutcomeKilled {
+		t.Errorf("ProcessByPID = %+v, %v", got, ok)
+	}
+	if got := other.Counts(); got[process.OutcomeKilled] != 1 || got[process.OutcomeActive] != 0 || got[process.OutcomeOK] != 0 {
+		t.Errorf("Counts = %v", got)
+	}
+	srv.Restart()
+	third := eventstest.View(t, eventstest.Open(t, srv))
+	if s, ok := third.Sandbox(id); !ok || s.Phase != sandbox.PhasePlaced {
+		t.Errorf("after a restart: %+v, %v", s, ok)
+	}
+}
+
+func TestASecretIsTheSameForEverybody(t *testing.T) {
+	srv := eventstest.Start(t)
+	a, err := eventstest.Open(t, srv).Secret(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := eventstest.Open(t, srv).Secret(t.Context(), "x")
+	if err != nil || !bytes.Equal(a, b) || len(a) != 32 {
+		t.Errorf("got %d bytes, %v", len(b), err)
+	}
+}
