@@ -29,6 +29,10 @@ var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, Headroo
 
 type buffer struct{ b []byte }
 
+func acquire() *buffer {
+	return buffers.Get().(*buffer) //nolint:forcetypeassert // only buffers are put
+}
+
 func (b *buffer) release() {
 	if cap(b.b) <= keepBuffer {
 		b.b = b.b[:Headroom]
@@ -44,28 +48,34 @@ func (b *buffer) release() {
 // It returns nil if the last words were sent, whatever they were; otherwise
 // what kept it from sending them.
 func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
-	c := copier{w: w, enc: enc}
-	last, wait := time.Now(), c.start()
-	for {
+	c := copier{w: w, enc: enc, buf: acquire()}
+	last, wait := time.Now(), min(c.rest(0), firstFlush)
+	for c.broken == nil {
+		c.buf.release()
 		batch, err := src.Next(ctx, wait)
-		c.buf = buffers.Get().(*buffer) //nolint:forcetypeassert // only buffers are put
+		c.buf = acquire()
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // the source says only that it was told to stop
+		}
 		switch {
 		case len(batch) > 0:
 			last = time.Now()
-			wait, err = c.batch(batch, err)
+			if err = c.batch(batch, err); err == nil && c.broken == nil {
+				wait = c.rest(0)
+			}
 		case err == nil:
-			wait, err = c.silence(time.Since(last))
+			if !c.begun {
+				c.flush() // the client waits for the head
+			}
+			wait = c.rest(time.Since(last))
 		}
-		if err == nil && c.broken == nil {
-			c.buf.release()
-			continue
+		if err != nil && c.broken == nil {
+			c.end(err)
+			break
 		}
-		if c.broken == nil {
-			c.end(ctx, err)
-		}
-		c.buf.release()
-		return c.broken
 	}
+	c.buf.release()
+	return c.broken
 }
 
 type copier struct {
@@ -76,47 +86,30 @@ type copier struct {
 	broken error // what w said last
 }
 
-// start asks the encoder how long it can do without events.
-func (c *copier) start() time.Duration {
-	c.buf = buffers.Get().(*buffer) //nolint:forcetypeassert // only buffers are put
-	defer c.buf.release()
-	wait, _ := c.rest(0)
-	return min(wait, firstFlush)
-}
-
-// batch encodes the events and what follows them: err, if it is not nil.
-func (c *copier) batch(batch []process.Event, err error) (time.Duration, error) {
+// batch encodes the events and gives what follows them: err, if it is not nil.
+func (c *copier) batch(batch []process.Event, err error) error {
 	for i := range batch {
 		b, failed := c.enc.AppendEvent(c.buf.b, batch[i])
 		c.buf.b = b
 		if failed != nil {
-			return 0, failed
+			return failed
 		}
-		if len(c.buf.b) >= flushAt {
-			if c.flush(); c.broken != nil {
-				return 0, nil
-			}
+		if len(b) >= flushAt {
+			c.flush()
+		}
+		if c.broken != nil {
+			return nil
 		}
 	}
 	if _, over := batch[len(batch)-1].Body.(process.Finished); over && err == nil {
-		err = io.EOF // and the end leaves in the flush of the last event
+		return io.EOF // the end leaves in the flush of the last event
 	}
-	if err != nil {
-		return 0, err
-	}
-	return c.rest(0)
+	return err
 }
 
-// silence gives the encoder its turn when nothing happens.
-func (c *copier) silence(silent time.Duration) (time.Duration, error) {
-	if !c.begun {
-		c.flush()
-	}
-	return c.rest(silent)
-}
-
-// rest has the encoder append what is due and sends what there is.
-func (c *copier) rest(silent time.Duration) (time.Duration, error) {
+// rest has the encoder append what is due, sends what there is, and gives how
+// long to wait for the next event.
+func (c *copier) rest(silent time.Duration) time.Duration {
 	b, wait := c.enc.AppendIdle(c.buf.b, silent)
 	c.buf.b = b
 	if len(b) > Headroom {
@@ -125,7 +118,7 @@ func (c *copier) rest(silent time.Duration) (time.Duration, error) {
 	if wait <= 0 {
 		wait = forever
 	}
-	return wait, nil
+	return wait
 }
 
 func (c *copier) flush() {
@@ -136,18 +129,14 @@ func (c *copier) flush() {
 	c.buf.b = c.buf.b[:Headroom]
 }
 
-// end has the last words said.
-func (c *copier) end(ctx context.Context, err error) {
-	if ctx.Err() != nil && !errors.Is(err, io.EOF) {
-		// The source says only that it was told to stop.
-		err = context.Cause(ctx)
-		if kind.Is(err, kind.Canceled) {
-			c.broken = err
-			return
-		}
-	}
-	if errors.Is(err, io.EOF) {
+// end has the last words said, if there is anybody to hear them.
+func (c *copier) end(err error) {
+	switch {
+	case errors.Is(err, io.EOF):
 		err = nil
+	case kind.Is(err, kind.Canceled):
+		c.broken = err
+		return
 	}
 	c.buf.b = c.enc.AppendEnd(c.buf.b, err)
 	c.broken = c.w.End(c.buf.b)

@@ -1,0 +1,179 @@
+package stream
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Config says how streams are held. The zero value of a field is its default.
+type Config struct {
+	// WriteTimeout is how long one flush may take before its reader counts as
+	// stuck and is dropped. Default 30 s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection whose stream has ended may wait for
+	// its next request. Default 2 min.
+	IdleTimeout time.Duration
+	Log         *slog.Logger
+}
+
+// Streams is the registry of open streams. Its methods may be called
+// concurrently.
+type Streams struct {
+	cfg Config
+
+	mu       sync.Mutex
+	open     map[*conn]struct{} // those that are streaming or wait for their next request
+	draining bool
+	empty    chan struct{} // made by Drain, closed when open is empty
+}
+
+// The causes that end a stream from outside.
+var (
+	errLeft  = kind.New(kind.Canceled, "stream", "", "the client left")
+	errDrain = kind.New(kind.Unavailable, "stream", "", "the gateway is going away; come back with your place")
+	errLate  = kind.New(kind.Deadline, "stream", "", "the request's time ran out")
+)
+
+// New gives a registry without streams.
+func New(cfg Config) *Streams {
+	if cfg.WriteTimeout <= 0 {
+		cfg.WriteTimeout = 30 * time.Second
+	}
+	if cfg.IdleTimeout <= 0 {
+		cfg.IdleTimeout = 2 * time.Minute
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Streams{cfg: cfg, open: make(map[*conn]struct{})}
+}
+
+// maxUnread is how much of a request's body is read away so that its
+// connection can be used again.
+const maxUnread = 256 << 10
+
+// Serve takes the connection over and returns at once; the stream goes on after
+// the handler has returned. It ends when the record does, when the client
+// leaves, when head.Timeout passes, or in Drain. src and enc belong to the
+// stream from here on, whatever happens; src is closed at its end.
+func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error {
+	server := c.App().Server()
+	req := c.Request()
+	chunked := req.Header.IsHTTP11()
+	cn := &conn{
+		streams: s,
+		server:  server,
+		chunked: chunked,
+		keep:    chunked && server.KeepHijackedConns && !req.Header.ConnectionClose() && drained(c) && !s.Draining(),
+		write:   head.WriteTimeout,
+		limit:   head.Timeout,
+		done:    make(chan struct{}),
+	}
+	if cn.write <= 0 {
+		cn.write = s.cfg.WriteTimeout
+	}
+	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
+	rc := c.Context()
+	rc.HijackSetNoResponse(true)
+	rc.Hijack(func(hijacked net.Conn) {
+		over := cn.take(hijacked, src, enc)
+		if !server.KeepHijackedConns {
+			<-over // the server closes the connection when this returns
+		}
+	})
+	return nil
+}
+
+// drained reads away what is left of the body: what stays in the connection
+// would be taken for the next request.
+func drained(c *fiber.Ctx) bool {
+	body := c.Context().RequestBodyStream()
+	if body == nil {
+		return true
+	}
+	n, err := io.CopyN(io.Discard, body, maxUnread)
+	return err == io.EOF && n < maxUnread
+}
+
+// Open is how many streams and kept connections there are.
+func (s *Streams) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
+// Draining reports whether Drain was called.
+func (s *Streams) Draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// Drain ends all streams with their protocol's "come back", and those that
+// start later at once. It returns when all are closed, or closes what is left
+// when ctx ends, and says so.
+func (s *Streams) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	s.draining = true
+	if s.empty == nil {
+		s.empty = make(chan struct{})
+		if len(s.open) == 0 {
+			close(s.empty)
+		}
+	}
+	empty := s.empty
+	for cn := range s.open {
+		cn.drain()
+	}
+	s.mu.Unlock()
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	left := len(s.open)
+	for cn := range s.open {
+		cn.raw.Close() //nolint:errcheck // it is given up
+	}
+	s.mu.Unlock()
+	if left == 0 {
+		return nil
+	}
+	return kind.Newf(kind.Deadline, "drain", "", "%d streams did not end in time", left)
+}
+
+// add registers cn, which is told at once if it comes too late.
+func (s *Streams) add(cn *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[cn] = struct{}{}
+	if s.draining {
+		cn.drain()
+	}
+}
+
+func (s *Streams) remove(cn *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(cn)
+}
+
+func (s *Streams) drop(cn *conn) {
+	if _, ok := s.open[cn]; !ok {
+		return
+	}
+	delete(s.open, cn)
+	if s.draining && len(s.open) == 0 && s.empty != nil {
+		close(s.empty)
+		s.empty = nil
+	}
+}
