@@ -1,0 +1,209 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// start runs a scheduler until the test ends or stop is called.
+func start(t *testing.T, log *events.Log, fault func(string) error) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond, Fault: fault}) }()
+	stop = func() error { cancel(); err := <-done; done <- err; return err }
+	t.Cleanup(func() { stop() }) //nolint:errcheck // the test looked already, if it cares
+	return stop
+}
+
+func lease(t *testing.T, log *events.Log, l fleet.Lease) uint64 {
+	t.Helper()
+	if l.TTL == 0 {
+		l.TTL = time.Minute
+	}
+	_, rev, _, err := log.Lease(t.Context(), l.Host)
+	if err == nil {
+		rev, err = log.PutLease(t.Context(), l, rev)
+	}
+	if err != nil {
+		t.Fatalf("put lease: %v", err)
+	}
+	return rev
+}
+
+// create asks for a sandbox and gives its state once it is decided on.
+func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox.State, error) {
+	id := sandbox.NewID()
+	if _, err := v.CreateSandbox(ctx, "t", id, req); err != nil {
+		return sandbox.State{}, err
+	}
+	return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhaseRequested })
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestNoHostIsUnavailable(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	start(t, log, nil)
+	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{})
+	if err != nil || s.Phase != sandbox.PhaseRefused || s.Refusal != kind.Unavailable {
+		t.Errorf("create = %s %v, %v; want refused as unavailable", s.Phase, s.Refusal, err)
+	}
+}
+
+func TestHostThatLeftIsUnavailable(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 9, Gone: true})
+	start(t, log, nil)
+	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{})
+	if err != nil || s.Refusal != kind.Unavailable {
+		t.Errorf("create = %s %v, %v; want refused as unavailable", s.Phase, s.Refusal, err)
+	}
+}
+
+func TestSilentHostIsUnavailable(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 9, TTL: 50 * time.Millisecond})
+	view := eventstest.View(t, log)
+	h, _ := view.Host("a")
+	<-time.After(time.Until(h.Received.Add(h.TTL)))
+	start(t, log, nil)
+	ctx := testContext(t)
+	for { // the scheduler's own view must have been silent for the lease's time
+		s, err := create(ctx, view, sandbox.Requested{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Refusal == kind.Unavailable {
+			return
+		}
+	}
+}
+
+// However many schedulers fill however few places, none is filled twice, and
+// none stays free while somebody is refused for want of room.
+func TestParallelCreatesNeverOverPlace(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 1})
+	lease(t, log, fleet.Lease{Host: "b", Epoch: 1, Capacity: 9})
+	start(t, log, nil)
+	start(t, eventstest.Open(t, eventstest.Start(t)), nil) // a stranger on another log changes nothing
+	start(t, log, nil)
+	start(t, log, nil)
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	var g errgroup.Group
+	var refused atomic.Int32
+	for range 100 {
+		g.Go(func() error {
+			s, err := create(ctx, view, sandbox.Requested{})
+			switch {
+			case err != nil:
+				return err
+			case s.Phase == sandbox.PhaseRefused && s.Refusal == kind.Exhausted:
+				refused.Add(1)
+			case s.Phase != sandbox.PhasePlaced:
+				return fmt.Errorf("sandbox is %s, %v", s.Phase, s.Refusal)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	view.Sandboxes(func(s *sandbox.State) bool { got[s.Host]++; return false })
+	if got["a"] != 1 || got["b"] != 9 || refused.Load() != 90 {
+		t.Errorf("placed %d on a of 1, %d on b of 9, refused %d of 90", got["a"], got["b"], refused.Load())
+	}
+}
+
+func TestPlaceIsFreeAgainAfterTheEnd(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 7, Capacity: 1})
+	start(t, log, nil)
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	for i := range 5 {
+		s, err := create(ctx, view, sandbox.Requested{})
+		if err != nil || s.Phase != sandbox.PhasePlaced || s.Host != "a" || s.Epoch != 7 {
+			t.Fatalf("create %d = %+v, %v; want placed on a", i, s, err)
+		}
+		if s, err := create(ctx, view, sandbox.Requested{}); err != nil || s.Refusal != kind.Exhausted {
+			t.Fatalf("create beside %d = %+v, %v; want exhausted", i, s, err)
+		}
+		_, err = view.ChangeSandbox(ctx, s.ID, func(sandbox.State) ([]sandbox.Body, error) {
+			return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}, sandbox.Destroyed{Cause: sandbox.CauseUser}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A scheduler that dies between its choice and writing it down leaves nothing
+// stuck (TORTURE 51).
+func TestDeathBetweenPickAndWrite(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 1})
+	cut := errors.New("cut")
+	picked := make(chan struct{})
+	died := start(t, log, func(string) error { close(picked); return cut })
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	id := sandbox.NewID()
+	if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{}); err != nil {
+		t.Fatal(err)
+	}
+	<-picked
+	if err := died(); err != nil && !errors.Is(err, cut) {
+		t.Fatalf("first scheduler: %v", err)
+	}
+	if s, _ := view.Sandbox(id); s.Phase != sandbox.PhaseRequested {
+		t.Fatalf("after the cut the sandbox is %s", s.Phase)
+	}
+	start(t, log, nil)
+	s, err := view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhaseRequested })
+	if err != nil || s.Phase != sandbox.PhasePlaced {
+		t.Errorf("second scheduler: %s, %v; want placed", s.Phase, err)
+	}
+}
+
+// A sandbox that is asked for as NATS comes back is placed, although no lease was
+// heard for longer than one lasts.
+func TestOutageDelaysAndDoesNotRefuse(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	short := fleet.Lease{Host: "a", Epoch: 1, Capacity: 5, TTL: 500 * time.Millisecond}
+	lease(t, log, short)
+	start(t, log, nil)
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	h, _ := view.Host("a")
+	srv.Stop()
+	<-time.After(time.Until(h.Received.Add(2 * h.TTL)))
+	go srv.Resume()
+	short.TTL = time.Minute
+	lease(t, log, short) // as the host does, the moment it can
+	s, err := create(ctx, view, sandbox.Requested{})
+	if err != nil || s.Phase != sandbox.PhasePlaced {
+		t.Errorf("after the outage: %s %v, %v; want placed", s.Phase, s.Refusal, err)
+	}
+}
