@@ -57,7 +57,7 @@ func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
 // source is the subject under which the feed's messages are stored.
 func (f *feed) source() string {
 	if f.whole() {
-		return streamSource[f.stream]
+		return sourceOf(f.stream)
 	}
 	return f.subject
 }

@@ -17,9 +17,14 @@ type Reader struct {
 	at     place // after the last event given; rev 0: its message is not known
 	fin    bool
 	live   bool // start at the live end, wherever that is
+	batch  int  // of the next read from the store
 	timer  *time.Timer
 	closed bool
 }
+
+// A reader that begins or resumes wants its first event soon, one that is far
+// behind wants many: reads from the store grow from firstBatch to getBatch.
+const firstBatch = 4
 
 // Read gives a reader of the events after the given seq (0: from the first). It
 // attaches to the live end before it returns. A record that has no event yet is
@@ -193,7 +198,8 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 		}
 		r.at.rev = rev - 1
 	}
-	msgs, err := t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1)
+	r.batch = min(max(2*r.batch, firstBatch), getBatch)
+	msgs, err := t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
 	if err != nil && len(msgs) == 0 {
 		if kind.Is(err, kind.Unavailable) && pause(ctx, 6) {
 			return nil, nil // the store is away: the reader waits, it does not fail

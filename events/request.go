@@ -91,10 +91,10 @@ const (
 	getBytes = 2 << 20
 )
 
-// getFrom reads stored messages of subject from stream sequence seq on, at most
-// a batch; from the stream's replica that answers first. None: an empty batch.
-func (l *Log) getFrom(ctx context.Context, stream, subject string, seq uint64) ([]stored, error) {
-	return l.directGet(ctx, stream, getRequest{Seq: max(seq, 1), Next: subject, Batch: getBatch, MaxBytes: getBytes})
+// getFrom reads at most n stored messages of subject from stream sequence seq on,
+// from the stream's replica that answers first. None: an empty batch.
+func (l *Log) getFrom(ctx context.Context, stream, subject string, seq uint64, n int) ([]stored, error) {
+	return l.directGet(ctx, stream, getRequest{Seq: max(seq, 1), Next: subject, Batch: n, MaxBytes: getBytes})
 }
 
 func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]stored, error) {

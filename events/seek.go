@@ -166,7 +166,7 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	var out []chunk
 	for rev < end {
-		msgs, err := l.getFrom(ctx, stream, subject, rev)
+		msgs, err := l.getFrom(ctx, stream, subject, rev, getBatch)
 		if err != nil || len(msgs) == 0 {
 			return nil, false
 		}

@@ -23,6 +23,7 @@ const (
 	replyPrefix = "io.reply."
 
 	livePrefix = "live."
+	outPrefix  = "OUT_"
 )
 
 // Ref says where a process's record is.
@@ -32,7 +33,7 @@ type Ref struct {
 }
 
 // outStream is the stream of a shard of the output.
-func outStream(shard int) string { return fmt.Sprintf("OUT_%02x", shard) }
+func outStream(shard int) string { return fmt.Sprintf(outPrefix+"%02x", shard) }
 
 // shardOf spreads hosts over the shards of the output; it must never change.
 func shardOf(host string, shards int) int {
@@ -53,12 +54,20 @@ func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenan
 func commandSubject(host string) string                  { return "cmd." + host }
 func hostSubject(host string) string                     { return "host." + host }
 
-// streamSource is the subject under which all messages of a stream are stored.
-var streamSource = map[string]string{
-	streamSandboxes: "sbx.>",
-	streamCatalogue: "proc.>",
-	streamHosts:     "host.>",
-	streamAccounts:  "acct.>",
+// sourceOf is the subject under which all messages of a stream are stored, as it
+// is republished.
+func sourceOf(stream string) string {
+	switch stream {
+	case streamSandboxes:
+		return "sbx.>"
+	case streamCatalogue:
+		return "proc.>"
+	case streamHosts:
+		return "host.>"
+	case streamAccounts:
+		return "acct.>"
+	}
+	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }
 
 // tenantOf is the second token of a subject.

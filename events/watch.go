@@ -1,0 +1,161 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// TailFilter says which records an operator wants to see. The zero value of a
+// field leaves it open.
+type TailFilter struct {
+	Tenant  string
+	Sandbox sandbox.ID
+	Process process.ID
+	Since   time.Time // zero: from now on if Follow, else all that is stored
+	Follow  bool      // go on with what comes
+}
+
+// TailEvent is one event of some record: Process or Sandbox is set.
+type TailEvent struct {
+	Stream  string // "process" or "sandbox"
+	Rev     uint64 // stream sequence of its message
+	Tenant  string // empty if the sandbox is not known any more
+	Sandbox sandbox.ID
+	ID      process.ID // of a process's event
+	Host    string     // of a process's event
+	Process *process.Event
+	Change  *sandbox.Event
+}
+
+// Tail calls fn for the events of all records that match f, those of one record
+// in order, until ctx ends, fn fails, or without Follow all that was stored at
+// the call has been seen. It reads whole streams: it is for operators, not for
+// clients of one process.
+func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	found := make(chan TailEvent, 64)
+	streams := []string{streamSandboxes}
+	for i := range v.l.shards {
+		streams = append(streams, outStream(i))
+	}
+	var readers errgroup.Group
+	for _, s := range streams {
+		readers.Go(func() error { return v.tailStream(ctx, s, f, found) })
+	}
+	g.Go(func() error {
+		defer close(found)
+		return readers.Wait()
+	})
+	g.Go(func() error {
+		for e := range found {
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// tailStream sends a stream's events that match.
+func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, found chan<- TailEvent) error {
+	end, err := v.l.lastSeq(ctx, stream)
+	if err != nil {
+		return err
+	}
+	var from uint64
+	if f.Follow && f.Since.IsZero() {
+		from = end
+	}
+	feed, err := v.l.follow(stream, ">", from)
+	if err != nil {
+		return kind.Wrap(kind.Unavailable, "tail", stream, err)
+	}
+	defer feed.close()
+	feed.since = f.Since
+	// Without Follow, a feed that finds nothing more is at the end, however
+	// little of the stream was after Since.
+	var quiet <-chan time.Time
+	if !f.Follow {
+		t := time.NewTimer(quietEnd)
+		defer t.Stop()
+		quiet = t.C
+	}
+	for f.Follow || feed.last < end {
+		msgs, err := feed.next(ctx, quiet)
+		if err != nil || len(msgs) == 0 {
+			return err
+		}
+		for _, m := range msgs {
+			if err := v.match(ctx, stream, m, f, found); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// quietEnd bounds how long a Tail without Follow waits for a stream that holds
+// nothing to give.
+const quietEnd = time.Second
+
+// match sends a message's events if they are wanted.
+func (v *View) match(ctx context.Context, stream string, m stored, f TailFilter, found chan<- TailEvent) error {
+	events, err := v.explain(stream, m)
+	if err != nil {
+		v.l.log.Warn("a message was left out", "subject", m.subject, "rev", m.seq, "err", err)
+		return nil
+	}
+	for _, e := range events {
+		if f.Tenant != "" && e.Tenant != f.Tenant || f.Sandbox != "" && e.Sandbox != f.Sandbox ||
+			f.Process != "" && e.ID != f.Process || !f.Since.IsZero() && e.time().Before(f.Since) {
+			continue
+		}
+		select {
+		case found <- e:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (e *TailEvent) time() time.Time {
+	if e.Process != nil {
+		return e.Process.Time
+	}
+	return e.Change.Time
+}
+
+// explain turns a message into its events.
+func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
+	var out []TailEvent
+	if stream == streamSandboxes {
+		tenant, id, events, err := decodeSandbox(m.data)
+		for i := range events {
+			out = append(out, TailEvent{Stream: "sandbox", Rev: m.seq, Tenant: tenant, Sandbox: id, Change: &events[i]})
+		}
+		return out, err
+	}
+	b, err := process.ParseBatch(m.data)
+	if err != nil {
+		return nil, err
+	}
+	id, err := process.ParseID(b.Process + "-" + b.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	s, _ := v.Sandbox(id.Sandbox())
+	for i := range b.Events {
+		out = append(out, TailEvent{
+			Stream: "process", Rev: m.seq, Tenant: s.Tenant, Sandbox: id.Sandbox(), ID: id, Host: b.Host, Process: &b.Events[i],
+		})
+	}
+	return out, nil
+}

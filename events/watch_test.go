@@ -1,0 +1,85 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func TestATailSeesAllRecordsThatMatch(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	ids := []sandbox.ID{sandbox.NewID(), sandbox.NewID()}
+	for i, id := range ids {
+		if _, err := view.CreateSandbox(t.Context(), fmt.Sprint("t", i), id, sandbox.Requested{}); err != nil {
+			t.Fatal(err)
+		}
+		appendAll(t, log.Writer(events.Ref{Host: testHost, ID: process.NewID(id)}, 1), script(10), 3)
+	}
+	count := func(f events.TailFilter) map[string]int {
+		n := map[string]int{}
+		if err := view.Tail(t.Context(), f, func(e events.TailEvent) error {
+			n[e.Stream]++
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		f                  events.TailFilter
+		sandboxes, process int
+	}{
+		{events.TailFilter{}, 2, 20},
+		{events.TailFilter{Tenant: "t1"}, 1, 10},
+		{events.TailFilter{Sandbox: ids[0]}, 1, 10},
+		{events.TailFilter{Tenant: "t1", Sandbox: ids[0]}, 0, 0},
+	} {
+		if got := count(tt.f); got["sandbox"] != tt.sandboxes || got["process"] != tt.process {
+			t.Errorf("%+v: got %v, want %d and %d", tt.f, got, tt.sandboxes, tt.process)
+		}
+	}
+}
+
+func TestAFollowingTailSeesWhatComes(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	id := sandbox.NewID()
+	if _, err := view.CreateSandbox(t.Context(), "t", id, sandbox.Requested{}); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	w := log.Writer(events.Ref{Host: testHost, ID: process.NewID(id)}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := make(chan struct{}, 100)
+	done := make(chan error, 1)
+	go func() {
+		done <- view.Tail(ctx, events.TailFilter{Follow: true}, func(e events.TailEvent) error {
+			first <- struct{}{}
+			if _, ok := e.Process.Body.(process.Finished); ok {
+				return enough
+			}
+			return nil
+		})
+	}()
+	// The tail begins at some moment after now: events go on until it has seen
+	// one, then the record ends.
+	all := script(2000)
+	for i := 0; i < len(all)-2; i += 2 {
+		appendAll(t, w, all[i:i+2], 2)
+		if len(first) > 0 {
+			appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Body: process.Finished{}}}, 1)
+			break
+		}
+	}
+	if err := <-done; !errors.Is(err, enough) {
+		t.Errorf("Tail = %v", err)
+	}
+}
