@@ -1,0 +1,15 @@
+// Package reaper ends what is due.
+//
+// # Promise
+// A sandbox whose deadline passed is told to stop, at most a few seconds late. A
+// host whose lease ended is declared gone, and each process and sandbox it had
+// ends as lost, with no exit code that nobody saw. A host is never declared gone
+// for a silence of NATS or of the reaper itself: only silence that was listened
+// to counts.
+//
+// # How
+// Nothing is kept outside the log: deadlines, leases and records come from a
+// View, so a restart forgets nothing. Any number of reapers may run. Each end is
+// an append that expects the record as it was read, so that the first end wins
+// whoever writes it; the others find it written.
+package reaper

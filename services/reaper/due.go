@@ -1,0 +1,74 @@
+package reaper
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// expired reports whether the sandbox's time ran out. Nobody stops twice.
+func expired(s *sandbox.State, now time.Time) bool {
+	switch s.Phase {
+	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning:
+		return !s.Deadline.IsZero() && !s.Deadline.After(now)
+	}
+	return false
+}
+
+// agenda collects which sandboxes are due and when the next one is. One walk
+// over all of them costs less than keeping a heap true to a log in which every
+// deadline may move, and has nothing that can go stale.
+type agenda struct {
+	now  time.Time
+	due  []sandbox.ID
+	next time.Time // zero: nothing is ahead
+}
+
+// visit notes one sandbox.
+func (a *agenda) visit(s *sandbox.State) {
+	switch {
+	case s.Over() || s.Phase == sandbox.PhaseStopping || s.Deadline.IsZero():
+	case expired(s, a.now):
+		a.due = append(a.due, s.ID)
+	case a.next.IsZero() || s.Deadline.Before(a.next):
+		a.next = s.Deadline
+	}
+}
+
+// wait is how long nothing is due, at most most.
+func (a *agenda) wait(most time.Duration) time.Duration {
+	if a.next.IsZero() {
+		return most
+	}
+	return min(most, max(0, a.next.Sub(a.now)))
+}
+
+// orphaned reports whether the sandbox's host will never end it.
+func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
+	h, ok := dead[s.Host]
+	return ok && !s.Over() && s.Epoch <= h.Epoch
+}
+
+// suspects are the processes of a dead host whose records may lack their end:
+// those that run, and those that ended just before, since a host notes an end in
+// the catalogue first and dies between the two writes.
+func suspects(all []process.Summary) []process.Summary {
+	var newest time.Time // by the host's own clock: others may differ from it
+	for i := range all {
+		if all[i].Ended.After(newest) {
+			newest = all[i].Ended
+		}
+	}
+	out := all[:0:0]
+	for i := range all {
+		if all[i].Active() || newest.Sub(all[i].Ended) <= justBefore {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// justBefore is more than a host leaves between the two writes of an end.
+const justBefore = 5 * time.Minute

@@ -1,0 +1,81 @@
+package reaper
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func TestAgenda(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	tests := []struct {
+		name   string
+		states []sandbox.State
+		due    []sandbox.ID
+		wait   time.Duration
+	}{
+		{"nothing is due where nothing is", nil, nil, time.Minute},
+		{"a passed deadline is due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(999)}}, []sandbox.ID{"a"}, time.Minute},
+		{"a deadline is due when it is reached", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: now}}, []sandbox.ID{"a"}, time.Minute},
+		{"the next deadline is waited for", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1020)}, {ID: "b", Phase: sandbox.PhasePlaced, Deadline: at(1005)}}, nil, 5 * time.Second},
+		{"no deadline is for ever", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
+		{"what stops already is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
+		{"what is over is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},
+		{"a request that nobody placed is due too", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRequested, Deadline: at(1)}}, []sandbox.ID{"a"}, time.Minute},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := agenda{now: now}
+			for i := range tt.states {
+				a.visit(&tt.states[i])
+			}
+			if !slices.Equal(a.due, tt.due) || a.wait(time.Minute) != tt.wait {
+				t.Errorf("due %v, wait %v; want %v, %v", a.due, a.wait(time.Minute), tt.due, tt.wait)
+			}
+		})
+	}
+}
+
+func TestOrphaned(t *testing.T) {
+	dead := map[string]fleet.Host{"h": {Lease: fleet.Lease{Host: "h", Epoch: 3}}}
+	tests := []struct {
+		name string
+		s    sandbox.State
+		want bool
+	}{
+		{"runs on the dead host", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseRunning}, true},
+		{"was placed in an earlier life of it", sandbox.State{Host: "h", Epoch: 1, Phase: sandbox.PhasePlaced}, true},
+		{"stops on the dead host", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseStopping}, true},
+		{"belongs to its next life", sandbox.State{Host: "h", Epoch: 4, Phase: sandbox.PhaseRunning}, false},
+		{"is over", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseFailed}, false},
+		{"runs elsewhere", sandbox.State{Host: "g", Epoch: 3, Phase: sandbox.PhaseRunning}, false},
+		{"is not placed", sandbox.State{Phase: sandbox.PhaseRequested}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := orphaned(&tt.s, dead); got != tt.want {
+				t.Errorf("orphaned = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSuspects(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	ended := func(id process.ID, s int64) process.Summary {
+		return process.Summary{ID: id, Ended: at(s), Exit: &process.Exit{}}
+	}
+	got := suspects([]process.Summary{{ID: "runs"}, ended("newest", 10_000), ended("near", 9_900), ended("old", 9_000)})
+	var ids []process.ID
+	for _, s := range got {
+		ids = append(ids, s.ID)
+	}
+	if want := []process.ID{"runs", "newest", "near"}; !slices.Equal(ids, want) {
+		t.Errorf("suspects = %v, want %v", ids, want)
+	}
+}

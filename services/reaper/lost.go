@@ -1,0 +1,149 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+const (
+	// parallel is how many records are ended at once: an append is a round trip.
+	parallel = 16
+	// tries is how often a record that somebody else writes is read again before
+	// it is left to the next look.
+	tries = 4
+	// lookBack is how many of a record's last events are searched for an exit
+	// that was seen: only the output of children that outlived it can follow.
+	lookBack = 64
+	readWait = time.Second
+)
+
+// endAll ends the records of one dead host that have no end, and reports whether
+// all have one now.
+func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary) bool {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i := range all {
+		g.Go(func() error {
+			err := r.end(ctx, h, all[i].ID)
+			if err != nil {
+				r.warn(ctx, "a lost process could not be ended", string(all[i].ID), err)
+			}
+			return err
+		})
+	}
+	return g.Wait() == nil
+}
+
+// end gives the process's record an end if it has none, then the catalogue the
+// same.
+func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
+	sum, rev, ok := r.view.Process(id)
+	if !ok {
+		return nil
+	}
+	exit, err := r.endRecord(ctx, h, &sum)
+	if err != nil || !sum.Active() {
+		return err
+	}
+	for range tries {
+		sum.Exit, sum.Ended = &exit, time.Now()
+		_, err = r.cfg.Log.PutSummary(ctx, &sum, rev)
+		if !kind.Is(err, kind.Conflict) {
+			return err
+		}
+		if sum, rev, err = r.cfg.Log.Summary(ctx, events.Ref{Host: h.Host, ID: id}); err != nil || !sum.Active() {
+			return err
+		}
+	}
+	return err
+}
+
+// endRecord appends the end of a process to its record, unless somebody did,
+// and tells how the record says it ended.
+func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, error) {
+	ref := events.Ref{Host: h.Host, ID: sum.ID}
+	var err error
+	for range tries {
+		w := r.cfg.Log.Writer(ref, h.Epoch)
+		var tip events.Tip
+		tip, err = w.Recover(ctx)
+		if err != nil && !kind.Is(err, kind.NotFound) {
+			return process.Exit{}, err
+		}
+		if tip.Finished != nil {
+			return tip.Finished.Exit, nil
+		}
+		bodies := lastWords(sum, h.Host, r.seen(ctx, ref, sum, w.Last()), w.Last() == 0)
+		err = w.Append(ctx, number(w.Last(), bodies))
+		if err == nil {
+			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
+			return bodies[len(bodies)-1].(process.Finished).Exit, nil
+		}
+		if !kind.Is(err, kind.Fenced) && !kind.Is(err, kind.Conflict) {
+			break
+		}
+	}
+	return process.Exit{}, err
+}
+
+// lastWords are the events that end a record. An exit that the host saw and
+// noted is the truth and is told as it was; one that nobody saw has no code. A
+// record with no event at all is begun, for those who wait for it.
+func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool) []process.Body {
+	var out []process.Body
+	if empty {
+		out = append(out, process.Accepted{Spec: sum.Spec, Tenant: sum.Tenant})
+	}
+	if seen != nil {
+		return append(out, process.Finished{Exit: *seen})
+	}
+	return append(out, process.Lost{Reason: reason(host)},
+		process.Finished{Exit: process.Exit{Cause: process.CauseHostLost, Message: reason(host)}})
+}
+
+func number(last process.Seq, bodies []process.Body) []process.Event {
+	now := time.Now()
+	out := make([]process.Event, len(bodies))
+	for i, b := range bodies {
+		out[i] = process.Event{Seq: last + 1 + process.Seq(i), Time: now, Body: b}
+	}
+	return out
+}
+
+// seen is the exit that the host noted before it fell silent, in the catalogue
+// or near the end of the record; nil if nobody saw one.
+func (r *reaper) seen(ctx context.Context, ref events.Ref, sum *process.Summary, last process.Seq) *process.Exit {
+	if sum.Exit != nil {
+		return sum.Exit
+	}
+	if last == 0 {
+		return nil
+	}
+	rd := r.cfg.Log.Read(ref, last-min(last, lookBack))
+	defer rd.Close()
+	var found *process.Exit
+	for rd.After() < last {
+		got, err := rd.Next(ctx, readWait)
+		if len(got) == 0 && err == nil || err != nil && !errors.Is(err, io.EOF) {
+			return found // what cannot be read was not seen
+		}
+		for _, e := range got {
+			if x, ok := e.Body.(process.Exited); ok {
+				found = &x.Exit
+			}
+		}
+		if err != nil {
+			return found
+		}
+	}
+	return found
+}

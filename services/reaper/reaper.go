@@ -1,0 +1,195 @@
+package reaper
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Config says how to run a reaper. The zero value of a field is its default.
+type Config struct {
+	Log  *events.Log // required
+	Slog *slog.Logger
+	// Tick is the most time between two looks at leases and deadlines; default
+	// one second.
+	Tick time.Duration
+}
+
+const (
+	// attempt bounds each look, so that a server that went away is noticed and
+	// one stubborn record does not keep the others waiting for ever.
+	attempt  = 10 * time.Second
+	syncWait = 2 * time.Second
+	soonest  = 50 * time.Millisecond // between two looks, however much happens
+)
+
+// Run ends what is due until ctx ends, whose end is no error.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tick == 0 {
+		cfg.Tick = time.Second
+	}
+	view, err := cfg.Log.OpenView(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	r := &reaper{cfg: cfg, view: view, settled: make(map[string]uint64)}
+	r.contact.MaxGap = 5 * cfg.Tick / 2
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			timer.Reset(r.look(ctx))
+		}
+	}
+}
+
+// reaper belongs to the one goroutine of Run; all it knows is in the view.
+type reaper struct {
+	cfg     Config
+	view    *events.View
+	contact fleet.Contact
+	settled map[string]uint64 // revision of a gone host's lease, once nothing of it is left
+}
+
+// look ends what is due and tells when to look again. What fails is logged and
+// is as due as before at the next look.
+func (r *reaper) look(ctx context.Context) time.Duration {
+	sctx, cancel := context.WithTimeout(ctx, syncWait)
+	err := r.view.Sync(sctx)
+	cancel()
+	if err != nil {
+		r.warn(ctx, "the log cannot be read", "", err)
+		return r.cfg.Tick
+	}
+	r.contact.Heard(time.Now())
+	ctx, cancel = context.WithTimeout(ctx, attempt)
+	defer cancel()
+	dead := r.deadHosts(ctx)
+	if len(dead) > 0 {
+		r.bury(ctx, dead)
+	}
+	return max(soonest, r.stopExpired(ctx))
+}
+
+func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
+	if ctx.Err() == nil || !kind.Is(err, kind.Canceled) {
+		r.cfg.Slog.Warn(msg, "id", id, "err", err)
+	}
+}
+
+// stopExpired stops the sandboxes whose time ran out, and tells how long none is.
+func (r *reaper) stopExpired(ctx context.Context) time.Duration {
+	a := agenda{now: time.Now()}
+	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
+	for _, id := range a.due {
+		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+			if !expired(&s, time.Now()) {
+				return nil, nil // it was given more time, or ended
+			}
+			return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseTimeout}}, nil
+		})
+		if err != nil {
+			r.warn(ctx, "an expired sandbox could not be stopped", string(id), err)
+			continue
+		}
+		r.cfg.Slog.Info("sandbox reached its deadline", "sandbox", id)
+	}
+	return a.wait(r.cfg.Tick)
+}
+
+// deadHosts gives the hosts that left or fell silent and still have something.
+// A host that fell silent is declared gone first, under compare-and-append: a
+// heartbeat that came in the same moment wins, and after it the host must take
+// a new epoch.
+func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
+	dead := make(map[string]fleet.Host)
+	for _, h := range r.view.Hosts() {
+		if !r.contact.Silent(&h) {
+			continue
+		}
+		if h.Gone {
+			dead[h.Host] = h
+			continue
+		}
+		last := h.Lease
+		last.Gone = true
+		switch _, err := r.cfg.Log.PutLease(ctx, last, h.Rev); {
+		case kind.Is(err, kind.Conflict): // it lives, or another reaper was faster: the view will say
+		case err != nil:
+			r.warn(ctx, "a silent host could not be declared gone", h.Host, err)
+		default:
+			r.cfg.Slog.Warn("host is gone: its lease ended", "host", h.Host, "epoch", h.Epoch)
+			dead[h.Host] = h
+		}
+	}
+	return dead
+}
+
+// bury ends what the dead hosts had: the processes first, so that whoever sees
+// a sandbox lost finds its processes ended. A host of which nothing is left is
+// not looked at again.
+func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
+	open := make(map[string]bool)
+	r.view.Sandboxes(func(s *sandbox.State) bool {
+		if orphaned(s, dead) {
+			open[s.Host] = true
+		}
+		return false
+	})
+	byHost := make(map[string][]process.Summary)
+	for name, h := range dead {
+		if rev, ok := r.settled[name]; !ok || rev != h.Rev || open[name] {
+			byHost[name] = nil
+		}
+	}
+	if len(byHost) == 0 {
+		return
+	}
+	r.view.Processes("", func(s *process.Summary) bool {
+		if _, ok := byHost[s.Host]; ok && s.Epoch <= dead[s.Host].Epoch {
+			byHost[s.Host] = append(byHost[s.Host], *s)
+		}
+		return false
+	})
+	for name, all := range byHost {
+		if r.endAll(ctx, dead[name], suspects(all)) && !open[name] {
+			r.settled[name] = dead[name].Rev
+		}
+	}
+	r.endSandboxes(ctx, dead)
+}
+
+// endSandboxes writes that the sandboxes of dead hosts are lost.
+func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host) {
+	lost := r.view.Sandboxes(func(s *sandbox.State) bool { return orphaned(s, dead) })
+	for i := range lost {
+		_, err := r.view.ChangeSandbox(ctx, lost[i].ID, func(s sandbox.State) ([]sandbox.Body, error) {
+			if !orphaned(&s, dead) {
+				return nil, nil
+			}
+			return []sandbox.Body{sandbox.Lost{Reason: reason(s.Host)}}, nil
+		})
+		if err != nil {
+			r.warn(ctx, "a lost sandbox could not be ended", string(lost[i].ID), err)
+			continue
+		}
+		r.cfg.Slog.Warn("sandbox is lost with its host", "sandbox", lost[i].ID, "host", lost[i].Host)
+	}
+}
+
+func reason(host string) string { return "host " + host + " fell silent" }

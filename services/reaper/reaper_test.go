@@ -1,0 +1,277 @@
+package reaper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const tick = 50 * time.Millisecond
+
+// world is a log with a reaper on it and a view to look through.
+type world struct {
+	t    *testing.T
+	ctx  context.Context
+	log  *events.Log
+	view *events.View
+}
+
+func newWorld(t *testing.T, srv *eventstest.Server) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	log := eventstest.Open(t, srv)
+	return &world{t, ctx, log, eventstest.View(t, log)}
+}
+
+// reap runs a reaper until the test ends or stop is called.
+func (w *world) reap() (stop func()) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := Run(ctx, Config{Log: w.log, Tick: tick}); err != nil {
+			w.t.Errorf("reaper: %v", err)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) lease(l fleet.Lease) uint64 {
+	w.t.Helper()
+	_, rev, _, err := w.log.Lease(w.ctx, l.Host)
+	if err == nil {
+		rev, err = w.log.PutLease(w.ctx, l, rev)
+	}
+	if err != nil {
+		w.t.Fatalf("put lease: %v", err)
+	}
+	return rev
+}
+
+func (w *world) sandbox(deadline time.Time, bodies ...sandbox.Body) sandbox.ID {
+	w.t.Helper()
+	id := sandbox.NewID()
+	all := append([]sandbox.Body{sandbox.Requested{Deadline: deadline}}, bodies...)
+	if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, all...); err != nil {
+		w.t.Fatalf("append sandbox: %v", err)
+	}
+	return id
+}
+
+// process writes a record of host h in epoch 1 and its entry in the catalogue.
+func (w *world) process(sbx sandbox.ID, exit *process.Exit, bodies ...process.Body) process.ID {
+	w.t.Helper()
+	id := process.NewID(sbx)
+	sum := process.Summary{ID: id, Tenant: "t", Host: "h", Epoch: 1, Started: time.Now(), PID: 7, Exit: exit}
+	if exit != nil {
+		sum.Ended = time.Now()
+	}
+	if _, err := w.log.PutSummary(w.ctx, &sum, 0); err != nil {
+		w.t.Fatalf("put summary: %v", err)
+	}
+	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
+	if err := wr.Append(w.ctx, number(0, bodies)); err != nil {
+		w.t.Fatalf("append: %v", err)
+	}
+	return id
+}
+
+// record reads a whole record, to its end.
+func (w *world) record(id process.ID) []process.Event {
+	w.t.Helper()
+	r := w.log.Read(events.Ref{Host: "h", ID: id}, 0)
+	defer r.Close()
+	var all []process.Event
+	for {
+		got, err := r.Next(w.ctx, time.Minute)
+		all = append(all, got...)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			w.t.Fatalf("read after %d events: %v", len(all), err)
+		}
+	}
+}
+
+// finish checks that the record has exactly one end, as its last event.
+func (w *world) finish(id process.ID) process.Exit {
+	w.t.Helper()
+	all := w.record(id)
+	for i, e := range all {
+		if fin, ok := e.Body.(process.Finished); ok != (i == len(all)-1) {
+			w.t.Fatalf("event %d of %d is %s", i+1, len(all), e.Type())
+		} else if ok {
+			return fin.Exit
+		}
+	}
+	w.t.Fatal("no events")
+	return process.Exit{}
+}
+
+func (w *world) await(id sandbox.ID, p sandbox.Phase) sandbox.State {
+	w.t.Helper()
+	s, err := w.view.AwaitSandbox(w.ctx, id, func(s *sandbox.State) bool { return s.Phase == p })
+	if err != nil {
+		w.t.Fatalf("sandbox is %s, want %s: %v", s.Phase, p, err)
+	}
+	return s
+}
+
+var (
+	placed  = sandbox.Placed{Host: "h", Epoch: 1}
+	running = sandbox.Running{Driver: "direct"}
+	begun   = []process.Body{process.Accepted{}, process.Started{PID: 7}}
+)
+
+func TestDeadlineStops(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: time.Minute})
+	w.reap()
+	w.reap() // several may run
+	soon := w.sandbox(time.Now().Add(150*time.Millisecond), placed, running)
+	later := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	waits := w.sandbox(time.Now().Add(-time.Second))
+	s := w.await(soon, sandbox.PhaseStopping)
+	if s.Cause != sandbox.CauseTimeout || s.Seq != 4 {
+		t.Errorf("stopped by %q at event %d; want timeout at 4", s.Cause, s.Seq)
+	}
+	w.await(waits, sandbox.PhaseDestroyed)
+	if s, _ := w.view.Sandbox(later); s.Phase != sandbox.PhaseRunning {
+		t.Errorf("a sandbox with an hour left is %s", s.Phase)
+	}
+}
+
+func TestMovedDeadlineCounts(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.reap()
+	id := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.await(id, sandbox.PhaseRunning)
+	_, err := w.view.ChangeSandbox(w.ctx, id, func(sandbox.State) ([]sandbox.Body, error) {
+		return []sandbox.Body{sandbox.DeadlineSet{Deadline: time.Now()}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.await(id, sandbox.PhaseStopping)
+}
+
+// A deadline that passed while no reaper ran is due when one starts.
+func TestDeadlineSurvivesRestart(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.reap()()
+	id := w.sandbox(time.Now(), placed, running)
+	w.reap()
+	w.await(id, sandbox.PhaseStopping)
+}
+
+// What a silent host had ends as lost, once, however many reapers see it, and an
+// exit that was seen keeps its code.
+func TestSilentHostLosesWhatItHad(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 200 * time.Millisecond})
+	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	stops := w.sandbox(time.Now().Add(time.Hour), placed, running, sandbox.Stopping{Cause: sandbox.CauseUser})
+	three := int32(3)
+	exit := process.Exit{Code: &three, Cause: process.CauseExited}
+	runs := w.process(box, nil, begun...)
+	noted := w.process(box, &exit, begun...)
+	exited := w.process(box, nil, append(begun[:2:2], process.Exited{Exit: exit})...)
+	ended := w.process(box, &exit, append(begun[:2:2], process.Finished{Exit: exit})...)
+	never := w.process(box, nil)
+	w.reap()
+	w.reap()
+	for _, id := range []process.ID{runs, never} {
+		if x := w.finish(id); x.Seen() || x.Cause != process.CauseHostLost {
+			t.Errorf("a process that ran ended as %+v; want lost without a code", x)
+		}
+	}
+	for _, id := range []process.ID{noted, exited, ended} {
+		if x := w.finish(id); x.Code == nil || *x.Code != 3 || x.Cause != process.CauseExited {
+			t.Errorf("a process whose exit was seen ended as %+v; want 3", x)
+		}
+	}
+	w.await(box, sandbox.PhaseLost)
+	w.await(stops, sandbox.PhaseLost)
+	if h, _ := w.view.Host("h"); !h.Gone {
+		t.Error("the host is not declared gone")
+	}
+	if err := w.view.Sync(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []process.ID{runs, noted, exited, ended, never} {
+		if s, _, _ := w.view.Process(id); s.Active() {
+			t.Errorf("%s is still active in the catalogue", id)
+		}
+	}
+}
+
+func TestLivingHostKeepsWhatItHas(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
+	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.reap()
+	beat := time.NewTicker(100 * time.Millisecond)
+	defer beat.Stop()
+	for range 10 {
+		<-beat.C
+		w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
+	}
+	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+		t.Errorf("sandbox of a living host is %s", s.Phase)
+	}
+}
+
+// A host is not lost for the silence of NATS: its lease counts only while the
+// reaper listened.
+func TestOutageLosesNothing(t *testing.T) {
+	srv := eventstest.Start(t)
+	w := newWorld(t, srv)
+	lease := fleet.Lease{Host: "h", Epoch: 1, TTL: time.Second}
+	w.lease(lease)
+	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.await(box, sandbox.PhaseRunning)
+	w.reap()
+	h, _ := w.view.Host("h")
+	srv.Stop()
+	<-time.After(time.Until(h.Received.Add(2 * h.TTL)))
+	go srv.Resume()
+	lease.TTL = time.Minute
+	rev := w.lease(lease)
+	if err := w.view.Sync(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+		t.Errorf("after an outage the sandbox is %s", s.Phase)
+	}
+	if h, _ := w.view.Host("h"); h.Gone || h.Rev != rev {
+		t.Errorf("after an outage the host is %+v", h)
+	}
+}
+
+// A host that comes back with a new epoch keeps what it starts then.
+func TestNextLifeIsNotOrphaned(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, Gone: true})
+	old := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.reap()
+	w.await(old, sandbox.PhaseLost)
+	w.lease(fleet.Lease{Host: "h", Epoch: 2, TTL: time.Minute})
+	young := w.sandbox(time.Now().Add(time.Hour), sandbox.Placed{Host: "h", Epoch: 2}, running)
+	due := w.sandbox(time.Now().Add(10*tick), placed, running)
+	w.await(due, sandbox.PhaseStopping) // ten looks later
+	if s, _ := w.view.Sandbox(young); s.Phase != sandbox.PhaseRunning {
+		t.Errorf("sandbox of the next life is %s", s.Phase)
+	}
+}
