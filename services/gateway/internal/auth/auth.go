@@ -1,21 +1,135 @@
 // Package auth finds out who asks. An API key stands for its tenant; a
-// sandbox's access token stands for that sandbox only.
+// sandbox's access token stands for that sandbox only, and only on the data
+// plane.
 package auth
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+	"strings"
+
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// Keys knows the API keys: a *events.View.
+type Keys interface {
+	Key(sha256 [32]byte) (events.Key, bool)
+}
+
+// Tokens knows the sandboxes' tokens: a *core.Core.
+type Tokens interface {
+	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
+}
+
+// The texts of a 401. The first is envd's, which clients compare.
+const (
+	msgToken = "unauthorized access, please provide a valid access token or method signing if supported"
+	msgKey   = "unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"
 )
 
 type local struct{}
 
-// From gives who asks: what the middleware found. It is never called before
-// the middleware.
+// From gives who asks: what the middleware found. Without the middleware it is
+// nobody, who may nothing.
 func From(c *fiber.Ctx) core.Principal {
-	p, _ := c.Locals(local{}).(core.Principal)
+	p, _ := c.Locals(local{}).(core.Principal) //nolint:errcheck // nobody
 	return p
 }
 
 // Set puts in who asks, as the middleware does; tests of surfaces use it.
 func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
+
+// New gives the middleware: it goes on only for who may ask, and answers 401
+// otherwise.
+func New(keys Keys, tokens Tokens) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		if p, ok := byKey(c, keys); ok {
+			Set(c, p)
+			return c.Next()
+		}
+		if !DataPlane(c.Path()) {
+			return refuse(c, msgKey)
+		}
+		p, err := byToken(c, tokens)
+		switch {
+		case err == nil:
+			Set(c, p)
+			return c.Next()
+		case kind.Is(err, kind.Unauthenticated):
+			return refuse(c, msgToken)
+		}
+		return err
+	}
+}
+
+// DataPlane reports whether a path is one of those that a sandbox's token opens.
+func DataPlane(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "process.Process", "filesystem.Filesystem", "commands", "files", "envs":
+		return true
+	}
+	return false
+}
+
+// byKey looks the request's API key up by its hash: how long a look-up takes
+// tells nothing of a key. A key in the query is for what cannot set headers,
+// and only reads.
+func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
+	for _, k := range [...]string{c.Get("X-Api-Key"), bearer(c), queryKey(c)} {
+		if k == "" {
+			continue
+		}
+		if key, ok := keys.Key(sha256.Sum256([]byte(k))); ok {
+			return core.Principal{Tenant: key.Tenant}, true
+		}
+	}
+	return core.Principal{}, false
+}
+
+func bearer(c *fiber.Ctx) string {
+	const scheme = "bearer "
+	if h := c.Get(fiber.HeaderAuthorization); len(h) > len(scheme) && strings.EqualFold(h[:len(scheme)], scheme) {
+		return strings.TrimSpace(h[len(scheme):])
+	}
+	return ""
+}
+
+func queryKey(c *fiber.Ctx) string {
+	if c.Method() != fiber.MethodGet {
+		return ""
+	}
+	return c.Query("api_key")
+}
+
+// byToken asks for the sandbox the request is for. A right token of a sandbox
+// that is gone is nobody's: what comes next says so in its own words.
+func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
+	id, ok := route.Sandbox(c)
+	if !ok {
+		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
+	}
+	p, err := tokens.Bearer(c.Context(), id, c.Get("X-Access-Token"))
+	if kind.Is(err, kind.NotFound) {
+		return core.Principal{}, nil
+	}
+	return p, err
+}
+
+func refuse(c *fiber.Ctx, msg string) error {
+	raw, err := json.Marshal(httperr.Body{Code: http.StatusUnauthorized, Message: msg})
+	if err != nil {
+		return err
+	}
+	c.Status(http.StatusUnauthorized).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
+	return c.Send(raw)
+}

@@ -64,7 +64,7 @@ func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32
 		return nil
 	}
 	// The host stored the kill before it answered.
-	return c.sync(ctx)
+	return c.Sync(ctx)
 }
 
 // Resize sets the terminal's size; a process without one is left alone.

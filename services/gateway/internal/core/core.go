@@ -66,9 +66,9 @@ func orElse(d *time.Duration, def time.Duration) {
 	}
 }
 
-// sync waits until the view has caught up. A log that cannot be reached is
-// Unavailable.
-func (c *Core) sync(ctx context.Context) error {
+// Sync waits until the view has everything that was stored before the call. A
+// log that cannot be reached is Unavailable.
+func (c *Core) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	if err := c.view.Sync(ctx); err != nil {

@@ -43,7 +43,7 @@ func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process
 	if s, ok := c.view.ProcessByPID(sbx, pid); ok && s.Active() {
 		return s, nil
 	}
-	if err := c.sync(ctx); err != nil {
+	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	if s, ok := c.view.ProcessByPID(sbx, pid); ok && pid != 0 {
@@ -53,7 +53,7 @@ func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process
 }
 
 func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process.Summary, error) {
-	if err := c.sync(ctx); err != nil {
+	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	all := c.view.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
@@ -76,7 +76,7 @@ func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process
 	if s, _, ok := c.view.Process(id); ok {
 		return s, nil
 	}
-	if err := c.sync(ctx); err != nil {
+	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	if s, _, ok := c.view.Process(id); ok {
@@ -88,7 +88,7 @@ func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process
 // Processes gives the processes of a sandbox ("": of all of the principal's)
 // for which keep is true, oldest first. What was stored before the call is seen.
 func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
-	if err := c.sync(ctx); err != nil {
+	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
 	if sbx == "" {
@@ -161,7 +161,7 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 // Counts counts all processes ever started, by outcome; what was stored before
 // the call is counted. With an error it gives what the view had.
 func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
-	err := c.sync(ctx)
+	err := c.Sync(ctx)
 	return c.view.Counts(), err
 }
 
@@ -176,7 +176,7 @@ func (c *Core) Ready(ctx context.Context) error {
 	if err := c.log.Healthy(ctx); err != nil {
 		return logError("ready", "", err)
 	}
-	return c.sync(ctx)
+	return c.Sync(ctx)
 }
 
 func noProcess(id process.ID) error {

@@ -2,12 +2,10 @@ package core
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"time"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -75,7 +73,7 @@ func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
 
 // Lookup is Sandbox, but what it gives is not older than the call.
 func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
-	if err := c.sync(ctx); err != nil {
+	if err := c.Sync(ctx); err != nil {
 		return sandbox.State{}, err
 	}
 	return c.Sandbox(p, id)
@@ -98,6 +96,26 @@ func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox
 	}
 	return st, err
 }
+
+// Running reports whether the principal's sandbox runs. A miss is believed only
+// after the view has caught up.
+func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, error) {
+	_, err := c.running(ctx, p, id)
+	if kind.Is(err, kind.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Alive is Running for whoever may not be known yet: it tells no more than that
+// a sandbox with this id, which cannot be guessed, runs.
+func (c *Core) Alive(id sandbox.ID) bool {
+	st, ok := c.view.Sandbox(id)
+	return ok && st.Live()
+}
+
+// Host gives a host's lease as the view has it; false if it never had one.
+func (c *Core) Host(name string) (fleet.Host, bool) { return c.view.Host(name) }
 
 // Sandboxes gives the principal's sandboxes for which keep is true, newest
 // first, as the view has them.
@@ -155,16 +173,6 @@ func stop(s sandbox.State) ([]sandbox.Body, error) {
 		return nil, nil
 	}
 	return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}}, nil
-}
-
-// Token is the sandbox's access token: whoever bears it may use that sandbox's
-// data plane. It is a function of the id and the cluster's secret, so that every
-// gateway knows it and none keeps it.
-func (c *Core) Token(id sandbox.ID) string {
-	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
-	mac.Write([]byte(id))     //nolint:errcheck // a hash never fails
-	return hex.EncodeToString(mac.Sum(nil))
 }
 
 func noSandbox(id sandbox.ID) error {

@@ -68,8 +68,8 @@ func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec proc
 	return Attached{ID: id, Reader: reader}, nil
 }
 
-// sendStart stores the command. Its id comes from the process's, so that a send
-// that is repeated because its ack was lost is stored once.
+// sendStart stores the command. Its id comes from the process's, so that a Start
+// that is tried again, here or at another gateway, is stored once.
 func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) error {
 	deadline := time.Now().Add(c.cfg.StartTimeout)
 	cmd := events.Command{
@@ -78,33 +78,14 @@ func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, 
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	wait := 20 * time.Millisecond
-	for {
-		err := c.log.Send(ctx, st.Host, cmd)
-		if err == nil {
-			c.expect(pending{id: id, host: st.Host, epoch: st.Epoch, spec: spec.Public(), hash: spec.Hash(), tenant: st.Tenant, due: deadline.Add(claimGrace)})
-			return nil
-		}
-		if !kind.Is(err, kind.Unavailable) {
-			return logError("start", string(id), err)
-		}
-		if !pause(ctx, wait) {
-			return err
-		}
-		wait = min(2*wait, time.Second)
+	if err := c.log.Send(ctx, st.Host, cmd); err != nil {
+		return logError("start", string(id), err)
 	}
-}
-
-// pause waits and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	c.expect(pending{
+		id: id, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
+		spec: spec.Public(), hash: spec.Hash(), due: deadline.Add(claimGrace),
+	})
+	return nil
 }
 
 // sameSpec waits for the record's first event and compares its spec with ours.

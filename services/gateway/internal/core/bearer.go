@@ -1,0 +1,43 @@
+package core
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Token is the sandbox's access token: whoever bears it may use that sandbox's
+// data plane. It is a function of the id and the cluster's secret, so that every
+// gateway knows it and none keeps it.
+func (c *Core) Token(id sandbox.ID) string {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
+	mac.Write([]byte(id))     //nolint:errcheck // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Bearer gives who asks with a sandbox's token. A sandbox that was made without
+// secure needs none: there its id, which cannot be guessed, is enough, as with
+// E2B. Errors: Unauthenticated for a wrong token, whether or not there is such a
+// sandbox; NotFound for a right one of a sandbox the log no longer knows.
+func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Principal, error) {
+	right := hmac.Equal([]byte(token), []byte(c.Token(id)))
+	st, ok := c.view.Sandbox(id)
+	if !ok && right {
+		if err := c.Sync(ctx); err != nil {
+			return Principal{}, err
+		}
+		st, ok = c.view.Sandbox(id)
+	}
+	switch {
+	case ok && (right || !st.Request.Secure):
+		return Principal{Tenant: st.Tenant, Sandbox: id}, nil
+	case right:
+		return Principal{}, noSandbox(id)
+	}
+	return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong access token")
+}

@@ -1,0 +1,128 @@
+package e2b
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+// newSandbox is NewSandbox and NewSandboxV2.
+type newSandbox struct {
+	TemplateID          string            `json:"templateID"`
+	Timeout             *int64            `json:"timeout"`
+	Metadata            map[string]string `json:"metadata"`
+	EnvVars             map[string]string `json:"envVars"`
+	Secure              *bool             `json:"secure"`
+	AllowInternetAccess *bool             `json:"allow_internet_access"`
+	AutoPause           bool              `json:"autoPause"`
+	AutoResume          *autoResume       `json:"autoResume"`
+	Network             map[string]any    `json:"network"`
+	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
+	MCP                 json.RawMessage   `json:"mcp"`
+	IAM                 json.RawMessage   `json:"iam"`
+}
+
+type autoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+// defaults are what the two generations differ in.
+type defaults struct {
+	timeout time.Duration
+	secure  bool // whatever the request says
+}
+
+var (
+	defaultsV1 = defaults{timeout: 15 * time.Second}
+	defaultsV2 = defaults{timeout: 5 * time.Minute, secure: true}
+)
+
+// templates are those that hosts can make today.
+func knownTemplate(name string) bool { return name == "base" || name == "standard" }
+
+func (h *Handler) create(def defaults) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var body newSandbox
+		if err := decode(c, &body, true); err != nil {
+			return err
+		}
+		req, err := h.requested(&body, def, time.Now())
+		if err != nil {
+			return err
+		}
+		st, err := h.core.CreateSandbox(c.Context(), auth.From(c), req)
+		if err != nil {
+			return err
+		}
+		return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
+	}
+}
+
+func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox.Requested, error) {
+	switch {
+	case b.TemplateID == "":
+		return sandbox.Requested{}, invalid("templateID is required")
+	case !knownTemplate(b.TemplateID):
+		return sandbox.Requested{}, kind.Newf(kind.NotFound, "create sandbox", "", "template '%s' not found", b.TemplateID)
+	}
+	timeout, err := h.lifetime("timeout", b.Timeout, def.timeout)
+	if err == nil {
+		err = b.unsupported()
+	}
+	if err == nil {
+		err = checkMetadata(b.Metadata)
+	}
+	if err == nil {
+		err = checkEnv(b.EnvVars)
+	}
+	req := sandbox.Requested{
+		Template:      b.TemplateID,
+		Metadata:      b.Metadata,
+		Env:           b.EnvVars,
+		Deadline:      now.Add(timeout),
+		Secure:        def.secure || b.Secure != nil && *b.Secure,
+		AllowInternet: b.AllowInternetAccess == nil || *b.AllowInternetAccess,
+		OnTimeout:     "kill",
+		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
+		Alias:         b.TemplateID,
+	}
+	if b.AutoPause {
+		req.OnTimeout = "pause"
+	}
+	return req, err
+}
+
+// unsupported refuses what would otherwise be promised and not kept.
+func (b *newSandbox) unsupported() error {
+	what := ""
+	switch {
+	case len(b.VolumeMounts) > 0:
+		what = "volumeMounts"
+	case given(b.MCP):
+		what = "mcp"
+	case given(b.IAM):
+		what = "iam"
+	}
+	for k, v := range b.Network {
+		if v != nil && k != "allowPublicTraffic" {
+			what = "network." + k
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return kind.Newf(kind.Unimplemented, "create sandbox", "", "%s is not implemented here", what)
+}
+
+func given(raw json.RawMessage) bool {
+	switch string(raw) {
+	case "", "null", "{}":
+		return false
+	}
+	return true
+}

@@ -1,0 +1,97 @@
+package e2b
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// maxBody is the most bytes a request of the control plane may have.
+const maxBody = 1 << 20
+
+// decode reads the JSON body into v. An empty one is Invalid if it is required
+// and leaves v alone otherwise. Unknown fields are left out: SDKs are newer and
+// older than we are.
+func decode(c *fiber.Ctx, v any, required bool) error {
+	if enc := c.Get(fiber.HeaderContentEncoding); enc != "" && enc != "identity" {
+		return fiber.NewError(fiber.StatusUnsupportedMediaType, "content encoding not supported")
+	}
+	raw := c.Request().Body() // not c.Body: it inflates without limit
+	switch {
+	case len(raw) > maxBody:
+		return fiber.ErrRequestEntityTooLarge
+	case len(raw) == 0 && !required:
+		return nil
+	case len(raw) == 0:
+		return invalid("a JSON body is required")
+	case !utf8.Valid(raw):
+		return invalid("the body is not UTF-8")
+	}
+	err := json.Unmarshal(raw, v)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return invalid("%s: cannot be a JSON %s", wrong.Field, wrong.Value)
+	case errors.As(err, &wrong):
+		return invalid("the body cannot be a JSON %s", wrong.Value)
+	}
+	return invalid("the body is not JSON: %s", err)
+}
+
+func invalid(format string, args ...any) error {
+	return kind.Newf(kind.Invalid, "decode", "", format, args...)
+}
+
+// lifetime checks a time to live in seconds; nil means def.
+func (h *Handler) lifetime(field string, seconds *int64, def time.Duration) (time.Duration, error) {
+	switch {
+	case seconds == nil:
+		return def, nil
+	case *seconds < 0:
+		return 0, invalid("%s cannot be negative", field)
+	case *seconds > int64(h.cfg.MaxTimeout/time.Second):
+		return 0, invalid("%s cannot be greater than %d seconds", field, h.cfg.MaxTimeout/time.Second)
+	}
+	return time.Duration(*seconds) * time.Second, nil
+}
+
+// The most that a sandbox may be told, in bytes of keys and values.
+const (
+	maxMetadata = 64 << 10
+	maxEnv      = 256 << 10
+)
+
+func checkMetadata(m map[string]string) error {
+	if size(m) > maxMetadata {
+		return invalid("metadata is larger than %d bytes", maxMetadata)
+	}
+	return nil
+}
+
+func checkEnv(m map[string]string) error {
+	if size(m) > maxEnv {
+		return invalid("envVars is larger than %d bytes", maxEnv)
+	}
+	for k, v := range m {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.Contains(v, "\x00") {
+			return invalid("environment variable %q cannot be set", k)
+		}
+	}
+	return nil
+}
+
+func size(m map[string]string) int {
+	n := 0
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}

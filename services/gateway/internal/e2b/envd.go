@@ -1,0 +1,81 @@
+package e2b
+
+import (
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// noSandboxBody is what E2B's proxy says where a sandbox does not answer.
+type noSandboxBody struct {
+	SandboxID string `json:"sandboxId"`
+	Message   string `json:"message"`
+	Port      int    `json:"port,omitempty"`
+	Code      int    `json:"code"`
+}
+
+const (
+	msgGone   = "The sandbox was not found"
+	msgClosed = "The sandbox is running but port is not open"
+)
+
+// Proxy is the middleware that does, before anybody is asked who he is, what
+// E2B's proxy does: a request for another port than the data plane's is for
+// what listens there; envd's internal routes are nobody's; /health tells
+// whether a sandbox runs.
+func (h *Handler) Proxy(c *fiber.Ctx) error {
+	t := route.Of(c)
+	if t.Named == "" {
+		return c.Next()
+	}
+	if t.Port != route.EnvdPort {
+		if !h.core.Alive(t.Sandbox) {
+			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+		}
+		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
+	}
+	switch c.Path() {
+	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
+		return fiber.ErrNotFound
+	case "/health":
+		if !h.core.Alive(t.Sandbox) {
+			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+		}
+		return c.SendStatus(fiber.StatusNoContent)
+	}
+	return c.Next()
+}
+
+// Guard is the middleware that answers 502 where a request for a sandbox's data
+// plane finds no such sandbox running, which is how SDKs learn of its end. What
+// reads records goes on: they outlive their sandbox.
+func (h *Handler) Guard(c *fiber.Ctx) error {
+	path := c.Path()
+	if !auth.DataPlane(path) || strings.HasPrefix(path, "/commands") || path == "/process.Process/Connect" {
+		return c.Next()
+	}
+	t := route.Of(c)
+	if t.Named == "" {
+		return c.Next()
+	}
+	ok, err := h.core.Running(c.Context(), auth.From(c), t.Sandbox)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+	}
+	return c.Next()
+}
+
+func badGateway(c *fiber.Ctx, b noSandboxBody) error {
+	b.Code = fiber.StatusBadGateway
+	if err := c.Status(b.Code).JSON(b); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
+	return nil
+}

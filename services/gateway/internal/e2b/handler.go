@@ -1,0 +1,65 @@
+package e2b
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// Config says how the control plane answers. The zero value of a field is its
+// default.
+type Config struct {
+	Domain     string        // of sandboxes' hosts, given to clients; empty: null, and clients use their own
+	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
+}
+
+// Handler is the surface. It keeps no state.
+type Handler struct {
+	core *core.Core
+	cfg  Config
+}
+
+// New gives the surface.
+func New(c *core.Core, cfg Config) *Handler {
+	if cfg.MaxTimeout <= 0 {
+		cfg.MaxTimeout = 24 * time.Hour
+	}
+	return &Handler{core: c, cfg: cfg}
+}
+
+// Register adds the control plane's routes; they want an API key's principal.
+func (h *Handler) Register(r fiber.Router) {
+	r.Post("/sandboxes", h.create(defaultsV1))
+	r.Post("/v2/sandboxes", h.create(defaultsV2))
+	r.Get("/sandboxes", h.listV1)
+	r.Get("/v2/sandboxes", h.listV2)
+	r.Get("/sandboxes/:id", h.detail)
+	r.Delete("/sandboxes/:id", h.kill)
+	r.Post("/sandboxes/:id/connect", h.connect(true))
+	r.Post("/v2/sandboxes/:id/connect", h.connect(false))
+	r.Post("/sandboxes/:id/resume", h.resume)
+	r.Post("/sandboxes/:id/timeout", h.timeout)
+	r.Post("/sandboxes/:id/refreshes", h.refresh)
+	r.Post("/sandboxes/:id/pause", h.pause)
+	r.Get("/sandboxes/:id/logs", h.logsV1)
+	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
+}
+
+// running gives the sandbox the path names, not older than the request. NotFound
+// unless it runs: clients know no other phase.
+func (h *Handler) running(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	st, err := h.core.Lookup(c.Context(), p, id)
+	if err == nil && !st.Live() {
+		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
+	}
+	return st, err
+}

@@ -1,0 +1,151 @@
+package e2b
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+const (
+	defaultConnect = 5 * time.Minute
+	defaultResume  = 15 * time.Second
+	minRefresh     = 15 // seconds
+	maxRefresh     = 3600
+)
+
+func (h *Handler) detail(c *fiber.Ctx) error {
+	st, err := h.running(c, auth.From(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(h.details(&st))
+}
+
+func (h *Handler) kill(c *fiber.Ctx) error {
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if err := h.core.DestroySandbox(c.Context(), auth.From(c), id); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+type timeoutBody struct {
+	Timeout *int64 `json:"timeout"`
+}
+
+// connect answers with a running sandbox, whose end it may move away and never
+// nearer. The first generation requires a timeout.
+func (h *Handler) connect(required bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var body timeoutBody
+		if err := decode(c, &body, required); err != nil {
+			return err
+		}
+		if required && body.Timeout == nil {
+			return invalid("timeout is required")
+		}
+		timeout, err := h.lifetime("timeout", body.Timeout, defaultConnect)
+		if err != nil {
+			return err
+		}
+		id, err := route.Parse(c.Params("id"))
+		if err != nil {
+			return err
+		}
+		st, err := h.core.SetDeadline(c.Context(), auth.From(c), id, time.Now().Add(timeout), true)
+		if err != nil {
+			return err
+		}
+		if !st.Live() {
+			return kind.New(kind.Conflict, "connect", string(id), "the sandbox does not run yet")
+		}
+		return c.JSON(h.sandbox(&st))
+	}
+}
+
+// resume can only say why not: there are no paused sandboxes yet.
+func (h *Handler) resume(c *fiber.Ctx) error {
+	var body timeoutBody
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	if _, err := h.lifetime("timeout", body.Timeout, defaultResume); err != nil {
+		return err
+	}
+	st, err := h.running(c, auth.From(c))
+	if err != nil {
+		return err
+	}
+	return kind.Newf(kind.Conflict, "resume", string(st.ID), "sandbox %s is already running", st.ID)
+}
+
+// timeout moves the end, to any side; 0 ends the sandbox now.
+func (h *Handler) timeout(c *fiber.Ctx) error {
+	var body timeoutBody
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		return invalid("timeout is required")
+	}
+	timeout, err := h.lifetime("timeout", body.Timeout, 0)
+	if err != nil {
+		return err
+	}
+	return h.move(c, timeout, false)
+}
+
+// refresh moves the end away, by at least 15 s from now.
+func (h *Handler) refresh(c *fiber.Ctx) error {
+	var body struct {
+		Duration *int64 `json:"duration"`
+	}
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	seconds := int64(minRefresh)
+	if body.Duration != nil {
+		if *body.Duration < 0 || *body.Duration > maxRefresh {
+			return invalid("duration must be between 0 and %d seconds", maxRefresh)
+		}
+		seconds = max(seconds, *body.Duration)
+	}
+	return h.move(c, time.Duration(seconds)*time.Second, true)
+}
+
+func (h *Handler) move(c *fiber.Ctx, timeout time.Duration, extendOnly bool) error {
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if _, err := h.core.SetDeadline(c.Context(), auth.From(c), id, time.Now().Add(timeout), extendOnly); err != nil {
+		return notStopping(id, err)
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// notStopping is err where clients know no "is being ended".
+func notStopping(id sandbox.ID, err error) error {
+	if kind.Is(err, kind.Conflict) {
+		return kind.New(kind.NotFound, "set timeout", string(id), "sandbox not found")
+	}
+	return err
+}
+
+// pause says that nobody does this here yet; 404 and 501 are told apart so that
+// a client learns of a wrong id first.
+func (h *Handler) pause(c *fiber.Ctx) error {
+	st, err := h.running(c, auth.From(c))
+	if err != nil {
+		return err
+	}
+	return kind.New(kind.Unimplemented, "pause", string(st.ID), "sandboxes cannot be paused here yet")
+}

@@ -1,0 +1,215 @@
+package e2b
+
+import (
+	"cmp"
+	"encoding/base64"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+const maxPage = 100
+
+// query is what a list asks for.
+type query struct {
+	metadata map[string]string
+	running  bool
+	template string
+	after    time.Time // inclusive
+	asc      bool
+	limit    int
+	cursor   *cursor
+}
+
+// cursor is the last sandbox of the page before.
+type cursor struct {
+	started int64 // Unix nanoseconds
+	id      string
+}
+
+// listV1 is the first generation's list: running ones, no pages.
+func (h *Handler) listV1(c *fiber.Ctx) error {
+	q := query{running: true}
+	var err error
+	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
+		return err
+	}
+	found, err := h.find(c, &q)
+	if err != nil {
+		return err
+	}
+	return c.JSON(h.list(found))
+}
+
+func (h *Handler) listV2(c *fiber.Ctx) error {
+	q, err := parseQuery(c)
+	if err != nil {
+		return err
+	}
+	found, err := h.find(c, &q)
+	if err != nil {
+		return err
+	}
+	if q.running {
+		c.Set("X-Total-Running", strconv.Itoa(len(found)))
+	}
+	page := q.page(found)
+	if n := len(page); n > 0 && page[n-1].ID != found[len(found)-1].ID {
+		c.Set("X-Next-Token", cursorOf(&page[n-1]).String())
+	}
+	return c.JSON(h.list(page))
+}
+
+func (h *Handler) list(found []sandbox.State) []listedBody {
+	out := make([]listedBody, len(found))
+	for i := range found {
+		out[i] = h.listed(&found[i])
+	}
+	return out
+}
+
+// find gives all that q means, in its order, whatever the page.
+func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
+	if err := h.core.Sync(c.Context()); err != nil {
+		return nil, err
+	}
+	found := h.core.Sandboxes(auth.From(c), q.match)
+	slices.SortFunc(found, func(a, b sandbox.State) int { return q.compare(cursorOf(&a), cursorOf(&b)) })
+	return found, nil
+}
+
+func (q *query) match(s *sandbox.State) bool {
+	if !q.running || !s.Live() || s.Started.Before(q.after) || q.template != "" && q.template != s.Request.Template {
+		return false
+	}
+	for k, v := range q.metadata {
+		if got, ok := s.Request.Metadata[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// page cuts what follows the cursor.
+func (q *query) page(found []sandbox.State) []sandbox.State {
+	if q.cursor != nil {
+		i := slices.IndexFunc(found, func(s sandbox.State) bool { return q.compare(cursorOf(&s), *q.cursor) > 0 })
+		if i < 0 {
+			return nil
+		}
+		found = found[i:]
+	}
+	return found[:min(len(found), q.limit)]
+}
+
+// compare orders by start, then by id, so that pages never overlap.
+func (q *query) compare(a, b cursor) int {
+	d := cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.id, b.id))
+	if !q.asc {
+		d = -d
+	}
+	return d
+}
+
+func cursorOf(s *sandbox.State) cursor {
+	return cursor{started: s.Started.UnixNano(), id: string(s.ID)}
+}
+
+// String is the cursor as a client keeps it.
+func (x cursor) String() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(x.started, 10) + "." + x.id))
+}
+
+func parseCursor(s string) (*cursor, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		nanos, id, ok := strings.Cut(string(raw), ".")
+		started, err := strconv.ParseInt(nanos, 10, 64)
+		if ok && err == nil {
+			return &cursor{started: started, id: id}, nil
+		}
+	}
+	return nil, invalid("nextToken is none of ours")
+}
+
+func parseQuery(c *fiber.Ctx) (query, error) {
+	q := query{running: true, limit: maxPage, template: strings.Clone(c.Query("template"))}
+	var err error
+	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
+		return q, err
+	}
+	if q.running, err = parseStates(c); err != nil {
+		return q, err
+	}
+	switch order := c.Query("order"); order {
+	case "", "desc":
+	case "asc":
+		q.asc = true
+	default:
+		return q, invalid("order must be asc or desc")
+	}
+	if s := c.Query("startedAfter"); s != "" {
+		if q.after, err = time.Parse(time.RFC3339, s); err != nil {
+			return q, invalid("startedAfter must be an RFC 3339 time")
+		}
+	}
+	if s := c.Query("limit"); s != "" {
+		if q.limit, err = strconv.Atoi(s); err != nil || q.limit < 1 || q.limit > maxPage {
+			return q, invalid("limit must be between 1 and %d", maxPage)
+		}
+	}
+	if s := c.Query("nextToken"); s != "" {
+		q.cursor, err = parseCursor(s)
+	}
+	return q, err
+}
+
+// parseStates reports whether running ones are asked for; states come with
+// commas, or one a parameter, and none means all.
+func parseStates(c *fiber.Ctx) (running bool, err error) {
+	given := c.Context().QueryArgs().PeekMulti("state")
+	running = len(given) == 0
+	for _, list := range given {
+		for _, s := range strings.Split(string(list), ",") {
+			switch s {
+			case stateRunning:
+				running = true
+			case statePaused:
+			default:
+				return false, invalid("state must be running or paused")
+			}
+		}
+	}
+	return running, nil
+}
+
+// parseMetadata undoes what SDKs do to a filter: each key and value is percent-
+// encoded, then all are encoded as a form, then that as a query's value, which
+// the router has decoded already.
+func parseMetadata(s string) (map[string]string, error) {
+	if s == "" {
+		return nil, nil
+	}
+	form, err := url.ParseQuery(s)
+	if err != nil {
+		return nil, invalid("metadata: %s", err)
+	}
+	out := make(map[string]string, len(form))
+	for k, vs := range form {
+		key, err := url.PathUnescape(k)
+		if err != nil {
+			return nil, invalid("metadata: %s", err)
+		}
+		if out[key], err = url.PathUnescape(vs[0]); err != nil {
+			return nil, invalid("metadata: %s", err)
+		}
+	}
+	return out, nil
+}

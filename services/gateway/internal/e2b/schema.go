@@ -1,0 +1,112 @@
+package e2b
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const (
+	// envdVersion is what SDKs read what the data plane can do from.
+	envdVersion = "0.6.13"
+	// clientID is a relic: old SDKs put it behind the sandbox's id.
+	clientID = "millrace"
+
+	stateRunning = "running"
+	statePaused  = "paused"
+)
+
+// sandboxBody is Sandbox.
+type sandboxBody struct {
+	TemplateID         string  `json:"templateID"`
+	SandboxID          string  `json:"sandboxID"`
+	ClientID           string  `json:"clientID"`
+	EnvdVersion        string  `json:"envdVersion"`
+	Alias              string  `json:"alias,omitempty"`
+	EnvdAccessToken    string  `json:"envdAccessToken,omitempty"`
+	TrafficAccessToken *string `json:"trafficAccessToken"`
+	Domain             *string `json:"domain"`
+}
+
+// listedBody is ListedSandbox.
+type listedBody struct {
+	TemplateID   string            `json:"templateID"`
+	SandboxID    string            `json:"sandboxID"`
+	ClientID     string            `json:"clientID"`
+	EnvdVersion  string            `json:"envdVersion"`
+	Alias        string            `json:"alias,omitempty"`
+	StartedAt    time.Time         `json:"startedAt"`
+	EndAt        time.Time         `json:"endAt"`
+	CPUCount     uint32            `json:"cpuCount"`
+	MemoryMB     uint32            `json:"memoryMB"`
+	DiskSizeMB   uint32            `json:"diskSizeMB"`
+	State        string            `json:"state"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	VolumeMounts []struct{}        `json:"volumeMounts"`
+}
+
+// detailBody is SandboxDetail.
+type detailBody struct {
+	listedBody
+	EnvdAccessToken     string    `json:"envdAccessToken,omitempty"`
+	Domain              *string   `json:"domain"`
+	AllowInternetAccess *bool     `json:"allowInternetAccess"`
+	Network             any       `json:"network,omitempty"`
+	Lifecycle           lifecycle `json:"lifecycle"`
+}
+
+type lifecycle struct {
+	AutoResume bool   `json:"autoResume"`
+	OnTimeout  string `json:"onTimeout"`
+}
+
+func (h *Handler) domain() *string {
+	if h.cfg.Domain == "" {
+		return nil
+	}
+	return &h.cfg.Domain
+}
+
+func (h *Handler) token(st *sandbox.State) string {
+	if !st.Request.Secure {
+		return ""
+	}
+	return h.core.Token(st.ID)
+}
+
+func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
+	return sandboxBody{
+		TemplateID: st.Request.Template, SandboxID: string(st.ID), ClientID: clientID,
+		EnvdVersion: envdVersion, Alias: st.Request.Alias,
+		EnvdAccessToken: h.token(st), Domain: h.domain(),
+	}
+}
+
+func (h *Handler) listed(st *sandbox.State) listedBody {
+	cpus, memory := (st.Request.CPUMilli+999)/1000, st.Request.MemoryMiB
+	if host, ok := h.core.Host(st.Host); ok {
+		if cpus == 0 {
+			cpus = host.CPUs
+		}
+		if memory == 0 {
+			memory = uint32(host.MemoryTotal >> 20)
+		}
+	}
+	return listedBody{
+		TemplateID: st.Request.Template, SandboxID: string(st.ID), ClientID: clientID,
+		EnvdVersion: envdVersion, Alias: st.Request.Alias,
+		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
+		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: st.Request.DiskMiB,
+		State: stateRunning, Metadata: st.Request.Metadata, VolumeMounts: []struct{}{},
+	}
+}
+
+// details says what will happen at the end, not what was asked for: a sandbox
+// cannot be paused yet.
+func (h *Handler) details(st *sandbox.State) detailBody {
+	return detailBody{
+		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
+		AllowInternetAccess: &st.Request.AllowInternet,
+		Lifecycle:           lifecycle{OnTimeout: "kill"},
+	}
+}
