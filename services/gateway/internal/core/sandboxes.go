@@ -123,6 +123,16 @@ func (c *Core) Sandboxes(p Principal, keep func(*sandbox.State) bool) []sandbox.
 	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.may(s) && keep(s) })
 }
 
+// Phases counts the sandboxes of all tenants that the log still knows.
+func (c *Core) Phases() map[sandbox.Phase]int {
+	out := make(map[sandbox.Phase]int)
+	c.view.Sandboxes(func(s *sandbox.State) bool {
+		out[s.Phase]++
+		return false
+	})
+	return out
+}
+
 // SetDeadline moves the sandbox's hard end; with extendOnly never to an earlier
 // time. NotFound once it is over, Conflict while it is being ended.
 func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error) {

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/admin"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/metrics"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+const (
+	readBuffer  = 16 << 10          // a request's head; long tokens do not fit into the default
+	readTimeout = time.Minute       // of a whole request
+	idleTimeout = 330 * time.Second // SDKs keep connections for 300 s
+)
+
+// server is a gateway put together.
+type server struct {
+	cfg     *Config
+	core    *core.Core
+	app     *fiber.App
+	streams *stream.Streams
+	admin   *admin.Handler
+	e2b     *e2b.Handler
+	metrics *metrics.Metrics
+}
+
+func newServer(cfg *Config, c *core.Core, local bool) *server {
+	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
+	s := &server{
+		cfg: cfg, core: c, streams: streams,
+		app: fiber.New(fiber.Config{
+			AppName:               "millrace",
+			DisableStartupMessage: true,
+			CaseSensitive:         true,
+			ReadBufferSize:        readBuffer,
+			ReadTimeout:           readTimeout,
+			IdleTimeout:           idleTimeout,
+			BodyLimit:             cfg.MaxBody,
+			StreamRequestBody:     true, // limitBody bounds what is read
+			ErrorHandler:          httperr.Handler(cfg.Slog),
+			// No WriteTimeout: it would cut whole streams.
+		}),
+		admin:   admin.New(c),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout}),
+		metrics: metrics.New(c, streams),
+	}
+	// A stream that ended gives its connection back, so it must outlive the hijack.
+	s.app.Server().KeepHijackedConns = true
+	s.app.Server().NoDefaultServerHeader = true
+	s.middleware()
+	s.routes(local)
+	return s
+}
+
+// middleware is what every request passes, in this order.
+func (s *server) middleware() {
+	s.app.Use(
+		s.metrics.Count,
+		s.recovered,
+		requestID,
+		cors,
+		refuseAmbiguous,
+		s.limitBody,
+		s.e2b.Proxy,
+	)
+}
+
+// routes adds what anybody may ask, then what only who is known may.
+func (s *server) routes(local bool) {
+	s.admin.RegisterProbes(s.app)
+	if local {
+		s.app.Get("/metrics", s.metrics.Get)
+	}
+	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
+	if !local {
+		s.app.Get("/metrics", s.metrics.Get)
+	}
+	s.admin.Register(s.app)
+	s.e2b.Register(s.app)
+}
+
+// recovered turns a panic into an answer: without it one request ends the
+// process.
+func (s *server) recovered(c *fiber.Ctx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Slog.Error("request panicked", "method", c.Method(), "path", c.Path(), "panic", p, "stack", string(debug.Stack()))
+			err = errors.New("panic")
+		}
+	}()
+	return c.Next()
+}

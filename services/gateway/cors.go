@@ -1,0 +1,37 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// noDeadline takes a deadline off a connection.
+var noDeadline time.Time
+
+// exposed are the answers' headers that scripts may read.
+const exposed = "X-Next-Token, X-Total-Running, Retry-After, X-Request-Id, ETag, Location, " +
+	"X-Process-Id, X-Replay-From, Stream-Next-Offset, Stream-Up-To-Date, Stream-Closed, Stream-Cursor, " +
+	"Connect-Content-Encoding, Grpc-Status, Grpc-Message"
+
+// cors lets pages of any origin use the API. What they may do is decided by
+// the key or token they send themselves: nothing here is done on the strength of
+// a cookie or an address.
+func cors(c *fiber.Ctx) error {
+	if c.Get(fiber.HeaderOrigin) == "" {
+		return c.Next()
+	}
+	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+	if c.Method() != fiber.MethodOptions || c.Get(fiber.HeaderAccessControlRequestMethod) == "" {
+		c.Set(fiber.HeaderAccessControlExposeHeaders, exposed)
+		return c.Next()
+	}
+	c.Set(fiber.HeaderAccessControlAllowMethods, "GET, HEAD, POST, PUT, PATCH, DELETE")
+	if h := c.Get(fiber.HeaderAccessControlRequestHeaders); h != "" {
+		// Not "*": that leaves out Authorization.
+		c.Set(fiber.HeaderAccessControlAllowHeaders, h)
+	}
+	c.Set(fiber.HeaderAccessControlMaxAge, "7200")
+	c.Set(fiber.HeaderVary, fiber.HeaderAccessControlRequestHeaders)
+	return c.SendStatus(fiber.StatusNoContent)
+}

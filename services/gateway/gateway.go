@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Config says how to run a gateway. Log is required; the zero value of another
+// field is its default.
+type Config struct {
+	Log  *events.Log
+	View *events.View // of Log, folded at least until Run returns; default: one of its own
+
+	Listener net.Listener // closed by Run; default: one on Listen
+	Listen   string       // HOST:PORT; default 127.0.0.1:7300
+
+	// APIKey is issued as a key of DefaultTenant unless it was before. Without
+	// it, and without any key in the log, a gateway serves loopback only.
+	APIKey string
+
+	Domain     string        // of sandboxes' hosts as told to clients; default: none, clients use their own
+	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
+	MaxBody    int           // bytes of a request; default 16 MiB
+
+	// DrainTimeout is how long open streams and requests may take to end once
+	// ctx has; default 10 s.
+	DrainTimeout time.Duration
+
+	Ready func(addr net.Addr) // called once it serves; may be nil
+	Slog  *slog.Logger
+}
+
+// DefaultTenant owns the keys that are given by configuration.
+const DefaultTenant = "default"
+
+const (
+	defaultListen  = "127.0.0.1:7300"
+	defaultMaxBody = 16 << 20
+	defaultDrain   = 10 * time.Second
+)
+
+func (cfg *Config) setDefaults() {
+	if cfg.Listen == "" {
+		cfg.Listen = defaultListen
+	}
+	if cfg.MaxBody <= 0 {
+		cfg.MaxBody = defaultMaxBody
+	}
+	if cfg.DrainTimeout <= 0 {
+		cfg.DrainTimeout = defaultDrain
+	}
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Run serves until ctx ends, then drains: every open stream gets its protocol's
+// "come back" end. It returns nil after a drain, also one that had to cut what
+// did not end in time.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.setDefaults()
+	ln, err := listen(&cfg)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() //nolint:errcheck // closed twice is closed
+	// The view serves what is being drained, too.
+	viewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := open(ctx, viewing, &cfg); err != nil {
+		return err
+	}
+	if !loopback(ln.Addr()) && len(cfg.View.Keys("")) == 0 {
+		return fmt.Errorf("listen on %s: an API key is required on an address that is not loopback", ln.Addr())
+	}
+	secret, err := cfg.Log.Secret(ctx, "sandbox-token")
+	if err != nil {
+		return fmt.Errorf("read secret: %w", err)
+	}
+	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Slog: cfg.Slog})
+	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
+}
+
+func listen(cfg *Config) (net.Listener, error) {
+	if cfg.Listener != nil {
+		return cfg.Listener, nil
+	}
+	ln, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return ln, nil
+}
+
+// open stores the first key and has a view that knows it.
+func open(ctx, viewing context.Context, cfg *Config) error {
+	if cfg.APIKey != "" {
+		if err := cfg.Log.IssueKey(ctx, KeyOf(DefaultTenant, cfg.APIKey, time.Now())); err != nil {
+			return fmt.Errorf("issue the first key: %w", err)
+		}
+	}
+	if cfg.View == nil {
+		view, err := cfg.Log.OpenView(viewing)
+		if err != nil {
+			return fmt.Errorf("open view: %w", err)
+		}
+		cfg.View = view
+	}
+	if err := cfg.View.Sync(ctx); err != nil {
+		return fmt.Errorf("open view: %w", err)
+	}
+	return nil
+}
+
+// KeyOf is what the log is told of an API key: never the key itself. The same
+// key always gives the same ID.
+func KeyOf(tenant, key string, now time.Time) events.Key {
+	sum := sha256.Sum256([]byte(key))
+	hint := key
+	if len(hint) > 8 {
+		hint = hint[:8]
+	}
+	if len(key) < 2*len(hint) {
+		hint = "" // what is left of a short key would be easy to guess
+	}
+	return events.Key{ID: hex.EncodeToString(sum[:8]), Tenant: tenant, SHA256: sum, Hint: hint, Issued: now}
+}
+
+// loopback reports whether only this machine can reach addr.
+func loopback(addr net.Addr) bool {
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return addr.Network() == "memory" // fasthttp's listener for tests
+}
+
+// run serves and drains.
+func (s *server) run(ctx context.Context, ln net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.core.Run(ctx) })
+	g.Go(func() error {
+		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		s.drain(context.WithoutCancel(ctx))
+		ln.Close() //nolint:errcheck // in case it was not served yet
+		return nil
+	})
+	if s.cfg.Ready != nil {
+		s.cfg.Ready(ln.Addr())
+	}
+	s.cfg.Slog.Info("gateway serves", "addr", ln.Addr().String())
+	return g.Wait()
+}
+
+// drain ends streams first, so that their clients come back to another gateway
+// while this one still answers requests; then it stops.
+func (s *server) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
+	defer cancel()
+	s.admin.Drain()
+	if err := s.streams.Drain(ctx); err != nil {
+		s.cfg.Slog.Warn("streams were cut", "err", err)
+	}
+	err := s.app.ShutdownWithContext(ctx)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !kind.Is(err, kind.Deadline) {
+		s.cfg.Slog.Warn("shut down", "err", err)
+	}
+}

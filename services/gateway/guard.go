@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"bytes"
+	"io"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/oklog/ulid/v2"
+)
+
+// refuseAmbiguous refuses what a proxy in front may have read otherwise than
+// the server did (request smuggling), and closes the connection: nothing that
+// follows on it can be trusted. The server itself refuses the rest.
+func refuseAmbiguous(c *fiber.Ctx) error {
+	req := c.Request()
+	why := framing(req.Header.RawHeaders())
+	switch {
+	case why != "":
+	case !bytes.HasPrefix(req.Header.Protocol(), []byte("HTTP/1.")):
+		why = "HTTP version not supported"
+	case ambiguousPath(req.URI().PathOriginal()):
+		why = "encoded slash, backslash or NUL in the path"
+	default:
+		return c.Next()
+	}
+	c.Context().SetConnectionClose()
+	return fiber.NewError(fiber.StatusBadRequest, why)
+}
+
+// framing reads the head as it came and tells what makes its body's length a
+// matter of opinion.
+func framing(head []byte) string {
+	length, encodings := false, 0
+	for line := range bytes.Lines(head) {
+		if line[0] == ' ' || line[0] == '\t' {
+			return "folded header"
+		}
+		name, value, _ := bytes.Cut(line, []byte{':'})
+		switch {
+		case bytes.EqualFold(name, []byte(fiber.HeaderContentLength)):
+			length = true
+		case bytes.EqualFold(name, []byte(fiber.HeaderTransferEncoding)):
+			if encodings++; string(bytes.TrimSpace(value)) != "chunked" {
+				return "transfer encoding other than chunked"
+			}
+		}
+	}
+	if encodings > 1 || length && encodings > 0 {
+		return "body length given twice"
+	}
+	return ""
+}
+
+func ambiguousPath(p []byte) bool {
+	for i, b := range p {
+		switch {
+		case b == '\\' || b == 0:
+			return true
+		case b == '%' && i+2 < len(p):
+			switch strings.ToLower(string(p[i+1 : i+3])) {
+			case "00", "2f", "5c":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// streamedBody is the one request whose body is read while it comes: each
+// message of it is bounded by its surface.
+const streamedBody = "/process.Process/StreamInput"
+
+// prealloc is how much of a body is believed before it has come.
+const prealloc = 64 << 10
+
+// limitBody reads the body, up to the limit. The server does not bound what is
+// streamed to it, and takes what is left of a body for the next request.
+func (s *server) limitBody(c *fiber.Ctx) error {
+	body := c.Context().RequestBodyStream()
+	switch {
+	case body == nil:
+		return c.Next()
+	case c.Path() == streamedBody:
+		// The client may take its time, and what it has not sent when the
+		// answer leaves must not become a request.
+		c.Context().SetConnectionClose()
+		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read tells
+		return c.Next()
+	case c.Request().Header.ContentLength() > s.cfg.MaxBody:
+		c.Context().SetConnectionClose()
+		return fiber.ErrRequestEntityTooLarge
+	}
+	var buf bytes.Buffer
+	if n := c.Request().Header.ContentLength(); n > 0 {
+		buf.Grow(min(n, prealloc) + bytes.MinRead) // ReadFrom wants room to find the end in
+	}
+	n, err := buf.ReadFrom(io.LimitReader(body, int64(s.cfg.MaxBody)+1))
+	switch {
+	case err != nil:
+		c.Context().SetConnectionClose()
+		return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
+	case n > int64(s.cfg.MaxBody):
+		c.Context().SetConnectionClose()
+		return fiber.ErrRequestEntityTooLarge
+	}
+	c.Request().SetBodyRaw(buf.Bytes())
+	return c.Next()
+}
+
+const headerRequestID = "X-Request-Id"
+
+// requestID gives each request a name that client and log share: the client's
+// own if it is short and plain.
+func requestID(c *fiber.Ctx) error {
+	id := c.Get(headerRequestID)
+	if !plain(id) {
+		id = strings.ToLower(ulid.Make().String())
+	}
+	c.Set(headerRequestID, id)
+	return c.Next()
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= 64
+}

@@ -1,0 +1,108 @@
+// Package admin is what operators and their probes ask a gateway.
+package admin
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Handler is the surface.
+type Handler struct {
+	core     *core.Core
+	draining atomic.Bool
+}
+
+// New gives the surface.
+func New(c *core.Core) *Handler { return &Handler{core: c} }
+
+// Drain says from now on that this gateway is not ready.
+func (h *Handler) Drain() { h.draining.Store(true) }
+
+// RegisterProbes adds what anybody may ask.
+func (h *Handler) RegisterProbes(r fiber.Router) {
+	r.Get("/livez", text("ok"))
+	// The words of E2B's API, which its users' probes may compare.
+	r.Get("/health", text("Health check successful"))
+	r.Get("/readyz", h.ready)
+}
+
+// Register adds what only a key's bearer may ask.
+func (h *Handler) Register(r fiber.Router) { r.Get("/v1/hosts", h.hosts) }
+
+func text(s string) fiber.Handler {
+	return func(c *fiber.Ctx) error { return c.SendString(s) }
+}
+
+// ready is 200 when the log can be reached and the view has caught up with it.
+func (h *Handler) ready(c *fiber.Ctx) error {
+	if h.draining.Load() {
+		return kind.New(kind.Unavailable, "ready", "", "the gateway is going away")
+	}
+	if err := h.core.Ready(c.Context()); err != nil {
+		return err
+	}
+	return c.SendString("ready")
+}
+
+// host is a host as operators see it.
+type host struct {
+	Name      string   `json:"name"`
+	State     string   `json:"state"` // alive, draining, silent (its lease has ended) or gone (it said so)
+	Alive     bool     `json:"alive"`
+	Epoch     uint64   `json:"epoch"`
+	Lease     lease    `json:"lease"`
+	Drivers   []string `json:"drivers"`
+	Capacity  uint32   `json:"capacity"` // sandboxes
+	Sandboxes uint32   `json:"sandboxes"`
+	Processes uint32   `json:"processes"`
+	CPUs      uint32   `json:"cpus"`
+	Load1     float64  `json:"load1"`
+	Memory    memory   `json:"memory"`
+	Version   string   `json:"version"`
+}
+
+type lease struct {
+	TTLMillis int64 `json:"ttl_ms"`
+	AgeMillis int64 `json:"age_ms"` // since this gateway last heard of it
+}
+
+type memory struct {
+	Total uint64 `json:"total_bytes"`
+	Free  uint64 `json:"free_bytes"`
+}
+
+func (h *Handler) hosts(c *fiber.Ctx) error {
+	if err := h.core.Sync(c.Context()); err != nil {
+		return err
+	}
+	now := time.Now()
+	out := []host{}
+	for _, x := range h.core.Hosts(c.Context()) {
+		v := host{
+			Name: x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
+			Lease:    lease{TTLMillis: x.TTL.Milliseconds(), AgeMillis: now.Sub(x.Received).Milliseconds()},
+			Capacity: x.Capacity, Sandboxes: x.Sandboxes, Processes: x.Processes,
+			CPUs: x.CPUs, Load1: x.Load1, Memory: memory{x.MemoryTotal, x.MemoryFree}, Version: x.Version,
+		}
+		switch {
+		case x.Gone:
+			v.State = "gone"
+		case !v.Alive:
+			v.State = "silent"
+		case x.Draining:
+			v.State = "draining"
+		default:
+			v.State = "alive"
+		}
+		if v.Drivers == nil {
+			v.Drivers = []string{}
+		}
+		out = append(out, v)
+	}
+	return c.JSON(fiber.Map{"hosts": out})
+}

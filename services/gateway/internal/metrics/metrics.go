@@ -1,0 +1,151 @@
+// Package metrics answers GET /metrics in Prometheus's text format. The series
+// of the commands are a projection of the log, the same at every gateway and
+// after any restart: started = ok + error + killed + active, always.
+//
+// No label's value comes from a client: the number of series is fixed.
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Streams counts open streams: a *stream.Streams.
+type Streams interface{ Open() int }
+
+// Metrics is the surface; it counts requests itself.
+type Metrics struct {
+	core    *core.Core
+	streams Streams
+	classes [6]atomic.Uint64 // requests answered, by the status's first digit
+}
+
+// New gives the surface.
+func New(c *core.Core, streams Streams) *Metrics { return &Metrics{core: c, streams: streams} }
+
+// Count is the middleware that counts requests. A stream counts when it begins.
+func (m *Metrics) Count(c *fiber.Ctx) error {
+	err := c.Next()
+	status := c.Response().StatusCode()
+	if err != nil {
+		// The app's error handler has not written yet; write it here so that
+		// what is counted is what is sent.
+		if err = c.App().ErrorHandler(c, err); err == nil {
+			status = c.Response().StatusCode()
+		}
+	}
+	if class := status / 100; class > 0 && class < len(m.classes) {
+		m.classes[class].Add(1)
+	}
+	return err
+}
+
+// Get answers GET /metrics. If the log cannot be reached the commands' series
+// are those that were known last, and millrace_view_caught_up is 0.
+func (m *Metrics) Get(c *fiber.Ctx) error {
+	began := time.Now()
+	counts, err := m.core.Counts(c.Context())
+	took := time.Since(began)
+	var t text
+	t.commands(counts)
+	caughtUp := 1.0
+	if err != nil {
+		caughtUp = 0
+	}
+	t.family("millrace_view_caught_up", "gauge", "Whether the view has caught up with the log.").value("", caughtUp)
+	t.family("millrace_view_sync_seconds", "gauge", "How long the view took to catch up with the log.").value("", took.Seconds())
+	t.family("millrace_streams_open", "gauge", "Streams open at this gateway.").value("", float64(m.streams.Open()))
+	m.hosts(c, &t)
+	m.sandboxes(&t)
+	f := t.family("millrace_http_requests_total", "counter", "Requests answered by this gateway.")
+	for class := 1; class < len(m.classes); class++ {
+		f.value(`class="`+strconv.Itoa(class)+`xx"`, float64(m.classes[class].Load()))
+	}
+	t.family("go_goroutines", "gauge", "Goroutines of this process.").value("", float64(runtime.NumGoroutine()))
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	t.family("go_memstats_heap_inuse_bytes", "gauge", "Heap in use by this process.").value("", float64(mem.HeapInuse))
+	c.Set(fiber.HeaderContentType, "text/plain; version=0.0.4; charset=utf-8")
+	return c.Send(t.b)
+}
+
+// commands writes Coppice's three series (C-040).
+func (t *text) commands(counts map[process.Outcome]uint64) {
+	var started uint64
+	for _, n := range counts {
+		started += n
+	}
+	t.family("coppice_commands_started_total", "counter", "Commands started.").value("", float64(started))
+	f := t.family("coppice_commands_finished_total", "counter", "Commands finished, by status.")
+	for _, o := range [...]process.Outcome{process.OutcomeOK, process.OutcomeError, process.OutcomeKilled} {
+		f.value(`status="`+string(o)+`"`, float64(counts[o]))
+	}
+	t.family("coppice_commands_active", "gauge", "Commands running.").value("", float64(counts[process.OutcomeActive]))
+}
+
+func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
+	var alive, draining, silent, gone, processes float64
+	now := time.Now()
+	for _, h := range m.core.Hosts(c.Context()) {
+		switch {
+		case h.Gone:
+			gone++
+		case !h.Alive(now):
+			silent++
+		case h.Draining:
+			draining++
+		default:
+			alive++
+		}
+		if h.Alive(now) {
+			processes += float64(h.Processes)
+		}
+	}
+	t.family("millrace_hosts", "gauge", "Hosts by the state of their lease.").
+		value(`state="alive"`, alive).value(`state="draining"`, draining).
+		value(`state="silent"`, silent).value(`state="gone"`, gone)
+	t.family("millrace_hosts_processes", "gauge", "Processes that living hosts say they run.").value("", processes)
+}
+
+func (m *Metrics) sandboxes(t *text) {
+	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhaseStopping,
+		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
+	counts := m.core.Phases()
+	f := t.family("millrace_sandboxes", "gauge", "Sandboxes that the log still knows, by phase.")
+	for _, p := range phases {
+		f.value(`phase="`+string(p)+`"`, float64(counts[p]))
+	}
+}
+
+// text is what Prometheus reads.
+type text struct {
+	b    []byte
+	name string
+}
+
+// family begins a metric.
+func (t *text) family(name, kind, help string) *text {
+	t.name = name
+	t.b = append(t.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
+	return t
+}
+
+// value writes a sample of the metric begun last.
+func (t *text) value(labels string, v float64) *text {
+	t.b = append(t.b, t.name...)
+	if labels != "" {
+		t.b = append(t.b, "{"+labels+"}"...)
+	}
+	t.b = append(t.b, ' ')
+	t.b = strconv.AppendFloat(t.b, v, 'f', -1, 64)
+	t.b = append(t.b, '\n')
+	return t
+}
