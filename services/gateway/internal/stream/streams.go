@@ -72,7 +72,7 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 		streams: s,
 		server:  server,
 		chunked: chunked,
-		keep:    chunked && server.KeepHijackedConns && !req.Header.ConnectionClose() && drained(c) && !s.Draining(),
+		keep:    chunked && server.KeepHijackedConns && !req.Header.ConnectionClose() && DiscardBody(c) && !s.Draining(),
 		write:   head.WriteTimeout,
 		limit:   head.Timeout,
 		done:    make(chan struct{}),
@@ -92,9 +92,10 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 	return nil
 }
 
-// drained reads away what is left of the body: what stays in the connection
-// would be taken for the next request.
-func drained(c *fiber.Ctx) bool {
+// DiscardBody reads away what is left of the request's body, and says whether
+// nothing of it is left: what stays in the connection would be taken for the
+// next request, so that the connection must be closed then.
+func DiscardBody(c *fiber.Ctx) bool {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return true

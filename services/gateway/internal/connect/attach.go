@@ -1,0 +1,96 @@
+package connect
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/process"
+	pb "github.com/millrace/millrace/schema/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// connect serves Connect: it streams the record of a process that was started
+// before, running or not, whether its sandbox lives or not.
+func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
+	var req pb.ConnectRequest
+	if err := r.format.decode(raw, &req); err != nil {
+		return err
+	}
+	want, err := parseWanted(option(c, "replay_from", "X-Replay-From"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.context(c)
+	defer cancel()
+	sum, err := h.find(ctx, r, req.GetProcess())
+	if err != nil {
+		return err
+	}
+	if err := h.judge(ctx, r, sum.ID, &want); err != nil {
+		return err
+	}
+	src, err := h.core.Read(ctx, r.who, sum.ID, want.seq)
+	if err != nil {
+		return err
+	}
+	if want.seq == 0 {
+		who := r.who
+		src = &retained{Source: src, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
+			return h.core.Read(ctx, who, sum.ID, after)
+		}}
+	}
+	return h.serve(c, r, sum.ID, &sum.Spec, src, func(e *encoder) {
+		e.pid, e.seq, e.at, e.resumed = sum.PID, want.seq, want.place, want.seq > 0
+		for i := range e.halves {
+			e.halves[i].given = want.given[i]
+		}
+	})
+}
+
+// judge holds the place that a client asks for against what is stored, and puts
+// in the one that "live" means.
+func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wanted) error {
+	if want.seq == 0 && !want.live {
+		return nil
+	}
+	tip, err := h.core.Tip(ctx, r.who, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case want.live && tip.Finished != nil:
+		want.seq = tip.Last - 1 // how it ended is still worth saying
+	case want.live:
+		want.seq = tip.Last
+	case want.seq > tip.Last:
+		return fail(CodeOutOfRange, "X-Replay-From is past the end: the last frame is %d", tip.Last)
+	}
+	return nil
+}
+
+// retained is a record from its first frame, or from the first that is left,
+// which it finds out when the first cannot be read: then the first event it
+// gives is a process.Gap.
+type retained struct {
+	stream.Source
+	read func(ctx context.Context, after process.Seq) (stream.Source, error)
+}
+
+// Next is the Source's.
+func (s *retained) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
+	batch, err := s.Source.Next(ctx, idle)
+	first, ok := events.FirstSeq(err)
+	if !ok || first <= 1 || len(batch) > 0 || s.Source.After() > 0 {
+		return batch, err
+	}
+	src, failed := s.read(ctx, first-1)
+	if failed != nil {
+		return nil, err
+	}
+	s.Source.Close()
+	s.Source = src
+	return []process.Event{{Seq: first - 1, Body: process.Gap{From: 1, To: first - 1, Reason: retention}}}, nil
+}

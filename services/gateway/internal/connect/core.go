@@ -1,0 +1,67 @@
+package connect
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// Sandboxes is what the surface asks of sandboxes.
+type Sandboxes interface {
+	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
+	Ask(ctx context.Context, p core.Principal, sbx sandbox.ID, ask events.Ask) (events.Reply, error)
+}
+
+// Catalogue finds processes.
+type Catalogue interface {
+	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error)
+	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+}
+
+// Records reads what processes did.
+type Records interface {
+	Tip(ctx context.Context, p core.Principal, id process.ID) (events.Tip, error)
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
+}
+
+// Controls act on running processes.
+type Controls interface {
+	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
+}
+
+// Core is what the surface needs of the gateway's core.
+type Core interface {
+	Sandboxes
+	Catalogue
+	Records
+	Controls
+}
+
+// Over makes a Core of the gateway's.
+func Over(c *core.Core) Core { return gateway{c} }
+
+// gateway gives the core's readers as what the streams read.
+type gateway struct{ *core.Core }
+
+func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
+	a, err := g.Core.Start(ctx, p, sbx, spec, opt)
+	if err != nil {
+		return "", nil, err
+	}
+	return a.ID, a.Reader, nil
+}
+
+func (g gateway) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
+	r, err := g.Core.Read(ctx, p, id, after)
+	if err != nil {
+		return nil, err // not r: a nil reader is not a nil Source
+	}
+	return r, nil
+}

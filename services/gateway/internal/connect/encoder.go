@@ -1,0 +1,205 @@
+package connect
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// encoder writes one record as a stream of events (stream.Encoder).
+type encoder struct {
+	wire      wire
+	id        process.ID
+	byLine    bool // lines, not chunks
+	never     bool // half a line waits for its end
+	keepalive time.Duration
+	pid       uint32 // known before the record says it; 0: not
+
+	begun   bool // start was sent
+	resumed bool // the record is read from its middle: start is due at once
+	seq     process.Seq
+	at      place // after the last event sent
+	halves  [2]half
+	lost    string // why nobody saw the end
+	hole    string // what of the output is missing, for the end's error
+
+	now  time.Time // of this batch; zero: not looked at yet
+	sent bool      // something was appended since AppendIdle
+	last time.Time // when something was sent last
+}
+
+// clock is the time, looked at once a batch.
+func (e *encoder) clock() time.Time {
+	if e.now.IsZero() {
+		e.now = time.Now()
+	}
+	return e.now
+}
+
+// AppendEvent appends what ev is on this wire: many are nothing.
+func (e *encoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
+	was := len(dst)
+	e.seq = ev.Seq
+	dst, err := e.event(dst, &ev)
+	e.sent = e.sent || len(dst) > was
+	return dst, err
+}
+
+func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
+	switch b := ev.Body.(type) {
+	case process.Wrote:
+		return e.wrote(dst, &b), nil
+	case process.Started:
+		e.pid = b.PID
+		return e.start(dst), nil
+	case process.Truncated:
+		dst = e.start(dst)
+		e.hole = "output was dropped past the quota"
+		n := e.note(true)
+		n.dropped = &b
+		return e.wire.keepalive(dst, &n), nil
+	case process.Gap:
+		return e.gap(dst, &b)
+	case process.Lost:
+		e.lost = b.Reason
+	case process.Failed:
+		return dst, kind.New(kind.Kind(b.Kind), "start", string(e.id), b.Message)
+	case process.Finished:
+		return e.finished(dst, &b.Exit)
+	case process.Accepted, process.StdinAcked, process.Resized, process.Signaled, process.Exited:
+	}
+	return dst, nil
+}
+
+// start appends the start event, once, as soon as the pid is known.
+func (e *encoder) start(dst []byte) []byte {
+	if e.begun || e.pid == 0 {
+		return dst
+	}
+	e.begun = true
+	n := note{at: e.at, whose: max(e.seq, e.at.seq), process: e.id}
+	return e.wire.start(dst, e.pid, &n)
+}
+
+func (e *encoder) wrote(dst []byte, w *process.Wrote) []byte {
+	data := e.trim(w)
+	if len(data) == 0 {
+		return dst
+	}
+	dst = e.start(dst)
+	if e.byLine && w.Stream != process.PTY {
+		return e.lines(dst, w.Stream, data)
+	}
+	if w.Stream == process.PTY {
+		n := e.note(true)
+		return e.wire.data(dst, w.Stream, nil, data, &n)
+	}
+	return e.give(dst, w.Stream, data, true)
+}
+
+// retention is the reason of a gap before the first frame that is kept.
+const retention = "retention has passed"
+
+// gap ends the stream, unless what is missing is only older than the client
+// could expect: it asked for what there is.
+func (e *encoder) gap(dst []byte, g *process.Gap) ([]byte, error) {
+	if g.Reason != retention {
+		return dst, fail(CodeDataLoss, "frames %d to %d of the record cannot be read: %s", g.From, g.To, g.Reason)
+	}
+	e.seq = g.To
+	dst = e.start(dst)
+	e.hole = "its first output passed out of retention"
+	n := e.note(true)
+	n.missing = g
+	return e.wire.keepalive(dst, &n), nil
+}
+
+// finished appends what waits and the end event.
+func (e *encoder) finished(dst []byte, x *process.Exit) ([]byte, error) {
+	dst = e.flushHalves(dst, 0)
+	end, err := endingOf(x, e.lost)
+	if err != nil {
+		return dst, err
+	}
+	dst = e.start(dst)
+	if e.hole != "" {
+		if end.err != "" {
+			end.err += "; "
+		}
+		end.err += e.hole
+	}
+	n := e.note(true)
+	return e.wire.end(dst, &end, &n), nil
+}
+
+// AppendIdle appends half lines that have waited long enough, and keepalives.
+func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Duration) {
+	was := len(dst)
+	if silent > 0 {
+		e.now = time.Time{}
+	}
+	now := e.clock()
+	if e.resumed {
+		dst = e.start(dst)
+	}
+	if !e.never {
+		dst = e.flushHalves(dst, partialAfter)
+	}
+	if e.sent || len(dst) > was || e.last.IsZero() {
+		e.last, e.sent = now, false
+	} else if now.Sub(e.last) >= e.keepalive {
+		// Not before start, which must be the first event: a client that waits
+		// for a process that does not start has the head.
+		if e.begun {
+			dst = e.wire.keepalive(dst, nil)
+		}
+		e.last = now
+	}
+	wait := e.keepalive - now.Sub(e.last)
+	if due := e.halfDue(); due > 0 {
+		wait = min(wait, due)
+	} else if e.heavy() {
+		if silent < partialAfter {
+			wait = min(wait, partialAfter-silent)
+		} else {
+			e.slim()
+		}
+	}
+	e.now = time.Time{}
+	return dst, wait
+}
+
+// heavy reports whether empty halves hold large buffers.
+func (e *encoder) heavy() bool {
+	return cap(e.halves[0].buf) > keepHalf || cap(e.halves[1].buf) > keepHalf
+}
+
+func (e *encoder) slim() {
+	for i := range e.halves {
+		if h := &e.halves[i]; len(h.buf) == 0 && cap(h.buf) > keepHalf {
+			h.buf = nil
+		}
+	}
+}
+
+// AppendEnd appends the last envelope.
+func (e *encoder) AppendEnd(dst []byte, err error) []byte {
+	comesBack := kind.Is(err, kind.Unavailable)
+	if !comesBack || !e.never {
+		dst = e.flushHalves(dst, 0)
+	}
+	if err == nil {
+		return appendEnd(dst, nil, "")
+	}
+	return appendEnd(dst, err, e.next(comesBack))
+}
+
+// next is where a client that comes back goes on.
+func (e *encoder) next(comesBack bool) string {
+	if !comesBack {
+		return ""
+	}
+	at := e.note(true).at
+	return string(at.append(nil))
+}

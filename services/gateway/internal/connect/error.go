@@ -1,0 +1,183 @@
+package connect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Code is an error code of the Connect protocol.
+type Code string
+
+// The codes this surface gives.
+const (
+	CodeCanceled     Code = "canceled"
+	CodeInvalid      Code = "invalid_argument"
+	CodeDeadline     Code = "deadline_exceeded"
+	CodeNotFound     Code = "not_found"
+	CodeExists       Code = "already_exists"
+	CodeDenied       Code = "permission_denied"
+	CodeExhausted    Code = "resource_exhausted"
+	CodePrecondition Code = "failed_precondition"
+	CodeOutOfRange   Code = "out_of_range"
+	CodeUnimpl       Code = "unimplemented"
+	CodeInternal     Code = "internal"
+	CodeUnavailable  Code = "unavailable"
+	CodeDataLoss     Code = "data_loss"
+	CodeUnauth       Code = "unauthenticated"
+)
+
+// codeOf is the one table from kinds to codes.
+func codeOf(k kind.Kind) Code {
+	switch k {
+	case kind.Invalid:
+		return CodeInvalid
+	case kind.Unauthenticated:
+		return CodeUnauth
+	case kind.Denied:
+		return CodeDenied
+	case kind.NotFound:
+		return CodeNotFound
+	case kind.Conflict:
+		return CodeExists
+	case kind.Exhausted:
+		return CodeExhausted
+	case kind.Unavailable, kind.Fenced:
+		return CodeUnavailable
+	case kind.Deadline:
+		return CodeDeadline
+	case kind.Unimplemented:
+		return CodeUnimpl
+	case kind.Gone:
+		return CodeOutOfRange
+	case kind.Canceled:
+		return CodeCanceled
+	case kind.Precondition:
+		return CodePrecondition
+	case kind.Internal:
+	}
+	return CodeInternal
+}
+
+// Status is the HTTP status a unary call fails with.
+func (c Code) Status() int {
+	switch c {
+	case CodeInvalid, CodeOutOfRange, CodePrecondition:
+		return http.StatusBadRequest
+	case CodeUnauth:
+		return http.StatusUnauthorized
+	case CodeDenied:
+		return http.StatusForbidden
+	case CodeNotFound:
+		return http.StatusNotFound
+	case CodeExists:
+		return http.StatusConflict
+	case CodeExhausted:
+		return http.StatusTooManyRequests
+	case CodeCanceled:
+		return 499
+	case CodeUnimpl:
+		return http.StatusNotImplemented
+	case CodeUnavailable:
+		return http.StatusServiceUnavailable
+	case CodeDeadline:
+		return http.StatusGatewayTimeout
+	case CodeInternal, CodeDataLoss:
+	}
+	return http.StatusInternalServerError
+}
+
+// wireError is an error with a code that no kind says, or a text that E2B's
+// clients know.
+type wireError struct {
+	code Code
+	msg  string
+}
+
+func (e *wireError) Error() string { return string(e.code) + ": " + e.msg }
+
+func fail(code Code, format string, args ...any) error {
+	return &wireError{code: code, msg: fmt.Sprintf(format, args...)}
+}
+
+// told is what a client is told of an error.
+type told struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+func tell(err error) told {
+	var w *wireError
+	if errors.As(err, &w) {
+		return told{w.code, w.msg}
+	}
+	return told{codeOf(kind.Of(err)), kind.Message(err)}
+}
+
+// lastWords is the payload of the last envelope of a stream; it is JSON in
+// every codec.
+type lastWords struct {
+	Error    *told               `json:"error,omitempty"`
+	Metadata map[string][]string `json:"metadata,omitempty"`
+}
+
+// appendEnd appends the last envelope; place, if not empty, is where a client
+// that comes back goes on.
+func appendEnd(dst []byte, err error, place string) []byte {
+	words := lastWords{}
+	if err != nil {
+		t := tell(err)
+		words.Error = &t
+		if place != "" {
+			words.Metadata = map[string][]string{"x-replay-from": {place}}
+		}
+	}
+	raw, bad := json.Marshal(words)
+	if bad != nil {
+		raw = []byte(`{"error":{"code":"internal","message":"internal"}}`)
+	}
+	dst, at := openEnvelope(dst)
+	return closeEnvelope(append(dst, raw...), at, flagEnd)
+}
+
+// unrouted says that a request is for no sandbox that lives (WIRE-E2B 3).
+type unrouted struct{ name string }
+
+func (u *unrouted) Error() string { return "sandbox " + u.name + " was not found" }
+
+type unroutedBody struct {
+	SandboxID string `json:"sandboxId"`
+	Message   string `json:"message"`
+	Code      int    `json:"code"`
+}
+
+// answerUnrouted answers as E2B's proxy does, which the SDKs take for the end of
+// the sandbox.
+func answerUnrouted(c *fiber.Ctx, u *unrouted) error {
+	raw, err := json.Marshal(unroutedBody{u.name, "The sandbox was not found", http.StatusBadGateway})
+	if err != nil {
+		return err
+	}
+	c.Status(http.StatusBadGateway).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
+	return c.Send(raw)
+}
+
+// answer answers a unary call with an error.
+func answer(c *fiber.Ctx, err error) error {
+	var u *unrouted
+	if errors.As(err, &u) {
+		return answerUnrouted(c, u)
+	}
+	t := tell(err)
+	raw, bad := json.Marshal(t)
+	if bad != nil {
+		return bad
+	}
+	c.Status(t.Code.Status()).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return c.Send(raw)
+}

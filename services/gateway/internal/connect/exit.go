@@ -1,0 +1,67 @@
+package connect
+
+import (
+	"strconv"
+	"syscall"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// ending is an end event: E2B's spelling of a process.Exit.
+type ending struct {
+	code   int32
+	exited bool
+	status string
+	err    string
+}
+
+// endingOf spells an exit that somebody saw, or gives the error that a stream
+// ends with instead: what nobody saw is never an end event.
+func endingOf(x *process.Exit, lost string) (ending, error) {
+	switch {
+	case x.Cause == process.CauseTimeout:
+		return ending{}, kind.New(kind.Deadline, "run", "", "the process ran into its timeout")
+	case x.Code != nil && *x.Code == 0:
+		return ending{exited: true}, nil
+	case x.Code != nil:
+		status := "exit status " + strconv.Itoa(int(*x.Code))
+		return ending{code: *x.Code, exited: true, status: status, err: status}, nil
+	case x.Signal != 0:
+		status := "signal: " + syscall.Signal(x.Signal).String()
+		return ending{code: -1, status: status, err: status + remark(x.Cause)}, nil
+	}
+	return ending{}, unseen(x, lost)
+}
+
+// remark says more about a signal where the cause knows more.
+func remark(c process.Cause) string {
+	switch c {
+	case process.CauseOOM:
+		return " (out of memory)"
+	case process.CauseSandboxGone:
+		return " (the sandbox ended)"
+	}
+	return ""
+}
+
+// unseen is the error for an end that nobody saw.
+func unseen(x *process.Exit, lost string) error {
+	why := x.Message
+	if why == "" {
+		why = lost
+	}
+	text := func(s string) string {
+		if why == "" {
+			return s
+		}
+		return s + ": " + why
+	}
+	switch x.Cause {
+	case process.CauseSandboxGone:
+		return fail(CodeUnavailable, "%s", text("the sandbox ended, and nobody saw how the process did"))
+	case process.CauseNotStarted:
+		return fail(CodeInternal, "%s", text("the process never started"))
+	}
+	return fail(CodeDataLoss, "%s", text("the process was lost; its exit is unknown"))
+}

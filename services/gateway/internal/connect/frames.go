@@ -1,0 +1,170 @@
+package connect
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// wire writes a ProcessEvent, the one field of StartResponse and of
+// ConnectResponse alike, each in an envelope. Everything is appended by hand; a
+// fuzz test holds it to the generated types.
+type wire struct {
+	binary bool // protobuf
+	gzip   bool // large messages are compressed
+	snake  bool // exit_code instead of exitCode in JSON
+	bare   bool // nothing but the schema's fields
+}
+
+// note is what an event says besides: where it is in the record, and what has
+// no word in E2B's schema.
+type note struct {
+	at      place
+	whose   process.Seq        // the frame the event is from
+	process process.ID         // start event only
+	dropped *process.Truncated // output past a quota
+	missing *process.Gap       // events past retention
+}
+
+// The numbers of the fields that are ours; E2B's are below 100.
+const (
+	fieldSeq     protowire.Number = 1000
+	fieldCursor  protowire.Number = 1001
+	fieldProcess protowire.Number = 1002
+)
+
+// start appends a start event.
+func (w *wire) start(dst []byte, pid uint32, n *note) []byte {
+	if w.binary {
+		var b [12]byte
+		body := appendVarintField(b[:0], 1, uint64(pid))
+		return w.proto(dst, 1, body, n)
+	}
+	dst, at := openEnvelope(dst)
+	dst = append(dst, `{"event":{"start":{"pid":`...)
+	dst = strconv.AppendUint(dst, uint64(pid), 10)
+	dst = append(dst, "}}"...)
+	return w.tail(dst, at, n)
+}
+
+// The JSON before a data event's bytes, by stream.
+var dataHeads = [...]string{
+	process.Stdout: `{"event":{"data":{"stdout":"`,
+	process.Stderr: `{"event":{"data":{"stderr":"`,
+	process.PTY:    `{"event":{"data":{"pty":"`,
+}
+
+// data appends a data event with the bytes of a followed by those of b.
+func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
+	if w.binary {
+		return w.protoData(dst, s, a, b, n)
+	}
+	dst, at := openEnvelope(dst)
+	dst = append(dst, dataHeads[s]...)
+	dst = appendBase64(dst, a, b)
+	dst = append(dst, `"}}`...)
+	return w.tail(dst, at, n)
+}
+
+// end appends an end event; in JSON all its fields are there (C-015).
+func (w *wire) end(dst []byte, e *ending, n *note) []byte {
+	if w.binary {
+		body := appendVarintField(nil, 1, protowire.EncodeZigZag(int64(e.code)))
+		body = appendVarintField(body, 2, protowire.EncodeBool(e.exited))
+		body = appendStringField(body, 3, e.status)
+		body = protowire.AppendString(protowire.AppendTag(body, 4, protowire.BytesType), e.err)
+		return w.proto(dst, 3, body, n)
+	}
+	name := `{"event":{"end":{"exitCode":`
+	if w.snake {
+		name = `{"event":{"end":{"exit_code":`
+	}
+	dst, at := openEnvelope(dst)
+	dst = append(dst, name...)
+	dst = strconv.AppendInt(dst, int64(e.code), 10)
+	dst = append(dst, `,"exited":`...)
+	dst = strconv.AppendBool(dst, e.exited)
+	dst = append(dst, `,"status":`...)
+	dst = appendJSON(dst, e.status)
+	dst = append(dst, `,"error":`...)
+	dst = appendJSON(dst, e.err)
+	dst = append(dst, "}}"...)
+	return w.tail(dst, at, n)
+}
+
+// keepalive appends a keepalive event; one with a note carries what has no
+// event of its own.
+func (w *wire) keepalive(dst []byte, n *note) []byte {
+	if w.binary {
+		return w.proto(dst, 4, nil, n)
+	}
+	dst, at := openEnvelope(dst)
+	dst = append(dst, `{"event":{"keepalive":{}}`...)
+	return w.tail(dst, at, n)
+}
+
+// tail ends the JSON message with its note, and the envelope.
+func (w *wire) tail(dst []byte, at int, n *note) []byte {
+	if n != nil && !w.bare {
+		if n.process != "" {
+			dst = append(dst, `,"process":"`...)
+			dst = append(dst, n.process...)
+			dst = append(dst, '"')
+		}
+		if n.dropped != nil || n.missing != nil {
+			dst = n.appendHoles(dst)
+		}
+		dst = append(dst, `,"seq":`...)
+		dst = strconv.AppendUint(dst, n.whose, 10)
+		if n.at.cut {
+			dst = append(dst, `,"cursor":"`...)
+			dst = n.at.appendCursor(dst)
+			dst = append(dst, '"')
+		}
+	}
+	return w.close(append(dst, '}'), at)
+}
+
+// appendHoles appends what of the output is not there.
+func (n *note) appendHoles(dst []byte) []byte {
+	if d := n.dropped; d != nil {
+		dst = append(dst, `,"truncated":{"stream":"`...)
+		dst = append(dst, d.Stream.String()...)
+		dst = append(dst, `","dropped":`...)
+		dst = strconv.AppendUint(dst, d.Dropped, 10)
+		dst = append(dst, '}')
+	}
+	if g := n.missing; g != nil {
+		dst = append(dst, `,"gap":{"from":`...)
+		dst = strconv.AppendUint(dst, g.From, 10)
+		dst = append(dst, `,"to":`...)
+		dst = strconv.AppendUint(dst, g.To, 10)
+		dst = append(dst, `,"reason":`...)
+		dst = appendJSON(dst, g.Reason)
+		dst = append(dst, '}')
+	}
+	return dst
+}
+
+// close ends an envelope, compressing what is worth it.
+func (w *wire) close(dst []byte, at int) []byte {
+	payload := at + envelopeHead
+	if !w.gzip || len(dst)-payload < compressFrom {
+		return closeEnvelope(dst, at, 0)
+	}
+	end := len(dst)
+	dst = appendGzip(dst, dst[payload:])
+	n := copy(dst[payload:], dst[end:])
+	return closeEnvelope(dst[:payload+n], at, flagCompressed)
+}
+
+func appendJSON(dst []byte, s string) []byte {
+	raw, err := json.Marshal(s)
+	if err != nil { // a string always can
+		return append(dst, `""`...)
+	}
+	return append(dst, raw...)
+}

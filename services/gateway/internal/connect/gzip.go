@@ -1,0 +1,50 @@
+package connect
+
+import (
+	"bytes"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// compressFrom is the size from which a message is worth compressing.
+const compressFrom = 1 << 10
+
+// zippers and unzippers are free coders: caches, not state.
+var (
+	zippers = sync.Pool{New: func() any {
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) //nolint:errcheck // the level is a valid one
+		return z
+	}}
+	unzippers = sync.Pool{New: func() any { return new(gzip.Reader) }}
+)
+
+// gunzip decompresses msg. A message that becomes larger than max is refused
+// when it does, not after.
+func gunzip(msg []byte, max int) ([]byte, error) {
+	z := unzippers.Get().(*gzip.Reader) //nolint:forcetypeassert // only Readers are put
+	defer unzippers.Put(z)
+	if err := z.Reset(bytes.NewReader(msg)); err != nil {
+		return nil, fail(CodeInvalid, "gzip: %v", err)
+	}
+	out, err := io.ReadAll(io.LimitReader(z, int64(max)+1))
+	if err != nil {
+		return nil, fail(CodeInvalid, "gzip: %v", err)
+	}
+	if len(out) > max {
+		return nil, fail(CodeExhausted, "message is larger than the limit of %d", max)
+	}
+	return out, nil
+}
+
+// appendGzip appends msg compressed.
+func appendGzip(dst, msg []byte) []byte {
+	z := zippers.Get().(*gzip.Writer) //nolint:forcetypeassert // only Writers are put
+	defer zippers.Put(z)
+	buf := bytes.NewBuffer(dst)
+	z.Reset(buf)
+	z.Write(msg) //nolint:errcheck // a Buffer takes everything
+	z.Close()    //nolint:errcheck // a Buffer takes everything
+	return buf.Bytes()
+}

@@ -1,0 +1,151 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/gofiber/fiber/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	pb "github.com/millrace/millrace/schema/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// sendInput serves SendInput.
+func (h *Handler) sendInput(ctx context.Context, r *call, req *pb.SendInputRequest) (proto.Message, error) {
+	return &pb.SendInputResponse{}, h.act(ctx, r, req.GetProcess(), func(s *process.Summary) error {
+		return h.input(ctx, r, s, req.GetInput())
+	})
+}
+
+// input gives a process its input, or says as E2B does why it cannot.
+func (h *Handler) input(ctx context.Context, r *call, s *process.Summary, in *pb.ProcessInput) error {
+	switch b := in.GetInput().(type) {
+	case *pb.ProcessInput_Stdin:
+		if s.Spec.PTY != nil {
+			return fail(CodeInternal, "error writing to stdin: tty assigned to process: send pty input instead")
+		}
+		return closed("error writing to stdin", h.core.SendInput(ctx, r.who, s.ID, b.Stdin, false))
+	case *pb.ProcessInput_Pty:
+		if s.Spec.PTY == nil {
+			return fail(CodeInternal, "error writing to tty: tty not assigned to process")
+		}
+		return closed("error writing to tty", h.core.SendInput(ctx, r.who, s.ID, b.Pty, false))
+	}
+	return fail(CodeUnimpl, "invalid input type: want stdin or pty")
+}
+
+// closed gives a stdin that takes nothing the code and text that E2B gives it.
+func closed(doing string, err error) error {
+	if kind.Is(err, kind.Precondition) || kind.Is(err, kind.Conflict) {
+		return fail(CodeInternal, "%s: stdin not enabled or closed", doing)
+	}
+	return err
+}
+
+// closeStdin serves CloseStdin.
+func (h *Handler) closeStdin(ctx context.Context, r *call, req *pb.CloseStdinRequest) (proto.Message, error) {
+	return &pb.CloseStdinResponse{}, h.act(ctx, r, req.GetProcess(), func(s *process.Summary) error {
+		if s.Spec.PTY != nil {
+			return fail(CodeInternal, "error closing stdin: tty assigned to process: send Ctrl+D (0x04) instead")
+		}
+		return closed("error closing stdin", h.core.SendInput(ctx, r.who, s.ID, nil, true))
+	})
+}
+
+// streamInput serves StreamInput: messages are acted on one by one as they come,
+// the next one is read when the process has taken the one before.
+func (h *Handler) streamInput(c *fiber.Ctx) error {
+	f, ok := formatOf(c.Get(fiber.HeaderContentType))
+	if !ok || !f.enveloped {
+		return wrongType(c, typeStreamJSON+", "+typeStreamProto)
+	}
+	err := h.takeInput(c, f)
+	if err != nil && !stream.DiscardBody(c) {
+		c.Context().SetConnectionClose()
+	}
+	var u *unrouted
+	if errors.As(err, &u) {
+		return answerUnrouted(c, u)
+	}
+	c.Set(fiber.HeaderContentType, f.streamType())
+	var out []byte
+	if err == nil {
+		var at int
+		if out, at = openEnvelope(out); !f.binary {
+			out = append(out, "{}"...)
+		}
+		out = closeEnvelope(out, at, 0)
+	}
+	return c.Send(appendEnd(out, err, ""))
+}
+
+func (h *Handler) takeInput(c *fiber.Ctx, f format) error {
+	gzipped, err := encoded(c.Get(headerEncoding))
+	if err != nil {
+		return err
+	}
+	r, err := newCall(c, f)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.context(c)
+	defer cancel()
+	in := inputStream{h: h, r: &r}
+	messages := envelopes{r: bodyReader(c), gzip: gzipped, max: h.cfg.MaxMessage}
+	for {
+		raw, err := messages.next()
+		if errors.Is(err, io.EOF) {
+			return in.end()
+		}
+		if err == nil {
+			var req pb.StreamInputRequest
+			if err = f.decode(raw, &req); err == nil {
+				err = in.take(ctx, &req)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// inputStream is one StreamInput under way.
+type inputStream struct {
+	h      *Handler
+	r      *call
+	target *process.Summary // nil before the start message
+}
+
+func (s *inputStream) take(ctx context.Context, req *pb.StreamInputRequest) error {
+	switch ev := req.GetEvent().(type) {
+	case *pb.StreamInputRequest_Start:
+		if s.target != nil {
+			return fail(CodeInvalid, "a second start event")
+		}
+		sum, err := s.h.find(ctx, s.r, ev.Start.GetProcess())
+		s.target = &sum
+		return err
+	case *pb.StreamInputRequest_Data:
+		if s.target == nil {
+			return fail(CodeInvalid, "the first event must be start")
+		}
+		err := s.h.input(ctx, s.r, s.target, ev.Data.GetInput())
+		if kind.Is(err, kind.NotFound) {
+			return fail(CodeNotFound, "process with pid %d not found", s.target.PID)
+		}
+		return err
+	case *pb.StreamInputRequest_Keepalive:
+	}
+	return nil
+}
+
+func (s *inputStream) end() error {
+	if s.target == nil {
+		return fail(CodeInvalid, "the first event must be start")
+	}
+	return nil
+}

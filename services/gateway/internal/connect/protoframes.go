@@ -1,0 +1,71 @@
+package connect
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// proto appends an event whose body is small: the oneof field num of
+// ProcessEvent, inside field 1 of the response.
+func (w *wire) proto(dst []byte, num protowire.Number, body []byte, n *note) []byte {
+	dst, at := openEnvelope(dst)
+	inner := protowire.SizeTag(num) + protowire.SizeBytes(len(body))
+	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(inner)) //nolint:gosec // a size
+	dst = protowire.AppendTag(dst, num, protowire.BytesType)
+	dst = protowire.AppendBytes(dst, body)
+	return w.close(w.protoNote(dst, n), at)
+}
+
+// protoData appends a data event: response{1: event{2: data{stream: bytes}}}.
+// The lengths come before the bytes, so that the bytes are copied once.
+func (w *wire) protoData(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
+	size := len(a) + len(b)
+	output := 1 + protowire.SizeBytes(size)
+	data := 1 + protowire.SizeBytes(output)
+	dst, at := openEnvelope(dst)
+	dst = append(dst, 1<<3|byte(protowire.BytesType))
+	dst = protowire.AppendVarint(dst, uint64(data)) //nolint:gosec // a size
+	dst = append(dst, 2<<3|byte(protowire.BytesType))
+	dst = protowire.AppendVarint(dst, uint64(output)) //nolint:gosec // a size
+	dst = append(dst, byte(s)<<3|byte(protowire.BytesType))
+	dst = protowire.AppendVarint(dst, uint64(size)) //nolint:gosec // a size
+	dst = append(dst, a...)
+	dst = append(dst, b...)
+	return w.close(w.protoNote(dst, n), at)
+}
+
+// protoNote appends our own fields of a response.
+func (w *wire) protoNote(dst []byte, n *note) []byte {
+	if n == nil || w.bare {
+		return dst
+	}
+	dst = protowire.AppendTag(dst, fieldSeq, protowire.VarintType)
+	dst = protowire.AppendVarint(dst, n.whose)
+	if n.at.cut {
+		var b [64]byte
+		dst = protowire.AppendTag(dst, fieldCursor, protowire.BytesType)
+		dst = protowire.AppendBytes(dst, n.at.appendCursor(b[:0]))
+	}
+	if n.process != "" {
+		dst = protowire.AppendTag(dst, fieldProcess, protowire.BytesType)
+		dst = protowire.AppendString(dst, string(n.process))
+	}
+	return dst
+}
+
+// appendVarintField and appendStringField append a field unless it is zero.
+func appendVarintField(dst []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
+}
+
+func appendStringField(dst []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
+}

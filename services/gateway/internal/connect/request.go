@@ -1,0 +1,160 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// call is what a request says apart from its message. Nothing of it shares
+// memory with the request.
+type call struct {
+	who     core.Principal
+	sbx     sandbox.ID
+	named   string     // the sandbox as the client wrote it
+	process process.ID // named by header; empty: the message selects
+	format  format
+	timeout time.Duration // 0: none
+	user    string        // that Basic authorization names
+	raw     []byte        // the message as it came, if it is JSON
+}
+
+const (
+	headerVersion  = "Connect-Protocol-Version"
+	headerTimeout  = "Connect-Timeout-Ms"
+	headerEncoding = "Connect-Content-Encoding"
+	headerAccepts  = "Connect-Accept-Encoding"
+	headerProcess  = "X-Process-Id"
+)
+
+// newCall reads the headers. The format must be read already.
+func newCall(c *fiber.Ctx, f format) (call, error) {
+	target := route.Of(c)
+	r := call{who: auth.From(c), sbx: target.Sandbox, named: target.Named, format: f}
+	if v := c.Get(headerVersion); v != "" && v != "1" {
+		return r, fail(CodeInvalid, "%s must be \"1\": got %q", headerVersion, v)
+	}
+	if err := r.readTimeout(c.Get(headerTimeout)); err != nil {
+		return r, err
+	}
+	name, err := user(c)
+	if err != nil {
+		return r, err
+	}
+	r.user = name
+	if id := c.Get(headerProcess); id != "" {
+		parsed, err := process.ParseID(strings.Clone(id))
+		if err != nil {
+			return r, err
+		}
+		r.process = parsed
+		if r.named == "" {
+			r.sbx = parsed.Sandbox()
+		}
+	}
+	if r.sbx == "" && r.named == "" {
+		r.sbx = r.who.Sandbox // a sandbox's own token says which
+	}
+	if r.sbx == "" {
+		return r, &unrouted{r.named}
+	}
+	r.named = string(r.sbx)
+	return r, nil
+}
+
+// readTimeout reads Connect-Timeout-Ms: at most ten digits.
+func (r *call) readTimeout(v string) error {
+	if v == "" {
+		return nil
+	}
+	ms, err := strconv.ParseUint(v, 10, 63)
+	if err != nil || len(v) > 10 || v[0] == '+' {
+		return fail(CodeInvalid, "protocol error: invalid %s %q", headerTimeout, v)
+	}
+	r.timeout = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
+// context bounds a call's work; without a timeout the core's own bounds hold.
+func (r *call) context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
+	if r.timeout > 0 {
+		return context.WithTimeout(c.UserContext(), r.timeout)
+	}
+	return context.WithCancel(c.UserContext())
+}
+
+// user is the user that a Basic authorization names, as the SDKs do.
+func user(c *fiber.Ctx) (string, error) {
+	scheme, cred, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	if !strings.EqualFold(scheme, "basic") {
+		return "", nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(cred))
+	if err != nil {
+		return "", fail(CodeUnauth, "invalid basic authorization")
+	}
+	name, _, _ := strings.Cut(string(raw), ":")
+	return name, nil
+}
+
+// option reads an option from the query or, as its second name, from a header.
+func option(c *fiber.Ctx, query, header string) string {
+	if v := c.Query(query); v != "" {
+		return strings.Clone(v)
+	}
+	return strings.Clone(c.Get(header))
+}
+
+// accepts reports whether an Accept-Encoding list names gzip.
+func accepts(list string) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		name, q, _ := strings.Cut(part, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			return strings.ReplaceAll(q, " ", "") != "q=0"
+		}
+	}
+	return false
+}
+
+// encoded reads the name of a request's encoding.
+func encoded(name string) (gzipped bool, err error) {
+	switch name {
+	case "", "identity":
+		return false, nil
+	case "gzip":
+		return true, nil
+	}
+	return false, fail(CodeUnimpl, "unknown compression %q: supported encodings are gzip", name)
+}
+
+// bodyReader gives the body as it comes, or as it was read.
+func bodyReader(c *fiber.Ctx) io.Reader {
+	if s := c.Context().RequestBodyStream(); s != nil {
+		return s
+	}
+	return bytes.NewReader(c.Request().Body())
+}
+
+// body reads the whole body, at most max bytes of it.
+func body(c *fiber.Ctx, max int) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(bodyReader(c), int64(max)+1))
+	switch {
+	case err != nil:
+		return nil, fail(CodeInvalid, "read body: %v", err)
+	case len(raw) > max:
+		return nil, fail(CodeExhausted, "message is larger than the limit of %d", max)
+	}
+	return raw, nil
+}

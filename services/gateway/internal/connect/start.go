@@ -1,0 +1,60 @@
+package connect
+
+import (
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	pb "github.com/millrace/millrace/schema/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// maxKey is the longest idempotency key.
+const maxKey = 255
+
+// start serves Start: it starts a process and streams its record.
+func (h *Handler) start(c *fiber.Ctx, r *call, raw []byte) error {
+	var req pb.StartRequest
+	if err := r.format.decode(raw, &req); err != nil {
+		return err
+	}
+	spec := specOf(&req, r)
+	key := strings.Clone(c.Get("Idempotency-Key"))
+	if len(key) > maxKey {
+		return fail(CodeInvalid, "Idempotency-Key is longer than %d", maxKey)
+	}
+	// Not bounded by the client's timeout: that is the process's.
+	id, src, err := h.core.Start(c.UserContext(), r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: key})
+	if kind.Is(err, kind.NotFound) {
+		return &unrouted{r.named}
+	}
+	if err != nil {
+		return err
+	}
+	return h.serve(c, r, id, &spec, src, nil)
+}
+
+// The size of a terminal whose client does not say.
+const (
+	defaultCols = 80
+	defaultRows = 24
+)
+
+// specOf is what a StartRequest asks for. Stdin is open unless the client says
+// otherwise.
+func specOf(req *pb.StartRequest, r *call) process.Spec {
+	p := req.GetProcess()
+	spec := process.Spec{
+		Cmd: p.GetCmd(), Args: p.GetArgs(), Env: p.GetEnvs(), Cwd: p.GetCwd(), User: r.user,
+		Stdin: req.Stdin == nil || req.GetStdin(), Tag: req.Tag, Timeout: r.timeout,
+	}
+	if req.GetPty() != nil {
+		spec.PTY = &process.Size{Cols: defaultCols, Rows: defaultRows}
+		if s := req.GetPty().GetSize(); s != nil {
+			*spec.PTY = process.Size{Cols: s.GetCols(), Rows: s.GetRows()}
+		}
+	}
+	return spec
+}

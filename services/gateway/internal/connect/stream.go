@@ -1,0 +1,98 @@
+package connect
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// stream serves one server-streaming method. Whatever fails before the stream
+// begins is told in it all the same, with HTTP status 200.
+func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		f, ok := formatOf(c.Get(fiber.HeaderContentType))
+		if !ok {
+			return wrongType(c, strings.Join([]string{typeStreamJSON, typeStreamProto, typeJSON, typeProto}, ", "))
+		}
+		// The whole request is read before the first byte of the answer: a proxy
+		// that sees them cross loses some.
+		raw, err := h.streamMessage(c, f)
+		if err != nil && !stream.DiscardBody(c) {
+			c.Context().SetConnectionClose()
+		}
+		if err == nil {
+			var r call
+			if r, err = newCall(c, f); err == nil {
+				err = do(c, &r, raw)
+			}
+		}
+		var u *unrouted
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &u):
+			return answerUnrouted(c, u)
+		}
+		c.Set(fiber.HeaderContentType, f.streamType())
+		return c.Send(appendEnd(nil, err, ""))
+	}
+}
+
+// streamMessage reads the one message of the request, in an envelope or, as
+// some clients send it (AMB-C1), without.
+func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
+	if !f.enveloped {
+		return h.unaryBody(c)
+	}
+	gzipped, err := encoded(c.Get(headerEncoding))
+	if err != nil {
+		return nil, err
+	}
+	e := envelopes{r: bodyReader(c), gzip: gzipped, max: h.cfg.MaxMessage}
+	return e.only()
+}
+
+// serve sends a record as the answer. Of the process, spec may lack nothing but
+// its environment.
+func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec, src stream.Source, open func(*encoder)) error {
+	enc := &encoder{
+		id:        id,
+		byLine:    !spec.Stdin && spec.PTY == nil,
+		never:     option(c, "line_flush", "X-Line-Flush") == "never",
+		keepalive: h.keepalive(c),
+		wire: wire{
+			binary: r.format.binary,
+			gzip:   accepts(c.Get(headerAccepts)),
+			snake:  c.Query("names") == "proto",
+			// The oldest Python client fails on fields it does not know.
+			bare: c.Get(fiber.HeaderUserAgent) == "connect-python",
+		},
+	}
+	head := stream.Head{
+		ContentType: r.format.streamType(),
+		Headers:     [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+	}
+	if enc.wire.gzip {
+		head.Headers = append(head.Headers, [2]string{headerEncoding, "gzip"})
+	}
+	if open != nil {
+		head.Timeout = r.timeout // Start's is the process's, not the request's
+		open(enc)
+	}
+	return h.streams.Serve(c, head, src, enc)
+}
+
+// keepalive reads Keepalive-Ping-Interval, whole seconds.
+func (h *Handler) keepalive(c *fiber.Ctx) time.Duration {
+	s, err := strconv.ParseUint(c.Get("Keepalive-Ping-Interval"), 10, 31)
+	if err != nil || s == 0 {
+		return h.cfg.Keepalive
+	}
+	return time.Duration(s) * time.Second //nolint:gosec // 31 bits
+}

@@ -1,0 +1,92 @@
+package connect
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// message is a pointer to a generated type.
+type message[T any] interface {
+	*T
+	proto.Message
+}
+
+// unary serves one unary method.
+func unary[T any, M message[T]](h *Handler, do func(context.Context, *call, M) (proto.Message, error)) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		f, ok := formatOf(c.Get(fiber.HeaderContentType))
+		if !ok || f.enveloped {
+			return wrongType(c, typeJSON+", "+typeProto)
+		}
+		res, err := handle(h, c, f, do)
+		if err != nil {
+			return answer(c, err)
+		}
+		raw, err := f.append(nil, res)
+		if err != nil {
+			return answer(c, err)
+		}
+		c.Set(fiber.HeaderContentType, f.unaryType())
+		if len(raw) >= compressFrom && accepts(c.Get(fiber.HeaderAcceptEncoding)) {
+			c.Set(fiber.HeaderContentEncoding, "gzip")
+			raw = appendGzip(nil, raw)
+		}
+		return c.Send(raw)
+	}
+}
+
+// handle reads the message and has the method done.
+func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (proto.Message, error) {
+	raw, err := h.unaryBody(c)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newCall(c, f)
+	if err != nil {
+		return nil, err
+	}
+	msg := M(new(T))
+	if err := f.decode(raw, msg); err != nil {
+		return nil, err
+	}
+	if !f.binary {
+		r.raw = raw
+	}
+	ctx, cancel := r.context(c)
+	defer cancel()
+	return do(ctx, &r, msg)
+}
+
+// unaryBody reads a unary request's message.
+func (h *Handler) unaryBody(c *fiber.Ctx) ([]byte, error) {
+	gzipped, err := encoded(c.Get(fiber.HeaderContentEncoding))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := body(c, h.cfg.MaxMessage)
+	if err != nil {
+		if !stream.DiscardBody(c) {
+			c.Context().SetConnectionClose()
+		}
+		return nil, err
+	}
+	if gzipped && len(raw) > 0 {
+		return gunzip(raw, h.cfg.MaxMessage)
+	}
+	return raw, nil
+}
+
+// wrongType answers a content type that the method does not take.
+func wrongType(c *fiber.Ctx, accepted string) error {
+	if !stream.DiscardBody(c) {
+		c.Context().SetConnectionClose()
+	}
+	c.Set("Accept-Post", accepted)
+	c.Status(http.StatusUnsupportedMediaType).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return c.SendString(`{"code":"invalid_argument","message":"unsupported content type: want ` + accepted + `"}`)
+}
