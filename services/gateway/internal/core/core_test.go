@@ -1,0 +1,413 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+)
+
+var (
+	alice = core.Principal{Tenant: "alice"}
+	bob   = core.Principal{Tenant: "bob"}
+)
+
+// house is a core, its log and a host.
+type house struct {
+	*core.Core
+	t    *testing.T
+	srv  *eventstest.Server
+	log  *events.Log
+	view *events.View
+	host *coretest.Host
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{t: t, srv: eventstest.Start(t)}
+	h.log = eventstest.Open(t, h.srv)
+	h.view = eventstest.View(t, h.log)
+	h.host = coretest.Run(t, h.log, h.view)
+	h.Core = h.newCore()
+	return h
+}
+
+// newCore gives the core of another gateway on the same log.
+func (h *house) newCore() *core.Core {
+	view := eventstest.View(h.t, h.log)
+	return core.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
+		CreateTimeout: 2 * time.Second, StartTimeout: 2 * time.Second, CallTimeout: 5 * time.Second})
+}
+
+func (h *house) sandbox(p core.Principal) sandbox.State {
+	h.t.Helper()
+	st, err := h.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Deadline: time.Now().Add(time.Hour)})
+	if err != nil {
+		h.t.Fatalf("create sandbox: %v", err)
+	}
+	return st
+}
+
+func (h *house) start(sbx sandbox.ID, spec process.Spec) process.ID {
+	h.t.Helper()
+	a, err := h.Start(h.t.Context(), alice, sbx, spec, core.StartOptions{})
+	if err != nil {
+		h.t.Fatalf("start %s: %v", spec.Cmd, err)
+	}
+	defer a.Reader.Close()
+	for {
+		batch, err := a.Reader.Next(h.t.Context(), 0)
+		if err != nil {
+			h.t.Fatalf("start %s: %v", spec.Cmd, err)
+		}
+		for _, e := range batch {
+			if _, ok := e.Body.(process.Started); ok {
+				return a.ID
+			}
+		}
+	}
+}
+
+// all reads a record to its end.
+func all(t *testing.T, r *events.Reader) []process.Event {
+	t.Helper()
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var out []process.Event
+	for {
+		batch, err := r.Next(ctx, 0)
+		out = append(out, batch...)
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("read: %v after %d events", err, len(out))
+		}
+	}
+}
+
+func wantKind(t *testing.T, what string, err error, want kind.Kind) {
+	t.Helper()
+	if !kind.Is(err, want) {
+		t.Errorf("%s: %v, want kind %s", what, err, want)
+	}
+}
+
+func TestStartTellsTheWholeRecordFromItsFirstEvent(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, core.StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for i, e := range all(t, a.Reader) {
+		if e.Seq != process.Seq(i+1) {
+			t.Errorf("event %d has seq %d", i, e.Seq)
+		}
+		types = append(types, e.Type())
+	}
+	want := []string{"accepted", "start", "stdout", "stdout", "exited", "end"}
+	if len(types) != len(want) {
+		t.Fatalf("events %v, want %v", types, want)
+	}
+	for i := range want {
+		if types[i] != want[i] {
+			t.Errorf("events %v, want %v", types, want)
+		}
+	}
+	if a.ID.Sandbox() != st.ID {
+		t.Errorf("id %s is not of sandbox %s", a.ID, st.ID)
+	}
+}
+
+func TestStartThatCannotBe(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	over := h.sandbox(alice)
+	if err := h.DestroySandbox(t.Context(), alice, over.ID); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		p    core.Principal
+		sbx  sandbox.ID
+		spec process.Spec
+		want kind.Kind
+	}{
+		{"no command", alice, st.ID, process.Spec{}, kind.Invalid},
+		{"unknown sandbox", alice, sandbox.NewID(), process.Spec{Cmd: "true"}, kind.NotFound},
+		{"another tenant's sandbox", bob, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
+		{"another sandbox's token", core.Principal{Tenant: "alice", Sandbox: over.ID}, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
+		{"nobody", core.Principal{}, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
+		{"sandbox that is over", alice, over.ID, process.Spec{Cmd: "true"}, kind.NotFound},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := h.Start(t.Context(), tt.p, tt.sbx, tt.spec, core.StartOptions{})
+			wantKind(t, "Start", err, tt.want)
+		})
+	}
+}
+
+func TestStartOnADeadHostIsRefusedAtOnce(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
+	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Nanosecond})
+	if err := h.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	wantKind(t, "Start", err, kind.Unavailable)
+	wantKind(t, "SendInput", h.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("it took %s", d)
+	}
+}
+
+func TestOneKeyStartsOneProcess(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	spec := process.Spec{Cmd: "echo", Args: []string{"once"}, Env: map[string]string{"A": "1"}}
+	cores := []*core.Core{h.Core, h.newCore()}
+	var wg sync.WaitGroup
+	ids := make([]process.ID, 8)
+	for i := range ids {
+		wg.Go(func() {
+			a, err := cores[i%2].Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+			if err != nil {
+				t.Errorf("start %d: %v", i, err)
+				return
+			}
+			ids[i] = a.ID
+			if n := len(all(t, a.Reader)); n != 5 {
+				t.Errorf("start %d: %d events, want 5", i, n)
+			}
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Fatalf("ids %v: want one", ids)
+		}
+	}
+	if n := h.host.Starts(ids[0]); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+	other := spec
+	other.Env = map[string]string{"A": "2"}
+	_, err := h.Start(t.Context(), alice, st.ID, other, core.StartOptions{IdempotencyKey: "k"})
+	wantKind(t, "same key, other environment", err, kind.Conflict)
+
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+	if err != nil {
+		t.Fatalf("retry after the sandbox is gone: %v", err)
+	}
+	if n := len(all(t, a.Reader)); n != 5 {
+		t.Errorf("retry after the sandbox is gone: %d events, want 5", n)
+	}
+}
+
+func TestAStartThatNobodyClaimsEnds(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "unheard"}, core.StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all(t, a.Reader)
+	fin, ok := got[len(got)-1].Body.(process.Finished)
+	if !ok || fin.Exit.Cause != process.CauseNotStarted || fin.Exit.Code != nil {
+		t.Errorf("last event %+v, want an end without a code", got[len(got)-1].Body)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	h := newHouse(t)
+	st, tag := h.sandbox(alice), "web"
+	other := h.sandbox(alice)
+	first := h.start(st.ID, process.Spec{Cmd: "true", Tag: &tag})
+	active := h.start(st.ID, process.Spec{Cmd: "sleep", Tag: &tag})
+	last := h.start(st.ID, process.Spec{Cmd: "true", Tag: &tag})
+	unknown := "db"
+	pid := func(id process.ID) uint32 {
+		s, err := h.Process(t.Context(), alice, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.PID
+	}
+	tests := []struct {
+		name string
+		p    core.Principal
+		sbx  sandbox.ID
+		sel  core.Selector
+		want process.ID // empty: NotFound
+	}{
+		{"pid of an ended process", alice, st.ID, core.Selector{PID: pid(first)}, first},
+		{"pid of an active process", alice, st.ID, core.Selector{PID: pid(active)}, active},
+		{"tag means the active one", alice, st.ID, core.Selector{Tag: &tag}, active},
+		{"id", alice, st.ID, core.Selector{ID: last}, last},
+		{"pid never seen", alice, st.ID, core.Selector{PID: 4711}, ""},
+		{"no pid", alice, st.ID, core.Selector{}, ""},
+		{"tag never seen", alice, st.ID, core.Selector{Tag: &unknown}, ""},
+		{"id of another sandbox", alice, other.ID, core.Selector{ID: last}, ""},
+		{"pid of another sandbox", alice, other.ID, core.Selector{PID: pid(first)}, ""},
+		{"another tenant", bob, st.ID, core.Selector{ID: last}, ""},
+		{"token of another sandbox", core.Principal{Tenant: "alice", Sandbox: other.ID}, st.ID, core.Selector{ID: last}, ""},
+		{"token of this sandbox", core.Principal{Tenant: "alice", Sandbox: st.ID}, st.ID, core.Selector{ID: last}, last},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := h.Find(t.Context(), tt.p, tt.sbx, tt.sel)
+			if tt.want == "" {
+				wantKind(t, "Find", err, kind.NotFound)
+			} else if err != nil || got.ID != tt.want {
+				t.Errorf("Find = %s, %v; want %s", got.ID, err, tt.want)
+			}
+		})
+	}
+}
+
+// What one gateway answered is true at any other at once.
+func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
+	h := newHouse(t)
+	other := h.newCore()
+	for range 20 {
+		st := h.sandbox(alice)
+		if _, err := other.Lookup(t.Context(), alice, st.ID); err != nil {
+			t.Fatalf("sandbox at another gateway: %v", err)
+		}
+		id := h.start(st.ID, process.Spec{Cmd: "sleep"})
+		list, err := other.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+		if err != nil || len(list) != 1 || list[0].ID != id {
+			t.Fatalf("list at another gateway: %v, %v", list, err)
+		}
+	}
+}
+
+func TestReadOutlivesTheSandbox(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "echo", Args: []string{"kept"}})
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.newCore().Read(t.Context(), alice, id, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all(t, r)
+	if len(got) != 3 || got[0].Seq != 3 {
+		t.Errorf("events %+v, want 3 from seq 3", got)
+	}
+	for name, p := range map[string]core.Principal{"another tenant": bob, "nobody": {}} {
+		_, err := h.Read(t.Context(), p, id, 0)
+		wantKind(t, name, err, kind.NotFound)
+	}
+	_, err = h.Read(t.Context(), alice, process.NewID(st.ID), 0)
+	wantKind(t, "a process that never was", err, kind.NotFound)
+}
+
+// A process that never started has a record, though no entry in the catalogue.
+func TestReadOfAProcessThatNeverStarted(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := len(all(t, a.Reader))
+	r, err := h.newCore().Read(t.Context(), alice, a.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(all(t, r)); got != want || got != 3 {
+		t.Errorf("%d events, want %d", got, want)
+	}
+}
+
+func TestInput(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
+	r, err := h.Read(t.Context(), alice, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 600<<10) // more than one command carries
+	if err := h.SendInput(t.Context(), alice, id, big, false); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "another tenant", h.SendInput(t.Context(), bob, id, []byte("x"), false), kind.NotFound)
+	if err := h.SendInput(t.Context(), alice, id, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range all(t, r) {
+		if w, ok := e.Body.(process.Wrote); ok {
+			n += len(w.Data)
+		}
+	}
+	if n != len(big) {
+		t.Errorf("%d bytes came back, want %d", n, len(big))
+	}
+	wantKind(t, "after the end", h.SendInput(t.Context(), alice, id, []byte("x"), false), kind.NotFound)
+	closed := h.start(st.ID, process.Spec{Cmd: "sleep"})
+	wantKind(t, "stdin never open", h.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
+}
+
+func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
+	if err := h.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
+		t.Errorf("resize: %v", err)
+	}
+	wantKind(t, "too large", h.Resize(t.Context(), alice, id, process.Size{Cols: 1 << 20}), kind.Invalid)
+	pty := h.start(st.ID, process.Spec{Cmd: "sleep", PTY: &process.Size{Cols: 1, Rows: 1}})
+	if err := h.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
+		t.Errorf("resize: %v", err)
+	}
+	tip, err := h.Tip(t.Context(), alice, pty)
+	if err != nil || tip.Last != 3 {
+		t.Errorf("tip %+v, %v; want 3 events", tip, err)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	r, err := h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "read", Path: "/etc/x"})
+	if err != nil || string(r.Data) != "read /etc/x " {
+		t.Errorf("Ask = %q, %v", r.Data, err)
+	}
+	_, err = h.Ask(t.Context(), bob, st.ID, events.Ask{Method: "read"})
+	wantKind(t, "another tenant", err, kind.NotFound)
+	_, err = h.Ask(t.Context(), alice, st.ID, events.Ask{Data: make([]byte, events.MaxAsk+1)})
+	wantKind(t, "too large", err, kind.Invalid)
+}

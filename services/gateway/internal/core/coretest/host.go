@@ -1,0 +1,300 @@
+// Package coretest gives tests of the gateway a host that speaks only events:
+// it makes sandboxes and runs processes by script, and runs nothing.
+package coretest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Host is scheduler, host and shim of a test. What a process does is its Cmd:
+//
+//	true       ends with code 0
+//	fail       ends with code 3
+//	echo       writes its arguments, each to stdout with a newline, and ends with 0
+//	nocwd      never starts, for want of its directory
+//	cat        writes its input until EOF or a signal
+//	sleep      runs until a signal
+//	unheard    the command is not even read
+type Host struct {
+	Name string
+	t    testing.TB
+	log  *events.Log
+	view *events.View
+
+	// Refuse, if set, is what every sandbox is refused with.
+	Refuse kind.Kind
+
+	mu     sync.Mutex
+	pid    uint32
+	procs  map[process.ID]*proc
+	starts map[process.ID]int
+	rev    uint64 // of the lease
+}
+
+type proc struct {
+	w   *events.Writer
+	sum process.Summary
+	rev uint64
+	out uint64
+	in  uint64
+}
+
+const epoch = 7
+
+// Run runs a host until the test ends.
+func Run(t testing.TB, log *events.Log, view *events.View) *Host {
+	t.Helper()
+	h := New(t, log, view)
+	h.Start()
+	return h
+}
+
+// New gives a host that does nothing yet.
+func New(t testing.TB, log *events.Log, view *events.View) *Host {
+	return &Host{
+		Name: "h1", t: t, log: log, view: view,
+		procs: make(map[process.ID]*proc), starts: make(map[process.ID]int),
+	}
+}
+
+// Start lets the host live until the test ends.
+func (h *Host) Start() {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	h.Lease(ctx, fleet.Lease{TTL: time.Hour})
+	var wg sync.WaitGroup
+	wg.Go(func() { h.sandboxes(ctx) })
+	wg.Go(func() {
+		if err := h.log.Commands(ctx, h.Name, 0, func(c events.Command) error { return h.command(ctx, c) }); err != nil && ctx.Err() == nil {
+			h.t.Errorf("host: %v", err)
+		}
+	})
+	h.t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+// Lease stores the host's next lease; its name and epoch are filled in.
+func (h *Host) Lease(ctx context.Context, l fleet.Lease) {
+	h.t.Helper()
+	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, []string{"fake"}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rev, err := h.log.PutLease(ctx, l, h.rev)
+	if err != nil {
+		h.t.Errorf("lease: %v", err)
+	}
+	h.rev = rev
+	if err := h.view.Sync(ctx); err != nil {
+		h.t.Errorf("lease: %v", err)
+	}
+}
+
+// Starts is how often a process was really started.
+func (h *Host) Starts(id process.ID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts[id]
+}
+
+// sandboxes does what the records ask for.
+func (h *Host) sandboxes(ctx context.Context) {
+	changed, stop := h.view.Changes()
+	defer stop()
+	for {
+		for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
+			_, err := h.view.ChangeSandbox(ctx, s.ID, h.decide)
+			if err != nil && ctx.Err() == nil {
+				h.t.Errorf("host: sandbox %s: %v", s.ID, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
+	switch s.Phase {
+	case sandbox.PhaseRequested:
+		if h.Refuse != 0 {
+			return []sandbox.Body{sandbox.Refused{Kind: uint32(h.Refuse), Reason: "no " + h.Refuse.String()}}, nil
+		}
+		if s.Request.Metadata["make"] == "never" {
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.Placed{Host: h.Name, Epoch: epoch}}, nil
+	case sandbox.PhasePlaced:
+		if s.Request.Metadata["make"] == "fail" {
+			return []sandbox.Body{sandbox.Failed{Message: "secret path /x"}}, nil
+		}
+		return []sandbox.Body{sandbox.Running{Driver: "fake"}}, nil
+	case sandbox.PhaseStopping:
+		return []sandbox.Body{sandbox.Destroyed{Cause: s.Cause}}, nil
+	}
+	return nil, nil
+}
+
+// errStdin is what input after EOF is answered with.
+var errStdin = kind.New(kind.Conflict, "stdin", "", "stdin is closed")
+
+func (h *Host) command(ctx context.Context, c events.Command) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := c.Body.(events.Start); ok {
+		return h.start(ctx, c, s.Spec)
+	}
+	if a, ok := c.Body.(events.Ask); ok {
+		h.log.Reply(c, events.Reply{Data: append([]byte(a.Method+" "+a.Path+" "), a.Data...)})
+		return nil
+	}
+	p := h.procs[c.Process]
+	if p == nil || p.sum.Exit != nil {
+		h.log.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
+		return nil
+	}
+	r := events.Reply{}
+	var err error
+	switch b := c.Body.(type) {
+	case events.Stdin:
+		if err = h.stdin(ctx, p, c.ID, b); errors.Is(err, errStdin) {
+			r.Err, err = err, nil
+		}
+	case events.Signal:
+		err = h.signal(ctx, p, c.ID, b.Signal)
+	case events.Resize:
+		err = p.append(ctx, process.Resized(b))
+	}
+	h.log.Reply(c, r)
+	return ignore(ctx, err)
+}
+
+func ignore(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
+	if spec.Cmd == "unheard" {
+		return nil
+	}
+	st, _ := h.view.Sandbox(c.Process.Sandbox())
+	p := &proc{w: h.log.Writer(events.Ref{Host: h.Name, ID: c.Process}, epoch)}
+	err := p.append(ctx, process.Accepted{Spec: spec.Public(), Command: c.ID, SpecHash: spec.Hash(), Tenant: st.Tenant})
+	if kind.Is(err, kind.Conflict) {
+		return nil // started before
+	}
+	if err != nil {
+		return ignore(ctx, err)
+	}
+	h.starts[c.Process]++
+	h.procs[c.Process] = p
+	p.sum = process.Summary{ID: c.Process, Tenant: st.Tenant, Host: h.Name, Epoch: epoch, Spec: spec.Public()}
+	if spec.Cmd == "nocwd" {
+		p.sum.Exit = &process.Exit{Cause: process.CauseNotStarted}
+		return ignore(ctx, p.append(ctx,
+			process.Failed{Kind: uint32(kind.Invalid), Message: "cwd '/nope' does not exist"},
+			process.Finished{Exit: *p.sum.Exit}))
+	}
+	h.pid++
+	p.sum.PID, p.sum.Started = h.pid, time.Now()
+	if err := h.put(ctx, p); err != nil {
+		return ignore(ctx, err)
+	}
+	if err := p.append(ctx, process.Started{PID: p.sum.PID}); err != nil {
+		return ignore(ctx, err)
+	}
+	return ignore(ctx, h.script(ctx, p, &spec))
+}
+
+func (h *Host) script(ctx context.Context, p *proc, spec *process.Spec) error {
+	code := int32(0)
+	switch spec.Cmd {
+	case "cat", "sleep":
+		return nil
+	case "fail":
+		code = 3
+	case "echo":
+		for _, a := range spec.Args {
+			stream, data := process.Stdout, a+"\n"
+			if strings.HasPrefix(a, "err:") {
+				stream = process.Stderr
+			}
+			if err := p.wrote(ctx, stream, []byte(data)); err != nil {
+				return err
+			}
+		}
+	}
+	return h.end(ctx, p, process.Exit{Code: &code, Cause: process.CauseExited})
+}
+
+func (h *Host) stdin(ctx context.Context, p *proc, id string, in events.Stdin) error {
+	if len(in.Data) > 0 {
+		p.in += uint64(len(in.Data))
+		if err := p.wrote(ctx, process.Stdout, in.Data); err != nil {
+			return err
+		}
+	}
+	if err := p.append(ctx, process.StdinAcked{Offset: p.in, Command: id, EOF: in.EOF}); err != nil || !in.EOF {
+		return err
+	}
+	code := int32(0)
+	return h.end(ctx, p, process.Exit{Code: &code, Cause: process.CauseExited})
+}
+
+func (h *Host) signal(ctx context.Context, p *proc, id string, sig int32) error {
+	p.sum.Killed = p.sum.Killed || sig == 9 || sig == 15
+	if err := h.put(ctx, p); err != nil {
+		return err
+	}
+	if err := p.append(ctx, process.Signaled{Signal: sig, Command: id}); err != nil {
+		return err
+	}
+	if sig == 15 { // trapped
+		return nil
+	}
+	return h.end(ctx, p, process.Exit{Signal: sig, Cause: process.CauseKilled})
+}
+
+func (h *Host) end(ctx context.Context, p *proc, x process.Exit) error {
+	p.sum.Exit, p.sum.Ended = &x, time.Now()
+	if err := h.put(ctx, p); err != nil {
+		return err
+	}
+	return p.append(ctx, process.Exited{Exit: x}, process.Finished{Exit: x})
+}
+
+func (h *Host) put(ctx context.Context, p *proc) (err error) {
+	p.rev, err = h.log.PutSummary(ctx, &p.sum, p.rev)
+	return err
+}
+
+func (p *proc) wrote(ctx context.Context, s process.Stream, data []byte) error {
+	err := p.append(ctx, process.Wrote{Stream: s, Offset: p.out, Data: data})
+	p.out += uint64(len(data))
+	return err
+}
+
+func (p *proc) append(ctx context.Context, bodies ...process.Body) error {
+	var batch []process.Event
+	for i, b := range bodies {
+		batch = append(batch, process.Event{Seq: p.w.Last() + 1 + process.Seq(i), Time: time.Now(), Body: b})
+	}
+	return p.w.Append(ctx, batch)
+}

@@ -1,0 +1,183 @@
+package core_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+func (h *house) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
+	t.Helper()
+	got, err := h.Counts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[process.Outcome]uint64{process.OutcomeOK: ok, process.OutcomeError: failed, process.OutcomeKilled: killed, process.OutcomeActive: active}
+	for o, n := range want {
+		if got[o] != n {
+			t.Errorf("%d %q, want %d (all: %v)", got[o], o, n, got)
+		}
+	}
+}
+
+func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	list := func() int {
+		got, err := h.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got)
+	}
+	if n := list(); n != 0 {
+		t.Errorf("%d before", n)
+	}
+	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
+	if n := list(); n != 1 {
+		t.Errorf("%d while it runs", n)
+	}
+	if err := h.Signal(t.Context(), alice, id, 9); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Read(t.Context(), alice, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all(t, r)
+	if n := list(); n != 0 {
+		t.Errorf("%d after its end", n)
+	}
+}
+
+func TestC024KilledCountsWhenTheCallReturns(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
+	h.wantCounts(t, 0, 0, 0, 1)
+	// The process traps SIGTERM and goes on: it counts as killed all the same.
+	if err := h.Signal(t.Context(), alice, id, 15); err != nil {
+		t.Fatal(err)
+	}
+	h.wantCounts(t, 0, 0, 1, 0)
+	if err := h.Signal(t.Context(), alice, id, 9); err != nil {
+		t.Fatal(err)
+	}
+	h.wantCounts(t, 0, 0, 1, 0) // C-025: and once only
+	wantKind(t, "signal after the end", h.Signal(t.Context(), alice, id, 9), kind.NotFound)
+	wantKind(t, "no such signal", h.Signal(t.Context(), alice, id, 65), kind.Invalid)
+	wantKind(t, "another tenant", h.Signal(t.Context(), bob, id, 9), kind.NotFound)
+}
+
+func TestC042StartedIsTheSumAtEveryGateway(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	for _, cmd := range []string{"true", "true", "fail", "sleep"} {
+		h.start(st.ID, process.Spec{Cmd: cmd})
+	}
+	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all(t, a.Reader) // C-041: what never started is not counted
+	h.wantCounts(t, 2, 1, 0, 1)
+	restarted := &house{Core: h.newCore(), t: t}
+	restarted.wantCounts(t, 2, 1, 0, 1)
+}
+
+func TestSandboxThatIsNotMade(t *testing.T) {
+	h := newHouse(t)
+	for name, want := range map[string]kind.Kind{"never": kind.Unavailable, "fail": kind.Unavailable} {
+		_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
+		wantKind(t, name, err, want)
+		if m := kind.Message(err); m == "secret path /x" {
+			t.Errorf("%s: the client is told %q", name, m)
+		}
+	}
+	for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
+		t.Errorf("sandbox %s is left in phase %s", s.ID, s.Phase)
+	}
+	_, err := h.CreateSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: "i0"}, sandbox.Requested{})
+	wantKind(t, "with a token", err, kind.Denied)
+}
+
+func TestSandboxRefused(t *testing.T) {
+	for _, want := range []kind.Kind{kind.Exhausted, kind.Unavailable} {
+		t.Run(want.String(), func(t *testing.T) {
+			h := newHouse(t)
+			h.host.Refuse = want
+			_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+			wantKind(t, "create", err, want)
+		})
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	soon, late := time.Now().Add(time.Minute).Round(0), time.Now().Add(2*time.Hour).Round(0)
+	steps := []struct {
+		name       string
+		to         time.Time
+		extendOnly bool
+		want       time.Time
+	}{
+		{"extending never shortens", soon, true, st.Deadline},
+		{"extending lengthens", late, true, late},
+		{"setting shortens", soon, false, soon},
+		{"setting lengthens", late, false, late},
+	}
+	for _, tt := range steps {
+		got, err := h.SetDeadline(t.Context(), alice, st.ID, tt.to, tt.extendOnly)
+		if err != nil || !got.Deadline.Equal(tt.want) {
+			t.Errorf("%s: %v, %v; want %v", tt.name, got.Deadline, err, tt.want)
+		}
+	}
+	_, err := h.SetDeadline(t.Context(), bob, st.ID, soon, false)
+	wantKind(t, "another tenant", err, kind.NotFound)
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.SetDeadline(t.Context(), alice, st.ID, late, true)
+	wantKind(t, "after its end", err, kind.NotFound)
+	wantKind(t, "destroyed twice", h.DestroySandbox(t.Context(), alice, st.ID), kind.NotFound)
+	wantKind(t, "another's", h.DestroySandbox(t.Context(), bob, h.sandbox(alice).ID), kind.NotFound)
+}
+
+func TestBearer(t *testing.T) {
+	h := newHouse(t)
+	secure := h.sandbox(alice)
+	open, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := sandbox.NewID()
+	tests := []struct {
+		name  string
+		id    sandbox.ID
+		token string
+		want  kind.Kind // Internal: none
+	}{
+		{"right token", secure.ID, h.Token(secure.ID), 0},
+		{"right token at another gateway", secure.ID, h.newCore().Token(secure.ID), 0},
+		{"no token", secure.ID, "", kind.Unauthenticated},
+		{"token of another sandbox", secure.ID, h.Token(open.ID), kind.Unauthenticated},
+		{"the id is enough where nothing is secure", open.ID, "", 0},
+		{"unknown sandbox, no token", gone, "", kind.Unauthenticated},
+		{"unknown sandbox, right token", gone, h.Token(gone), kind.NotFound},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := h.Bearer(t.Context(), tt.id, tt.token)
+			if tt.want != 0 {
+				wantKind(t, "Bearer", err, tt.want)
+			} else if want := (core.Principal{Tenant: "alice", Sandbox: tt.id}); err != nil || p != want {
+				t.Errorf("Bearer = %+v, %v; want %+v", p, err, want)
+			}
+		})
+	}
+}
