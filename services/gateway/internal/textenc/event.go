@@ -12,15 +12,10 @@ import (
 
 // AppendEvent appends e as one JSON object without a line end: seq, time, type,
 // and what the type has to say. Output carries offset and either data, if the
-// frame's bytes are whole UTF-8, or data_b64. A gap has the seq of the last
-// event that is missing, so that a reader goes on after it.
+// frame's bytes are whole UTF-8, or data_b64.
 func AppendEvent(dst []byte, e *process.Event) []byte {
-	seq := e.Seq
-	if g, ok := e.Body.(process.Gap); ok {
-		seq = g.To
-	}
 	dst = append(dst, `{"seq":`...)
-	dst = strconv.AppendUint(dst, seq, 10)
+	dst = strconv.AppendUint(dst, e.Seq, 10)
 	dst = append(dst, `,"time":"`...)
 	dst = AppendTime(dst, e.Time)
 	dst = append(dst, `","type":"`...)

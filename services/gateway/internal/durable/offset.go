@@ -1,0 +1,42 @@
+package durable
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+)
+
+// appendOffset appends the offset after event seq: 20 digits, so that the order
+// of offsets is that of their strings.
+func appendOffset(dst []byte, seq process.Seq) []byte { return fmt.Appendf(dst, "%020d", seq) }
+
+func offset(seq process.Seq) string { return string(appendOffset(nil, seq)) }
+
+// parseOffset reads an offset of ours, "-1" or "now"; the empty string is "-1".
+func parseOffset(s string) (record.Place, error) {
+	if s == "-1" {
+		return record.Place{}, nil
+	}
+	return record.ParsePlace(s)
+}
+
+const (
+	cursorEpoch    = 1728432000 // 2024-10-09T00:00:00Z, as the protocol proposes
+	cursorInterval = 20         // seconds
+	cursorJitter   = 3600       // seconds
+)
+
+// nextCursor gives the cursor of a live answer: the number of the interval that
+// now is in, or more than the client's, so that no cache gives a client the same
+// answer for ever.
+func nextCursor(client string, now time.Time) string {
+	n := uint64(max(now.Unix()-cursorEpoch, 0)) / cursorInterval
+	if c, err := strconv.ParseUint(client, 10, 62); err == nil && c >= n {
+		n = c + 1 + rand.Uint64N(cursorJitter/cursorInterval)
+	}
+	return strconv.FormatUint(n, 10)
+}

@@ -1,0 +1,110 @@
+package durable
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+const (
+	// maxData is when one data event ends and the next begins.
+	maxData = 256 << 10
+	// keepalive is how long a connection is silent.
+	keepalive = 15 * time.Second
+)
+
+// sse streams the record for a while; then the client comes again.
+func (h *Handler) sse(c *fiber.Ctx, r reading) error {
+	enc := &encoder{after: r.After, tip: r.Tip.Last, cursor: r.cursor, pulse: textenc.NewPulse(keepalive)}
+	head := stream.Head{
+		ContentType: textenc.ContentTypeSSE,
+		Headers:     record.StreamHeaders(r.id, r.After),
+		Timeout:     h.cycle,
+	}
+	return h.streams.Serve(c, head, r.Source, enc)
+}
+
+// encoder writes a record as the protocol's data and control events: a control
+// event after each batch says where to go on.
+type encoder struct {
+	after  process.Seq
+	tip    process.Seq // as it was when the read began: from there on it is up to date
+	cursor string
+	pulse  textenc.Pulse
+	open   int  // bytes of the data event that has not ended; 0: there is none
+	told   bool // a control event with the present offset was sent
+	closed bool // and it said that the stream is closed
+}
+
+// AppendEvent appends a message to the data event, begun if there is none.
+func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
+	before := len(dst)
+	if n.open == 0 {
+		dst = append(dst, "event: data\ndata: ["...)
+	} else {
+		dst = append(dst, ",\ndata: "...)
+	}
+	dst = textenc.AppendEvent(dst, &e)
+	n.after, n.told = e.Seq, false
+	n.open += len(dst) - before
+	if _, fin := e.Body.(process.Finished); fin || n.open >= maxData {
+		dst = n.control(dst, fin)
+	}
+	return dst, nil
+}
+
+// control ends the data event and tells the offset.
+func (n *encoder) control(dst []byte, closed bool) []byte {
+	if n.open > 0 {
+		dst = append(dst, "]\n\n"...)
+		n.open = 0
+	}
+	n.told, n.closed = true, closed
+	n.pulse.Sent()
+	dst = append(dst, `event: control`+"\ndata: "+`{"streamNextOffset":"`...)
+	dst = appendOffset(dst, n.after)
+	dst = append(dst, '"')
+	if !closed {
+		dst = append(dst, `,"streamCursor":"`...)
+		dst = append(dst, n.cursor...)
+		dst = append(dst, '"')
+	}
+	if n.after >= n.tip {
+		dst = append(dst, `,"upToDate":true`...)
+	}
+	if closed {
+		dst = append(dst, `,"streamClosed":true`...)
+	}
+	return append(dst, "}\n\n"...)
+}
+
+// AppendIdle ends a batch; at the start it tells a client that there is nothing
+// more for now, and in silence that the connection lives.
+func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
+	if !n.told && (n.open > 0 || n.after >= n.tip) {
+		dst = n.control(dst, false)
+	}
+	due, wait := n.pulse.Due(time.Now())
+	if due {
+		dst = textenc.AppendComment(dst, "keepalive")
+	}
+	return dst, wait
+}
+
+// AppendEnd ends what is open. A record at its end closes the stream; after any
+// other end the client comes again from the last offset, and is told then what
+// is the matter.
+func (n *encoder) AppendEnd(dst []byte, err error) []byte {
+	switch {
+	case err == nil && !n.closed:
+		return n.control(dst, true)
+	case n.open > 0:
+		return n.control(dst, false)
+	}
+	return dst
+}

@@ -1,0 +1,141 @@
+package ndjson
+
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+// MaxLine is the most bytes of one line of output that one line of NDJSON
+// carries. A longer one is sent in several, of which only the last has its
+// newline; none tears a rune.
+const MaxLine = 1 << 20
+
+// keepLine is the largest buffer of a half line that is kept for the next.
+const keepLine = 64 << 10
+
+// output is what one stream of a command printed and the client does not have.
+type output struct {
+	half []byte          // a line without its end
+	dec  textenc.Decoder // the beginning of a rune, where output is no matter of lines
+}
+
+// wrote appends output: whole lines, or what there is.
+func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
+	if int(w.Stream) >= len(n.held) {
+		return dst
+	}
+	o := &n.held[w.Stream]
+	if n.raw {
+		head, body := o.dec.Feed(w.Data)
+		if len(head)+len(body) == 0 {
+			return dst
+		}
+		dst = appendPrefix(dst, w.Stream)
+		dst = textenc.AppendEscaped(dst, head)
+		dst = textenc.AppendEscaped(dst, body)
+		return append(dst, "\"}\n"...)
+	}
+	data := w.Data
+	if len(o.half) > 0 {
+		i := bytes.IndexByte(data, '\n') + 1
+		if i == 0 {
+			return o.hold(dst, w.Stream, data)
+		}
+		dst = o.hold(dst, w.Stream, data[:i])
+		dst = n.flush(dst, w.Stream)
+		data = data[i:]
+	}
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		dst = appendPrefix(dst, w.Stream)
+		dst = textenc.AppendEscaped(dst, data[:i])
+		dst = append(dst, "\\n\"}\n"...)
+		data = data[i+1:]
+	}
+	if len(data) == 0 {
+		return dst
+	}
+	return o.hold(dst, w.Stream, data)
+}
+
+// hold keeps the beginning of a line and sends what of it is too long to keep.
+func (o *output) hold(dst []byte, s process.Stream, data []byte) []byte {
+	o.half = append(o.half, data...)
+	for len(o.half) > MaxLine {
+		cut := textenc.CutLen(o.half, MaxLine)
+		dst = appendLine(dst, s, o.half[:cut])
+		o.half = append(o.half[:0], o.half[cut:]...)
+	}
+	return dst
+}
+
+// flush sends what is held of a stream: nothing that would complete it comes.
+func (n *encoder) flush(dst []byte, s process.Stream) []byte {
+	if int(s) >= len(n.held) {
+		return dst
+	}
+	o := &n.held[s]
+	if len(o.half) > 0 {
+		dst = appendLine(dst, s, o.half)
+		if o.half = o.half[:0]; cap(o.half) > keepLine {
+			o.half = nil
+		}
+	}
+	if torn := o.dec.Flush(); len(torn) > 0 {
+		dst = appendLine(dst, s, torn)
+	}
+	return dst
+}
+
+func (n *encoder) flushAll(dst []byte) []byte {
+	for s := range n.held {
+		dst = n.flush(dst, process.Stream(s))
+	}
+	return dst
+}
+
+// release sends what is held as it is: its end comes on another stream.
+func (n *encoder) release(dst []byte, s process.Stream) []byte {
+	o := &n.held[s]
+	head, body := o.dec.Feed(o.half)
+	o.half = nil
+	if len(head)+len(body) > 0 {
+		dst = appendPrefix(dst, s)
+		dst = textenc.AppendEscaped(dst, head)
+		dst = textenc.AppendEscaped(dst, body)
+		dst = append(dst, "\"}\n"...)
+	}
+	if torn := o.dec.Flush(); len(torn) > 0 {
+		dst = append(dst, `{"type":"`...)
+		dst = append(dst, s.String()...)
+		dst = append(dst, '"')
+		dst = append(textenc.AppendData(dst, torn), "}\n"...)
+	}
+	return dst
+}
+
+func appendLine(dst []byte, s process.Stream, line []byte) []byte {
+	dst = appendPrefix(dst, s)
+	dst = textenc.AppendEscaped(dst, line)
+	return append(dst, "\"}\n"...)
+}
+
+// appendPrefix appends a line up to its data.
+func appendPrefix(dst []byte, s process.Stream) []byte {
+	switch s {
+	case process.Stdout:
+		return append(dst, `{"type":"stdout","data":"`...)
+	case process.Stderr:
+		return append(dst, `{"type":"stderr","data":"`...)
+	case process.PTY:
+		return append(dst, `{"type":"pty","data":"`...)
+	}
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, s.String()...)
+	return append(dst, `","data":"`...)
+}

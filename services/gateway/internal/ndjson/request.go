@@ -1,0 +1,82 @@
+package ndjson
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+const (
+	// DefaultTimeout is how long a command may run that says nothing of it.
+	DefaultTimeout = 60 * time.Second
+	// maxTimeoutMS is ten years: what is longer is a mistake.
+	maxTimeoutMS = 10 * 365 * 24 * 3600 * 1000
+	// maxKey is the length of an Idempotency-Key.
+	maxKey = 255
+)
+
+// command is the body of POST /commands.
+type command struct {
+	Cmd       string            `json:"cmd"`
+	Args      *[]string         `json:"args"` // given: cmd is run with them; absent: a login shell runs cmd
+	Env       map[string]string `json:"env"`
+	Envs      map[string]string `json:"envs"` // as E2B spells env
+	Cwd       string            `json:"cwd"`
+	User      string            `json:"user"`
+	Stdin     bool              `json:"stdin"`
+	PTY       *textenc.Size     `json:"pty"`
+	TimeoutMS *int64            `json:"timeout_ms"` // absent: DefaultTimeout; 0: none
+	Tag       *string           `json:"tag"`
+}
+
+// parseCommand reads what is to be run; its errors are Invalid.
+func parseCommand(body []byte) (process.Spec, error) {
+	var c command
+	if err := record.Decode(body, &c); err != nil {
+		return process.Spec{}, err
+	}
+	s := process.Spec{
+		Cmd: "/bin/bash", Args: []string{"-l", "-c", c.Cmd},
+		Env: c.Env, Cwd: c.Cwd, User: c.User, Stdin: c.Stdin, Tag: c.Tag, Timeout: DefaultTimeout,
+	}
+	switch {
+	case c.Cmd == "":
+		return s, invalid("cmd is required")
+	case c.Env != nil && c.Envs != nil:
+		return s, invalid("env and envs are the same: give one")
+	case c.TimeoutMS != nil && (*c.TimeoutMS < 0 || *c.TimeoutMS > maxTimeoutMS):
+		return s, invalid("timeout_ms: 0 for none, or milliseconds")
+	}
+	if c.Args != nil {
+		s.Cmd, s.Args = c.Cmd, *c.Args
+	}
+	if c.Env == nil {
+		s.Env = c.Envs
+	}
+	if c.PTY != nil {
+		s.PTY = &process.Size{Cols: c.PTY.Cols, Rows: c.PTY.Rows}
+	}
+	if c.TimeoutMS != nil {
+		s.Timeout = time.Duration(*c.TimeoutMS) * time.Millisecond
+	}
+	return s, s.Validate()
+}
+
+// parseKey checks an Idempotency-Key: up to 255 bytes, none of them a control
+// character.
+func parseKey(s string) error {
+	if len(s) > maxKey {
+		return invalid("Idempotency-Key is too long")
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return invalid("Idempotency-Key has a control character")
+		}
+	}
+	return nil
+}
+
+func invalid(msg string) error { return kind.New(kind.Invalid, "run", "", msg) }

@@ -1,0 +1,156 @@
+package ndjson
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+// sandbox is the one the request names, else the token's, else the only one that
+// runs (AMB-C7).
+func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
+	t := route.Of(c)
+	switch {
+	case t.Sandbox != "":
+		return t.Sandbox, nil
+	case t.Named != "":
+		return "", kind.New(kind.NotFound, "find sandbox", "", "sandbox not found")
+	case p.Sandbox != "":
+		return p.Sandbox, nil
+	}
+	running := h.core.Sandboxes(p, (*sandbox.State).Live)
+	switch len(running) {
+	case 1:
+		return running[0].ID, nil
+	case 0:
+		return "", invalid("no sandbox is running: create one with POST /sandboxes")
+	}
+	return "", kind.Newf(kind.Invalid, "find sandbox", "",
+		"%d sandboxes are running: name one in the header %s or with ?sandbox=", len(running), route.HeaderSandbox)
+}
+
+// process is the one the path names by its pid or its id, active or ended.
+func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	p, name := auth.From(c), strings.Clone(c.Params("pid"))
+	if id, err := process.ParseID(name); err == nil {
+		return h.core.Find(ctx, p, id.Sandbox(), core.Selector{ID: id})
+	}
+	pid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil || pid == 0 {
+		return process.Summary{}, kind.New(kind.NotFound, "find process", "", "process not found")
+	}
+	sbx, err := h.sandbox(c, p)
+	if err != nil {
+		return process.Summary{}, err
+	}
+	return h.core.Find(ctx, p, sbx, core.Selector{PID: uint32(pid)})
+}
+
+// list tells what runs, in the sandbox that is named or in all of the
+// principal's; with all=1 also what has ended.
+func (h *Handler) list(c *fiber.Ctx) error {
+	t := route.Of(c)
+	if t.Named != "" && t.Sandbox == "" {
+		return kind.New(kind.NotFound, "list commands", "", "sandbox not found")
+	}
+	all := record.Flag(c, "all", false)
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	found, err := h.core.Processes(ctx, auth.From(c), t.Sandbox, func(s *process.Summary) bool {
+		return all || s.Active() && s.PID != 0
+	})
+	if err != nil {
+		return err
+	}
+	out := make([]textenc.Summary, len(found))
+	for i := range found {
+		out[i] = textenc.SummaryOf(&found[i])
+	}
+	return c.JSON(out)
+}
+
+// get tells one command.
+func (h *Handler) get(c *fiber.Ctx) error {
+	s, err := h.process(c)
+	if err != nil {
+		return err
+	}
+	return c.JSON(textenc.SummaryOf(&s))
+}
+
+const sigKill = 9
+
+// killed is the answer to a kill.
+type killed struct {
+	PID     uint32 `json:"pid"`
+	Process string `json:"process"`
+	Signal  int32  `json:"signal"`
+}
+
+// kill sends SIGKILL, or the body's {"signal": "SIGTERM"}, to the process group.
+func (h *Handler) kill(c *fiber.Ctx) error {
+	req := struct {
+		Signal textenc.Signal `json:"signal"`
+	}{sigKill}
+	if body := bytes.TrimSpace(c.Body()); len(body) > 0 {
+		if err := record.Decode(body, &req); err != nil {
+			return err
+		}
+	}
+	s, err := h.process(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	if err := h.core.Signal(ctx, auth.From(c), s.ID, int32(req.Signal)); err != nil {
+		return err
+	}
+	return c.JSON(killed{PID: s.PID, Process: string(s.ID), Signal: int32(req.Signal)})
+}
+
+// stdin gives the body's bytes to the command; with eof=1 nothing follows.
+func (h *Handler) stdin(c *fiber.Ctx) error {
+	s, err := h.process(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	if err := h.core.SendInput(ctx, auth.From(c), s.ID, slices.Clone(c.Body()), record.Flag(c, "eof", false)); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// resize sets the terminal's size, {"cols": 80, "rows": 24}.
+func (h *Handler) resize(c *fiber.Ctx) error {
+	var req textenc.Size
+	if err := record.Decode(c.Body(), &req); err != nil {
+		return err
+	}
+	s, err := h.process(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	if err := h.core.Resize(ctx, auth.From(c), s.ID, process.Size{Cols: req.Cols, Rows: req.Rows}); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}

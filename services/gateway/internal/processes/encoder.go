@@ -1,0 +1,78 @@
+package processes
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+// lines writes a record as NDJSON.
+type lines struct {
+	id    process.ID
+	after process.Seq
+	pulse textenc.Pulse
+}
+
+// AppendEvent appends one line.
+func (l *lines) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
+	l.after = e.Seq
+	l.pulse.Sent()
+	return append(textenc.AppendEvent(dst, &e), '\n'), nil
+}
+
+// AppendIdle appends a keepalive when one is due.
+func (l *lines) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
+	due, wait := l.pulse.Due(time.Now())
+	if due {
+		dst = append(textenc.AppendKeepalive(dst, l.after), '\n')
+	}
+	return dst, wait
+}
+
+// AppendEnd appends nothing after the record's end, else why there is no more.
+func (l *lines) AppendEnd(dst []byte, err error) []byte {
+	if err == nil {
+		return dst
+	}
+	return append(textenc.AppendLast(dst, err, l.id, l.after), '\n')
+}
+
+// browser writes a record as Server-Sent Events.
+type browser struct {
+	id    process.ID
+	after process.Seq
+	pulse textenc.Pulse
+}
+
+// AppendEvent appends one event with its seq as id.
+func (b *browser) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
+	b.after = e.Seq
+	b.pulse.Sent()
+	return textenc.AppendSSE(dst, &e), nil
+}
+
+// AppendIdle appends a comment when one is due.
+func (b *browser) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
+	due, wait := b.pulse.Due(time.Now())
+	if due {
+		dst = textenc.AppendComment(dst, "keepalive")
+	}
+	return dst, wait
+}
+
+// AppendEnd tells a browser to come back soon, or what went wrong. Neither has
+// an id, so that the browser keeps that of the last event.
+func (b *browser) AppendEnd(dst []byte, err error) []byte {
+	if err == nil {
+		return dst
+	}
+	name := "event: error\ndata: "
+	if textenc.Reconnect(err) {
+		dst = textenc.AppendRetry(dst)
+		name = "event: reconnect\ndata: "
+	}
+	dst = append(dst, name...)
+	dst = textenc.AppendLast(dst, err, b.id, b.after)
+	return append(dst, "\n\n"...)
+}

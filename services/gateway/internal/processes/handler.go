@@ -1,0 +1,53 @@
+package processes
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// DefaultKeepalive is how long a stream is silent if the client asked for
+// nothing else.
+const DefaultKeepalive = 30 * time.Second
+
+// controls is what is done to a process.
+type controls interface {
+	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
+}
+
+// gateway is what the surface needs of the core: a record.Gateway.
+type gateway interface {
+	record.Records
+	controls
+	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+}
+
+// Handler serves /v1/processes. Its methods may be called concurrently.
+type Handler struct {
+	core    gateway
+	streams *stream.Streams
+}
+
+// New gives the surface on a core. Its streams are streams'.
+func New(c *core.Core, streams *stream.Streams) *Handler {
+	return &Handler{core: record.Gateway{Core: c}, streams: streams}
+}
+
+// Register adds the routes. The principal must have been found before.
+func (h *Handler) Register(r fiber.Router) {
+	r.Get("/v1/processes", h.list)
+	r.Get("/v1/processes/:id", h.get)
+	r.Get("/v1/processes/:id/events", h.events)
+	r.Post("/v1/processes/:id/signal", h.signal)
+	r.Post("/v1/processes/:id/stdin", h.stdin)
+	r.Post("/v1/processes/:id/resize", h.resize)
+}

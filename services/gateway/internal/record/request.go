@@ -1,0 +1,80 @@
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// CallTimeout bounds the part of a request before its stream begins, and all of
+// a request without a stream.
+const CallTimeout = 30 * time.Second
+
+// Context is that of a handler's calls; the cancel function is to be called when
+// the handler is done.
+func Context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.UserContext(), CallTimeout)
+}
+
+// ProcessID reads the path's parameter of that name; what cannot be an id is
+// NotFound. The result does not share memory with the request.
+func ProcessID(c *fiber.Ctx, param string) (process.ID, error) {
+	return process.ParseID(strings.Clone(c.Params(param)))
+}
+
+// Flag reads a query parameter that is on or off: "0" and "false" are off, any
+// other value is on.
+func Flag(c *fiber.Ctx, name string, otherwise bool) bool {
+	if !c.Context().QueryArgs().Has(name) {
+		return otherwise
+	}
+	v := c.Query(name)
+	return v != "0" && v != "false"
+}
+
+// Limit reads the query's limit: 1 or more; absent is 0. Its errors are Invalid.
+func Limit(c *fiber.Ctx) (int, error) {
+	v := c.Query("limit")
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil || n == 0 {
+		return 0, kind.New(kind.Invalid, "parse limit", "", "limit: a number from 1")
+	}
+	return int(n), nil
+}
+
+// Decode reads one JSON value and nothing after it; its errors are Invalid.
+func Decode(body []byte, into any) error {
+	err := json.Unmarshal(body, into)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil || kind.Is(err, kind.Invalid):
+		return err
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return kind.Newf(kind.Invalid, "decode", "", "%s: a %s is not possible here", wrong.Field, wrong.Value)
+	}
+	return kind.Newf(kind.Invalid, "decode", "", "the body is not a JSON object: %v", err)
+}
+
+// StreamHeaders are those of every stream of a record: what it is and where it
+// begins, and that nobody on the way keeps it or holds it back.
+func StreamHeaders(id process.ID, after process.Seq) [][2]string {
+	return [][2]string{
+		{"X-Process-Id", string(id)},
+		{"X-Sandbox-Id", string(id.Sandbox())},
+		{"X-Record-After", strconv.FormatUint(after, 10)},
+		{fiber.HeaderCacheControl, "no-store"},
+		{fiber.HeaderXContentTypeOptions, "nosniff"},
+		{"X-Accel-Buffering", "no"},
+	}
+}

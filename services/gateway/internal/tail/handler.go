@@ -1,0 +1,130 @@
+package tail
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+// DefaultKeepalive is how long a tail is silent if the client asked for nothing
+// else.
+const DefaultKeepalive = 30 * time.Second
+
+// Config says what a Handler works on.
+type Config struct {
+	Log      Tailer
+	Streams  *stream.Streams
+	Operator func(core.Principal) bool // who may see all tenants; nil: nobody
+}
+
+// Handler serves /v1/events. Its methods may be called concurrently.
+type Handler struct{ cfg Config }
+
+// New gives the surface.
+func New(cfg Config) *Handler {
+	if cfg.Operator == nil {
+		cfg.Operator = func(core.Principal) bool { return false }
+	}
+	return &Handler{cfg: cfg}
+}
+
+// Register adds the route. The principal must have been found before.
+func (h *Handler) Register(r fiber.Router) { r.Add(fiber.MethodGet, "/v1/events", h.events) }
+
+// events streams a tail.
+func (h *Handler) events(c *fiber.Ctx) error {
+	now := time.Now()
+	f, err := h.filter(c, now)
+	if err != nil {
+		return err
+	}
+	enc := &encoder{
+		sse:   textenc.WantsSSE(c.Get(fiber.HeaderAccept)),
+		after: f.Since,
+		pulse: textenc.NewPulse(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive)),
+	}
+	if enc.after.IsZero() {
+		enc.after = now
+	}
+	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: [][2]string{
+		{fiber.HeaderCacheControl, "no-store"}, {fiber.HeaderXContentTypeOptions, "nosniff"}, {"X-Accel-Buffering", "no"},
+	}}
+	if enc.sse {
+		head.ContentType = textenc.ContentTypeSSE
+	}
+	return h.cfg.Streams.Serve(c, head, newSource(h.cfg.Log, f, wanted(c.Query("kind"))), enc)
+}
+
+// filter reads whose events are wanted and since when. A tenant sees its own; a
+// sandbox's token its sandbox's.
+func (h *Handler) filter(c *fiber.Ctx, now time.Time) (events.TailFilter, error) {
+	p := auth.From(c)
+	f := events.TailFilter{Tenant: strings.Clone(c.Query("tenant")), Follow: record.Flag(c, "follow", true)}
+	if p.Sandbox != "" || !h.cfg.Operator(p) {
+		if f.Tenant != "" && f.Tenant != p.Tenant {
+			return f, kind.New(kind.Denied, "tail", "", "the events of other tenants are for operators")
+		}
+		f.Tenant = p.Tenant
+	}
+	t := route.Of(c)
+	if t.Named != "" && t.Sandbox == "" || p.Sandbox != "" && t.Sandbox != "" && t.Sandbox != p.Sandbox {
+		return f, kind.New(kind.NotFound, "tail", "", "sandbox not found")
+	}
+	if f.Sandbox = t.Sandbox; f.Sandbox == "" {
+		f.Sandbox = p.Sandbox
+	}
+	var err error
+	if v := c.Query("process"); v != "" {
+		if f.Process, err = process.ParseID(strings.Clone(v)); err != nil {
+			return f, err
+		}
+	}
+	v := c.Query("after")
+	if last := c.Get("Last-Event-ID"); last != "" {
+		v = last
+	}
+	f.Since, err = parseSince(v, now)
+	return f, err
+}
+
+// parseSince reads a time (RFC 3339), how long ago ("10m"), "now" or, as the
+// empty string, nothing. Its errors are Invalid.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	switch s {
+	case "":
+		return time.Time{}, nil
+	case "now":
+		return now, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, kind.New(kind.Invalid, "tail", "", `after: a time (RFC 3339), how long ago ("10m"), or "now"`)
+}
+
+// wanted reads a list of kinds: types of events, or "process" and "sandbox" for
+// all of a kind of record. The empty list is everything.
+func wanted(list string) func(*events.TailEvent) bool {
+	if list == "" {
+		return func(*events.TailEvent) bool { return true }
+	}
+	kinds := strings.Split(strings.Clone(list), ",")
+	return func(e *events.TailEvent) bool {
+		return slices.Contains(kinds, e.Stream) || slices.Contains(kinds, typeOf(e))
+	}
+}
