@@ -18,6 +18,7 @@ type Reader struct {
 	fin    bool
 	live   bool // start at the live end, wherever that is
 	batch  int  // of the next read from the store
+	misses int  // reads in a row that found nothing where something must be
 	timer  *time.Timer
 	closed bool
 }
@@ -206,6 +207,10 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 		}
 		return nil, err
 	}
+	if len(msgs) == 0 {
+		return r.missed(ctx)
+	}
+	r.misses = 0
 	var out []process.Event
 	for _, m := range msgs {
 		if r.at.rev == 0 {
@@ -224,6 +229,31 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 		}
 	}
 	return out, nil
+}
+
+// missed is what to do when the store has nothing although the record goes on:
+// ask again, of whichever replica answers, then go on behind the hole.
+func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
+	if r.misses++; r.misses <= holeTries {
+		pause(ctx, r.misses+3)
+		return nil, ctx.Err()
+	}
+	r.misses = 0
+	t := r.t
+	t.mu.Lock()
+	base := t.base
+	t.mu.Unlock()
+	next, ok := t.l.readable(ctx, t.stream, t.subject, r.at.rev+1, base.rev)
+	if ok {
+		r.at.rev = next - 1 // decode sees the hole
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	gap := t.l.gap(t.ref.ID, r.at.seq, base.seq)
+	r.at = base
+	return []process.Event{gap}, nil
 }
 
 // checkFirst tells a record whose beginning fell out of retention.

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -59,6 +60,9 @@ func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq)
 		}
 		at := guess(lo, hi, top, seq, try)
 		mid, err := l.spanAt(ctx, stream, subject, at)
+		if kind.Is(err, kind.NotFound) {
+			return lo.rev, nil // a hole: the reader goes through it
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -155,9 +159,34 @@ func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []c
 			return nil
 		}
 	}
-	l.log.Error("a hole in a record that no replica can fill", "process", ref.ID, "from", last+1, "to", end.FirstSeq-1)
-	gap := process.Event{Seq: end.FirstSeq - 1, Time: m.time, Body: process.Gap{From: last + 1, To: end.FirstSeq - 1, Reason: "not stored"}}
+	gap := l.gap(ref.ID, last, end.FirstSeq-1)
 	return []chunk{{place: place{seq: end.FirstSeq - 1, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
+}
+
+// gap is the event for a hole after event last, up to and with event to.
+func (l *Log) gap(id process.ID, last, to process.Seq) process.Event {
+	l.log.Error("a hole in a record that no replica can fill", "process", id, "from", last+1, "to", to)
+	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
+}
+
+// readable finds the first stream sequence in (lo, hi] at which the store can
+// read a message of subject again.
+func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
+	can := func(rev uint64) bool {
+		got, err := l.getFrom(ctx, stream, subject, rev, 1)
+		return err == nil && len(got) > 0
+	}
+	if lo >= hi || !can(hi) {
+		return 0, false
+	}
+	for lo+1 < hi {
+		if mid := lo + (hi-lo)/2; can(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi, true
 }
 
 // between reads the messages from stream sequence rev to before end, if they

@@ -56,6 +56,9 @@ func (s *Server) Resume() {
 	s.srv = srv
 }
 
+// Dir is where the server keeps its files.
+func (s *Server) Dir() string { return s.dir }
+
 // Restart is Stop and Resume.
 func (s *Server) Restart() {
 	s.Stop()

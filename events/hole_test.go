@@ -1,0 +1,156 @@
+package events_test
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// write appends an unfinished record of n outputs of size bytes.
+func write(t *testing.T, log *events.Log, ref events.Ref, n, size int) *events.Writer {
+	t.Helper()
+	w := log.Writer(ref, 1)
+	for i := range n {
+		e := process.Event{Seq: process.Seq(i + 1), Time: time.Unix(1, 0), Body: process.Wrote{
+			Stream: process.Stdout, Offset: uint64(i * size), Data: noise(i, size),
+		}}
+		if err := w.Append(t.Context(), []process.Event{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// noise is bytes that do not compress, the same for the same seed.
+func noise(seed, size int) []byte {
+	b := make([]byte, size)
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) //nolint:errcheck // it never fails
+	return b
+}
+
+func TestWhatFellOutOfRetentionIsGoneAndSaysWhatIsLeft(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref := newRef()
+	write(t, log, ref, 20, 64)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "OUT_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []process.Seq{0, 1, 9} {
+		r := log.Read(ref, after)
+		_, err := r.Next(t.Context(), 0)
+		r.Close()
+		if first, ok := events.FirstSeq(err); !kind.Is(err, kind.Gone) || !ok || first != 11 {
+			t.Errorf("after %d: %v, first %d; want Gone, 11", after, err, first)
+		}
+	}
+	r := log.Read(ref, 10)
+	defer r.Close()
+	if got, err := r.Next(t.Context(), 0); err != nil || got[0].Seq != 11 {
+		t.Errorf("after 10: %v, %v", got, err)
+	}
+}
+
+func TestADamagedBlockIsAGapNeverSilence(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref := newRef()
+	const n = 80
+	w := write(t, log, ref, n, 256<<10) // more than one block of 8 MiB
+	blocks, err := filepath.Glob(filepath.Join(srv.Dir(), "jetstream", "*", "streams", "OUT_00", "msgs", "1.blk"))
+	if err != nil || len(blocks) != 1 {
+		t.Fatalf("blocks: %v, %v", blocks, err)
+	}
+	srv.Stop()
+	data, err := os.ReadFile(blocks[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 0x40
+	if err := os.WriteFile(blocks[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv.Resume()
+	end := process.Event{Seq: n + 1, Time: time.Unix(2, 0), Body: process.Finished{}}
+	if err := w.Append(t.Context(), []process.Event{end}); err != nil {
+		t.Fatal(err)
+	}
+	r := log.Read(ref, 0)
+	defer r.Close()
+	next, gaps := process.Seq(1), 0
+	for {
+		batch, err := r.Next(t.Context(), 10*time.Second)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || len(batch) == 0 {
+			t.Fatalf("after %d: %v", r.After(), err)
+		}
+		for _, e := range batch {
+			if g, ok := e.Body.(process.Gap); ok {
+				if g.From != next || g.To != e.Seq {
+					t.Errorf("gap %+v at %d, want from %d", g, e.Seq, next)
+				}
+				gaps++
+			} else if e.Seq != next {
+				t.Fatalf("got event %d, want %d or a gap", e.Seq, next)
+			}
+			next = e.Seq + 1
+		}
+	}
+	if gaps == 0 || next != n+2 {
+		t.Errorf("%d gaps, ended before %d; want a gap and %d", gaps, next, n+2)
+	}
+}
+
+func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref, noise := newRef(), newRef()
+	w, other := log.Writer(ref, 1), log.Writer(noise, 1)
+	filler := script(4000)
+	const n = 300
+	all := script(n)
+	for i, used := 0, 0; i < n; {
+		step := min(1+i%13, n-i) // messages of 1 to 13 events, clusters far apart
+		appendAll(t, w, all[i:i+step], step)
+		i += step
+		if i%5 == 0 {
+			more := min(used+97, len(filler)-2)
+			appendAll(t, other, filler[used:more], 1)
+			used = more
+		}
+	}
+	for after := process.Seq(0); after < n; after++ {
+		r := log.Read(ref, after)
+		got, err := r.Next(t.Context(), 0)
+		r.Close()
+		if err != nil || got[0].Seq != after+1 {
+			t.Fatalf("after %d: %v, %v", after, got, err)
+		}
+	}
+}
