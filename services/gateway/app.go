@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
@@ -86,6 +87,7 @@ func (s *server) routes(local bool) {
 	}
 	s.admin.Register(s.app)
 	s.e2b.Register(s.app)
+	connect.New(connect.Over(s.core), s.streams, connect.Config{}).Register(s.app)
 }
 
 // recovered turns a panic into an answer: without it one request ends the

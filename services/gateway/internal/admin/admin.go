@@ -43,7 +43,7 @@ func (h *Handler) ready(c *fiber.Ctx) error {
 	if h.draining.Load() {
 		return kind.New(kind.Unavailable, "ready", "", "the gateway is going away")
 	}
-	if err := h.core.Ready(c.Context()); err != nil {
+	if err := h.core.Ready(c.UserContext()); err != nil {
 		return err
 	}
 	return c.SendString("ready")
@@ -77,12 +77,12 @@ type memory struct {
 }
 
 func (h *Handler) hosts(c *fiber.Ctx) error {
-	if err := h.core.Sync(c.Context()); err != nil {
+	if err := h.core.Sync(c.UserContext()); err != nil {
 		return err
 	}
 	now := time.Now()
 	out := []host{}
-	for _, x := range h.core.Hosts(c.Context()) {
+	for _, x := range h.core.Hosts(c.UserContext()) {
 		v := host{
 			Name: x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
 			Lease:    lease{TTLMillis: x.TTL.Milliseconds(), AgeMillis: now.Sub(x.Received).Milliseconds()},

@@ -118,7 +118,7 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	if !ok {
 		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
 	}
-	p, err := tokens.Bearer(c.Context(), id, c.Get("X-Access-Token"))
+	p, err := tokens.Bearer(c.UserContext(), id, c.Get("X-Access-Token"))
 	if kind.Is(err, kind.NotFound) {
 		return core.Principal{}, nil
 	}

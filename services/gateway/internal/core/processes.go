@@ -128,8 +128,14 @@ func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip,
 	if err != nil {
 		return events.Tip{}, err
 	}
-	tip, err := c.log.Tip(ctx, ref)
+	tip, err := c.tip(ctx, ref)
 	return tip, logError("read", string(id), err)
+}
+
+func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	return c.log.Tip(ctx, ref)
 }
 
 // ref finds a process's record. A process that is not in the catalogue may have
@@ -149,7 +155,7 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 	if st.Host == "" {
 		return events.Ref{}, noProcess(id)
 	}
-	if _, err := c.log.Tip(ctx, ref); err != nil {
+	if _, err := c.tip(ctx, ref); err != nil {
 		if kind.Is(err, kind.NotFound) {
 			err = noProcess(id)
 		}

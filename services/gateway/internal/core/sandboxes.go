@@ -139,6 +139,8 @@ func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, dead
 	if _, err := c.find(ctx, p, id); err != nil {
 		return sandbox.State{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
 	st, err := c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 		switch {
 		case s.Over():
@@ -164,12 +166,12 @@ func (c *Core) DestroySandbox(ctx context.Context, p Principal, id sandbox.ID) e
 	if st.Over() {
 		return noSandbox(id)
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DestroyTimeout)
+	defer cancel()
 	st, err = c.view.ChangeSandbox(ctx, id, stop)
 	if err != nil || st.Over() {
 		return logError("destroy sandbox", string(id), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.DestroyTimeout)
-	defer cancel()
 	if _, err := c.view.AwaitSandbox(ctx, id, (*sandbox.State).Over); err != nil {
 		return &kind.Error{Op: "destroy sandbox", ID: string(id), Kind: kind.Unavailable,
 			Msg: "the sandbox is being ended", Err: err}

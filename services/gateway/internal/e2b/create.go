@@ -55,7 +55,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		st, err := h.core.CreateSandbox(c.Context(), auth.From(c), req)
+		st, err := h.core.CreateSandbox(c.UserContext(), auth.From(c), req)
 		if err != nil {
 			return err
 		}

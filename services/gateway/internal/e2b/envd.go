@@ -61,7 +61,7 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 	if t.Named == "" {
 		return c.Next()
 	}
-	ok, err := h.core.Running(c.Context(), auth.From(c), t.Sandbox)
+	ok, err := h.core.Running(c.UserContext(), auth.From(c), t.Sandbox)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (h *Handler) running(c *fiber.Ctx, p core.Principal) (sandbox.State, error)
 	if err != nil {
 		return sandbox.State{}, err
 	}
-	st, err := h.core.Lookup(c.Context(), p, id)
+	st, err := h.core.Lookup(c.UserContext(), p, id)
 	if err == nil && !st.Live() {
 		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 	}

@@ -31,7 +31,7 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.DestroySandbox(c.Context(), auth.From(c), id); err != nil {
+	if err := h.core.DestroySandbox(c.UserContext(), auth.From(c), id); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -60,7 +60,7 @@ func (h *Handler) connect(required bool) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		st, err := h.core.SetDeadline(c.Context(), auth.From(c), id, time.Now().Add(timeout), true)
+		st, err := h.core.SetDeadline(c.UserContext(), auth.From(c), id, time.Now().Add(timeout), true)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (h *Handler) move(c *fiber.Ctx, timeout time.Duration, extendOnly bool) err
 	if err != nil {
 		return err
 	}
-	if _, err := h.core.SetDeadline(c.Context(), auth.From(c), id, time.Now().Add(timeout), extendOnly); err != nil {
+	if _, err := h.core.SetDeadline(c.UserContext(), auth.From(c), id, time.Now().Add(timeout), extendOnly); err != nil {
 		return notStopping(id, err)
 	}
 	return c.SendStatus(fiber.StatusNoContent)

@@ -77,7 +77,7 @@ func (h *Handler) list(found []sandbox.State) []listedBody {
 
 // find gives all that q means, in its order, whatever the page.
 func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
-	if err := h.core.Sync(c.Context()); err != nil {
+	if err := h.core.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
 	found := h.core.Sandboxes(auth.From(c), q.match)

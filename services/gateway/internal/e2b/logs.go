@@ -125,14 +125,14 @@ func (h *Handler) logs(c *fiber.Ctx, q *logQuery) ([]logEntry, error) {
 		return nil, err
 	}
 	p := auth.From(c)
-	all, err := h.core.Processes(c.Context(), p, id, func(*process.Summary) bool { return true })
+	all, err := h.core.Processes(c.UserContext(), p, id, func(*process.Summary) bool { return true })
 	if err != nil {
 		return nil, err
 	}
 	out, left := []logEntry{}, maxLogRead
 	for i := range all {
 		s := &scan{q: q, id: all[i].ID}
-		if err := s.read(c.Context(), h.core, p, &left); err != nil {
+		if err := s.read(c.UserContext(), h.core, p, &left); err != nil {
 			return nil, err
 		}
 		out = append(out, s.out...)

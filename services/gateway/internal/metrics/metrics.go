@@ -52,7 +52,7 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 // are those that were known last, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
 	began := time.Now()
-	counts, err := m.core.Counts(c.Context())
+	counts, err := m.core.Counts(c.UserContext())
 	took := time.Since(began)
 	var t text
 	t.commands(counts)
@@ -94,7 +94,7 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 	var alive, draining, silent, gone, processes float64
 	now := time.Now()
-	for _, h := range m.core.Hosts(c.Context()) {
+	for _, h := range m.core.Hosts(c.UserContext()) {
 		switch {
 		case h.Gone:
 			gone++

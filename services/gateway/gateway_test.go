@@ -1,0 +1,238 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+)
+
+const (
+	key    = "e2b_00112233445566778899"
+	bobKey = "e2b_aabbccddeeff00112233"
+)
+
+// front is a gateway on a socket, with its log and a host.
+type front struct {
+	t    *testing.T
+	log  *events.Log
+	view *events.View
+	host *coretest.Host
+	addr string
+	logs *bytes.Buffer // read it only after stop
+	stop func() error  // drains, once
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	srv := eventstest.Start(t)
+	f := &front{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
+	f.view = eventstest.View(t, f.log)
+	f.host = coretest.Run(t, f.log, f.view)
+	if err := f.log.IssueKey(t.Context(), gateway.KeyOf("bob", bobKey, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.serve(gateway.Config{Listener: ln, Domain: "localhost:7300"})
+	return f
+}
+
+func (f *front) serve(cfg gateway.Config) {
+	f.t.Helper()
+	cfg.Log, cfg.View, cfg.APIKey = f.log, f.view, key
+	cfg.Slog = slog.New(slog.NewTextHandler(f.logs, nil))
+	ready := make(chan net.Addr, 1)
+	cfg.Ready = func(a net.Addr) { ready <- a }
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- gateway.Run(ctx, cfg) }()
+	select {
+	case a := <-ready:
+		f.addr = a.String()
+	case err := <-done:
+		f.t.Fatalf("gateway: %v", err)
+	}
+	stopped := false
+	f.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	f.t.Cleanup(func() {
+		if err := f.stop(); err != nil {
+			f.t.Errorf("gateway: %v", err)
+		}
+	})
+}
+
+// answer is what came back.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// do sends a request; headers come in pairs, and a key is sent unless they name
+// one. A body is sent chunked, as the JS SDK does.
+func (f *front) do(method, path, body string, headers ...string) answer {
+	f.t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = io.MultiReader(strings.NewReader(body))
+	}
+	req, err := http.NewRequestWithContext(f.t.Context(), method, "http://"+f.addr+path, r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", key)
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(raw)}
+}
+
+// want fails unless the answer has the code and, if body is not empty, the body.
+func (a answer) want(t *testing.T, what string, code int, body string) answer {
+	t.Helper()
+	if a.code != code || body != "" && a.body != body {
+		t.Errorf("%s: %d %s\nwant %d %s", what, a.code, a.body, code, body)
+	}
+	return a
+}
+
+// wantError checks an error body as E2B's SDKs need it: code and message.
+func (a answer) wantError(t *testing.T, what string, code int) {
+	t.Helper()
+	var b struct {
+		Code    *int    `json:"code"`
+		Message *string `json:"message"`
+	}
+	err := json.Unmarshal([]byte(a.body), &b)
+	if a.code != code || err != nil || b.Code == nil || *b.Code != code || b.Message == nil || *b.Message == "" {
+		t.Errorf("%s: %d %s (%v), want %d with code and message", what, a.code, a.body, err, code)
+	}
+	if ct := a.header.Get("Content-Type"); !strings.HasPrefix(ct, "application/json") {
+		t.Errorf("%s: content type %q", what, ct)
+	}
+}
+
+func (a answer) decode(t *testing.T, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), into); err != nil {
+		t.Fatalf("%d %s: %v", a.code, a.body, err)
+	}
+}
+
+// made is a sandbox as the API gives it.
+type made struct {
+	ID    string `json:"sandboxID"`
+	Token string `json:"envdAccessToken"`
+}
+
+func (f *front) create(body string) made {
+	f.t.Helper()
+	a := f.do("POST", "/v2/sandboxes", body)
+	if a.code != http.StatusCreated {
+		f.t.Fatalf("create: %d %s", a.code, a.body)
+	}
+	var m made
+	a.decode(f.t, &m)
+	return m
+}
+
+const base = `{"templateID":"base"}`
+
+func TestProbes(t *testing.T) {
+	f := newFront(t)
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ready", "/health": "Health check successful"} {
+		f.do("GET", path, "", "X-Api-Key", "").want(t, path, 200, want)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	f := newFront(t)
+	var got struct {
+		Hosts []map[string]any `json:"hosts"`
+	}
+	f.do("GET", "/v1/hosts", "").want(t, "hosts", 200, "").decode(t, &got)
+	if len(got.Hosts) != 1 || got.Hosts[0]["name"] != "h1" || got.Hosts[0]["alive"] != true || got.Hosts[0]["epoch"] != 7.0 {
+		t.Errorf("hosts %v", got.Hosts)
+	}
+	f.do("GET", "/v1/hosts", "", "X-Api-Key", "").wantError(t, "without a key", 401)
+}
+
+func TestANonLoopbackAddressWantsAKey(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	err := gateway.Run(t.Context(), gateway.Config{Log: log, Listen: "0.0.0.0:0"})
+	if err == nil || !strings.Contains(err.Error(), "API key") {
+		t.Errorf("Run = %v, want a refusal", err)
+	}
+}
+
+func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
+	f := newFront(t)
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // the gateway closed it
+	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1024)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("an idle connection held the drain up for %s", d)
+	}
+}
+
+// TORTURE 119: no secret in what is logged.
+func TestNoSecretsInTheLog(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base","envVars":{"S":"canary-env"}}`)
+	f.do("GET", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "")
+	f.do("GET", "/nothing?api_key="+key, "")
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{key, m.Token, "canary-env"} {
+		if strings.Contains(f.logs.String(), secret) {
+			t.Errorf("the log has %q", secret)
+		}
+	}
+}
