@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands, on a fresh machine with Go and
+# a C compiler (for the race detector). What else a test needs is installed here:
+# Debian packages when run as root, Go modules and npm packages by the tests.
+#
+#	./test.sh          all of it
+#	./test.sh unit     vet, lint, the product's tests with the race detector
+#	./test.sh e2e      the real binary and foreign clients
+set -euo pipefail
+cd "$(dirname "$0")"
+
+lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+step() { printf '\n== %s\n' "$*"; }
+
+need() { # need COMMAND PACKAGE...
+	local cmd=$1
+	shift
+	command -v "$cmd" >/dev/null && return
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		echo "missing: $cmd (Debian: $*)" >&2
+		exit 1
+	fi
+	step "install $*"
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+unit() {
+	need gcc gcc libc6-dev
+	step "format and vet"
+	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
+	go vet work
+	step "cross-build"
+	GOOS=freebsd CGO_ENABLED=0 go build -o /dev/null .
+	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null .
+	step "lint"
+	go run "$lint" run ./...
+	step "tests, with the race detector and the fuzz seeds"
+	go test -race -timeout 10m ./...
+}
+
+e2e() {
+	need curl curl ca-certificates
+	need npm nodejs npm
+	step "the real binary and foreign clients"
+	(cd e2e && go test -count=1 -timeout 15m ./...)
+}
+
+case "${1:-all}" in
+unit) unit ;;
+e2e) e2e ;;
+all)
+	unit
+	e2e
+	step "all passed"
+	;;
+*)
+	sed -n '2,10p' "$0" >&2
+	exit 2
+	;;
+esac
