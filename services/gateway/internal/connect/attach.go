@@ -43,10 +43,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 		}}
 	}
 	return h.serve(c, r, sum.ID, &sum.Spec, src, func(e *encoder) {
-		e.pid, e.seq, e.at, e.resumed = sum.PID, want.seq, want.place, want.seq > 0
-		for i := range e.halves {
-			e.halves[i].given = want.given[i]
-		}
+		e.open(sum.PID, &want)
 	})
 }
 

@@ -29,6 +29,14 @@ type encoder struct {
 	last time.Time // when something was sent last
 }
 
+// open begins at a place of a record whose process has pid.
+func (e *encoder) open(pid uint32, want *wanted) {
+	e.pid, e.seq, e.at, e.resumed = pid, want.seq, want.place, want.seq > 0
+	for i := range e.halves {
+		e.halves[i].given = want.given[i]
+	}
+}
+
 // clock is the time, looked at once a batch.
 func (e *encoder) clock() time.Time {
 	if e.now.IsZero() {
@@ -66,7 +74,7 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 	case process.Failed:
 		return dst, kind.New(kind.Kind(b.Kind), "start", string(e.id), b.Message)
 	case process.Finished:
-		return e.finished(dst, &b.Exit)
+		return e.finished(dst, ev.Seq, &b.Exit)
 	case process.Accepted, process.StdinAcked, process.Resized, process.Signaled, process.Exited:
 	}
 	return dst, nil
@@ -115,9 +123,12 @@ func (e *encoder) gap(dst []byte, g *process.Gap) ([]byte, error) {
 	return e.wire.keepalive(dst, &n), nil
 }
 
-// finished appends what waits and the end event.
-func (e *encoder) finished(dst []byte, x *process.Exit) ([]byte, error) {
+// finished appends what waits and the end event. A client that has the one and
+// not the other must come back for the end.
+func (e *encoder) finished(dst []byte, seq process.Seq, x *process.Exit) ([]byte, error) {
+	e.seq = seq - 1
 	dst = e.flushHalves(dst, 0)
+	e.seq = seq
 	end, err := endingOf(x, e.lost)
 	if err != nil {
 		return dst, err

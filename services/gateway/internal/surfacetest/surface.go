@@ -1,0 +1,116 @@
+package surfacetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// What a Unit is.
+type What int
+
+// The units of a stream that clients tell apart.
+const (
+	Other     What = iota // an event that is none of the others
+	Start                 // the process began
+	Data                  // output
+	End                   // the exit
+	Keepalive             // nothing
+	Hole                  // something is missing, and here is what
+	Last                  // the protocol's last words; after an error, Err says which
+)
+
+// Unit is one event as a client of the protocol reads it.
+type Unit struct {
+	What   What
+	Stream process.Stream // of Data
+	Data   []byte         // of Data
+	Code   int            // of End; -1 for a signal
+	Err    string         // of Last, if it is not a good end: the protocol's name for it
+	Place  string         // where a client goes on after this unit; empty: where it would have before
+}
+
+// Surface is one protocol in one of its modes.
+type Surface struct {
+	// Encoder gives an encoder for a client that comes with place ("": it is new),
+	// and the seq after which its Source begins.
+	Encoder func(t *testing.T, r *Record, place string) (stream.Encoder, process.Seq)
+	// Decode reads what a client received, which always ends between two units.
+	Decode func(t *testing.T, raw []byte) []Unit
+	// Text says that output is text: what is not UTF-8 cannot be exact.
+	Text bool
+	// MaxLine is how much of a line is gathered before it is sent; 0: little.
+	MaxLine int
+	// Exits says that the protocol tells an exit in a unit of its own (End).
+	Exits bool
+}
+
+// Sink is a stream.Writer that keeps what it is sent.
+type Sink struct {
+	Raw     []byte
+	Flushes int
+	Ended   int
+	Block   chan struct{} // not nil: Flush waits for it
+	Before  func()        // called by each Flush and End; may be nil
+}
+
+// Flush keeps the bytes.
+func (s *Sink) Flush(buf []byte) error {
+	if s.Before != nil {
+		s.Before()
+	}
+	if s.Block != nil {
+		<-s.Block
+	}
+	s.Raw = append(s.Raw, buf[stream.Headroom:]...)
+	s.Flushes++
+	return nil
+}
+
+// End keeps the bytes and counts.
+func (s *Sink) End(buf []byte) error {
+	s.Ended++
+	return s.Flush(buf)
+}
+
+// read copies a record from a place to a client.
+func (s *Surface) read(t *testing.T, r *Record, place string, batch int) []Unit {
+	t.Helper()
+	enc, after := s.Encoder(t, r, place)
+	src := r.Source(after)
+	src.Batch = batch
+	return s.copy(t, src, enc)
+}
+
+func (s *Surface) copy(t *testing.T, src *Source, enc stream.Encoder) []Unit {
+	t.Helper()
+	sink := &Sink{}
+	if err := stream.Copy(context.Background(), sink, src, enc); err != nil {
+		t.Fatalf("Copy: %v", err)
+	}
+	if sink.Ended != 1 {
+		t.Fatalf("ended %d times, want once", sink.Ended)
+	}
+	return s.Decode(t, sink.Raw)
+}
+
+// output joins the bytes of a stream.
+func output(units []Unit, s process.Stream) []byte {
+	var out []byte
+	for i := range units {
+		if units[i].What == Data && units[i].Stream == s {
+			out = append(out, units[i].Data...)
+		}
+	}
+	return out
+}
+
+// want is what a client must read of b in the end.
+func (s *Surface) want(b []byte) []byte {
+	if !s.Text {
+		return b
+	}
+	return []byte(string([]rune(string(b)))) // each byte that is in no rune is one U+FFFD
+}
