@@ -1,0 +1,261 @@
+// Package direct isolates nothing. The shim and all it starts run as hostd's own
+// user, see all of the host's files, processes and network, and can end hostd.
+// It is for development, and for machines that are themselves thrown away; it
+// is used only when asked for by name.
+//
+// What it does give a sandbox: a home directory of its own (Spec.Dir/home), an
+// environment without the host's variables, and an end that reaches all of its
+// processes: by cgroup where hostd may make one, otherwise by looking through
+// /proc for the shim's descendants and for processes that carry the sandbox's
+// id in their environment. A process that leaves the shim's tree and clears its
+// environment escapes the second way.
+package direct
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+const (
+	name    = "direct"
+	homeDir = "home"
+	logFile = "shim.log"
+
+	// idVariable marks the processes of a sandbox.
+	idVariable = "MILLRACE_SANDBOX_ID"
+
+	maxProcesses = 4096
+)
+
+// Config tunes a Driver; its zero value works.
+type Config struct {
+	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	Log *slog.Logger
+}
+
+// Driver runs shims as plain children; see the package. It may be used by many
+// at a time.
+type Driver struct {
+	log    *slog.Logger
+	groups func() *cgroup.Tree
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New is a Driver. It does nothing yet.
+func New(cfg Config) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{log: cfg.Log, groups: sync.OnceValue(cgroup.Open)}
+}
+
+// Name is driver.Driver.Name.
+func (d *Driver) Name() string { return name }
+
+// Probe is driver.Driver.Probe. Starting a process always works.
+func (d *Driver) Probe(context.Context) (driver.Caps, error) {
+	c := d.groups().Caps()
+	caps := driver.Caps{
+		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU,
+		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
+	}
+	if !c.Kill {
+		caps.Notes = append(caps.Notes, "without a cgroup, a process that hides from /proc's tree outlives its sandbox")
+	}
+	return caps, nil
+}
+
+// Create is driver.Driver.Create. It has no templates: every name will do.
+func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if err := d.vacate(ctx, s); err != nil {
+		return nil, err
+	}
+	boot, err := live.BootID()
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
+	state := live.State{Driver: name, ID: s.ID, Boot: boot}
+	state.Cgroups = d.groups().Paths("millrace-"+string(s.ID), limits, true)
+	proc, err := d.start(s, &state, limits)
+	if err != nil {
+		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(sweep, s.Dir, state); err != nil {
+			d.log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// vacate makes sure that nothing lives in the directory.
+func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
+	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+// start starts the shim. The state is on disk before the process is there; one
+// that is cut off in between is found by its cgroup or its environment.
+func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (*live.Proc, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	home := filepath.Join(s.Dir, homeDir)
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return nil, err
+	}
+	group, err := d.groups().Make(state.Cgroups, limits)
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	listener, err := live.Listen(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+
+	pidfd := -1
+	attr := &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	cg, err := group.Open()
+	if err != nil {
+		return nil, err
+	}
+	if cg != nil {
+		defer cg.Close()
+		attr.UseCgroupFD, attr.CgroupFD = true, int(cg.Fd())
+	}
+	p, err := os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
+		Dir: home, Env: environ(s, home), Sys: attr, Files: []*os.File{null, null, log, listener},
+	})
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Watch(p, pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if err := group.Join(proc.PID); err != nil {
+		return nil, err
+	}
+	state.PID = proc.PID
+	if state.Start, err = live.StartTime(proc.PID); err != nil {
+		return nil, err
+	}
+	return proc, state.Save(s.Dir)
+}
+
+func environ(s driver.Spec, home string) []string {
+	all := map[string]string{
+		"PATH": os.Getenv("PATH"), "HOME": home, "USER": os.Getenv("USER"), "LOGNAME": os.Getenv("LOGNAME"),
+		"SHELL": "/bin/sh", "LANG": "C.UTF-8",
+	}
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		all["SHELL"] = "/bin/bash"
+	}
+	for k, v := range s.Env {
+		all[k] = v
+	}
+	all[idVariable] = string(s.ID)
+	list := make([]string, 0, len(all))
+	for k, v := range all {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+// Attach is driver.Driver.Attach.
+func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	state, err := live.Load(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "no sandbox here")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	if state.Driver != name || state.ID != s.ID {
+		return nil, kind.Newf(kind.Conflict, "attach", string(s.ID), "%s holds %s of driver %s", s.Dir, state.ID, state.Driver)
+	}
+	proc, err := live.Find(state)
+	if errors.Is(err, live.ErrGone) {
+		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(ctx, s.Dir, state); err != nil {
+			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// List is driver.Driver.List.
+func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
+	ids, err := live.List(root, name)
+	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+}
+
+func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
+	return &live.Box{
+		State: state, Dir: dir, Proc: proc,
+		Kill: func(ctx context.Context) error {
+			// While the shim lives it gathers the orphans: its tree is whole.
+			if err := killTree(ctx, state.PID, proc.Done()); err != nil {
+				return err
+			}
+			return live.End(ctx, proc)
+		},
+		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+	}
+}
+
+// sweep kills what the shim left behind and removes what Create made.
+func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
+	group := cgroup.Reopen(state.Cgroups)
+	if err := group.Kill(ctx); err != nil {
+		return err
+	}
+	if !group.Holds() {
+		if err := killMarked(ctx, state.ID); err != nil {
+			return err
+		}
+	}
+	if err := group.Remove(ctx); err != nil {
+		return err
+	}
+	return live.Remove(dir, driver.Files()...)
+}

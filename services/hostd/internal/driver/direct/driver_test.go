@@ -1,0 +1,14 @@
+package direct
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+func TestContract(t *testing.T) {
+	drivertest.Run(t, func(*testing.T) driver.Driver { return New(Config{}) })
+}

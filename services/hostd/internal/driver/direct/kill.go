@@ -1,0 +1,112 @@
+package direct
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// killTree kills the descendants of the process root, but not root, until there
+// are none or root is gone.
+func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
+	return repeat(ctx, func() (int, error) {
+		select {
+		case <-gone:
+			return 0, nil
+		default:
+		}
+		all, err := processes()
+		if err != nil {
+			return 0, err
+		}
+		return kill(descendants(all, root)), nil
+	})
+}
+
+// killMarked kills the processes that were started with the sandbox's id in
+// their environment, whoever their parent is now.
+func killMarked(ctx context.Context, id sandbox.ID) error {
+	mark := []byte("\x00" + idVariable + "=" + string(id) + "\x00")
+	return repeat(ctx, func() (int, error) {
+		all, err := processes()
+		if err != nil {
+			return 0, err
+		}
+		var found []int
+		for pid := range all {
+			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+			if err == nil && bytes.Contains(append([]byte{0}, env...), mark) {
+				found = append(found, pid)
+			}
+		}
+		return kill(found), nil
+	})
+}
+
+// repeat calls f until it finds nothing to kill.
+func repeat(ctx context.Context, f func() (int, error)) error {
+	for {
+		n, err := f()
+		if n == 0 || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// kill kills pids and returns how many there were to kill.
+func kill(pids []int) int {
+	n := 0
+	for _, pid := range pids {
+		if unix.Kill(pid, unix.SIGKILL) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// processes are the living processes, each with its parent. Zombies do not count:
+// they cannot be killed, and the one that reaps them is dying too.
+func processes() (map[int]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[int]int, len(entries))
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		state, parent, err := live.Parent(pid)
+		if err == nil && state != 'Z' && state != 'X' {
+			all[pid] = parent
+		}
+	}
+	return all, nil
+}
+
+// descendants are the processes below root.
+func descendants(all map[int]int, root int) []int {
+	children := map[int][]int{}
+	for pid, parent := range all {
+		children[parent] = append(children[parent], pid)
+	}
+	var found []int
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		found = append(found, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return found
+}

@@ -1,0 +1,100 @@
+// Package driver is how a host makes a place in which processes run, and ends
+// it. A driver knows nothing of processes: it starts one shim in the place and
+// gives the way to talk to it; the rest is the shim's affair.
+//
+// # Life of a place
+// Create makes it and leaves the shim running, with a listening unix socket as
+// its fd 3. The shim outlives the process that called Create; whoever comes
+// next finds the place with List and Attach, because all that must be known is
+// in Spec.Dir. Wherever Create or Destroy is cut off by a kill, List still
+// names what is left, and Attach or Destroy finish it.
+//
+// # Trust
+// What comes out of Dial was written inside the place and is hostile input.
+//
+// Every driver passes drivertest.Run.
+package driver
+
+import (
+	"context"
+	"net"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Spec says what to make. Everything but ID, Dir and ShimPath may be zero.
+type Spec struct {
+	ID       sandbox.ID        // the sandbox; also its host name where a driver gives one
+	Template string            // what the root is made from; empty: "base"
+	Env      map[string]string // the shim's environment on top of PATH, HOME, USER, LOGNAME, SHELL, LANG; nothing of the host's is in it
+
+	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
+	MemoryMiB uint32 // 0: no limit
+	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
+
+	// Dir is the sandbox's own directory on the host, made by the caller with
+	// mode 0700 and absolute; of any length. The driver's own files in it have
+	// the names in Files; Destroy removes those and no others.
+	Dir string
+
+	ShimPath string   // a static or dynamic ELF binary, not a script; need not be visible inside
+	ShimArgs []string // its arguments, without argv[0]
+}
+
+// Files are the names that a driver uses in a Spec.Dir. All others are the
+// caller's.
+func Files() []string {
+	return []string{"state.json", "state.json.tmp", "shim.sock", "shim.log", "ns", "home"}
+}
+
+// Caps is what a driver can do on this host, as Probe found it.
+type Caps struct {
+	Isolation   string   // "none", "process", "kernel" or "machine": what stands between a sandbox and the host
+	Rootless    bool     // works, or would work, without root
+	MemoryLimit bool     // Spec.MemoryMiB holds for the sandbox as a whole
+	PidsLimit   bool     // the number of processes is bounded for the sandbox as a whole
+	CPULimit    bool     // Spec.CPUMilli holds
+	Notes       []string // what is missing and why, for `doctor`
+}
+
+// Driver makes places. Its methods may be called at the same time.
+type Driver interface {
+	// Name is the driver's name in records: "direct", "namespace"...
+	Name() string
+
+	// Probe makes a cheap real trial of what Create needs. Its error says why
+	// the driver cannot work here, in words for the host's owner.
+	Probe(ctx context.Context) (Caps, error)
+
+	// Create makes the place and returns when the shim has been executed; a
+	// Dial then succeeds, although the shim may accept a little later. On error
+	// nothing is left behind. The errors are kind.Error: NotFound for an
+	// unknown template, Conflict where Dir holds a living place, Unavailable
+	// where the host is short of something.
+	Create(ctx context.Context, s Spec) (Instance, error)
+
+	// Attach finds the place that an earlier life of the caller created in
+	// s.Dir; of s it needs ID and Dir. kind.NotFound if nothing lives there: what
+	// was left of it has then been removed.
+	Attach(ctx context.Context, s Spec) (Instance, error)
+
+	// List names the sandboxes of which this driver has anything, living or
+	// not, in the directories root/<id>. A root that does not exist is empty.
+	List(ctx context.Context, root string) ([]sandbox.ID, error)
+}
+
+// Instance is one living place. Its methods may be called at the same time.
+type Instance interface {
+	// Dial opens a fresh stream to the shim. It may be called again, also
+	// after the stream before has broken. kind.Unavailable if the shim is gone.
+	Dial(ctx context.Context) (net.Conn, error)
+
+	// Done is closed when the shim is gone, whoever is its parent. Where the
+	// shim is pid 1 of its place, every process in the place is gone too.
+	Done() <-chan struct{}
+
+	// Destroy kills everything in the place within 5 s and removes all mounts,
+	// cgroups and files that Create made. It is idempotent; after an error it
+	// may be called again.
+	Destroy(ctx context.Context) error
+}

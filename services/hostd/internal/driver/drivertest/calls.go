@@ -1,0 +1,120 @@
+package drivertest
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// calls are system calls that a sandbox must not be able to make. Each is made
+// with arguments that would do nothing, or next to it, if it were allowed.
+func calls() map[string]func() error {
+	raw := func(nr, a, b, c uintptr) func() error {
+		return func() error {
+			fd, _, errno := unix.Syscall6(nr, a, b, c, 0, 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			if int(fd) > 2 {
+				unix.Close(int(fd))
+			}
+			return nil
+		}
+	}
+	socket := func(family, kind, proto int) func() error {
+		return raw(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
+	}
+	params := make([]byte, 256)
+	return map[string]func() error{
+		"mount":             func() error { return unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "") },
+		"umount":            func() error { return unix.Unmount("/proc", unix.MNT_DETACH) },
+		"fsopen":            func() error { _, err := unix.Fsopen("tmpfs", 0); return err },
+		"pivot_root":        func() error { return unix.PivotRoot("/", "/") },
+		"unshare user":      raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0),
+		"unshare net":       raw(unix.SYS_UNSHARE, unix.CLONE_NEWNET, 0, 0),
+		"setns":             raw(unix.SYS_SETNS, ^uintptr(0), 0, 0),
+		"clone user":        raw(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0),
+		"ptrace":            raw(unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1, 0),
+		"process_vm_readv":  raw(unix.SYS_PROCESS_VM_READV, 1, 0, 0),
+		"process_vm_writev": raw(unix.SYS_PROCESS_VM_WRITEV, 1, 0, 0),
+		"pidfd_getfd":       raw(unix.SYS_PIDFD_GETFD, 0, 0, 0),
+		"kcmp":              raw(unix.SYS_KCMP, 1, 1, 0),
+		"bpf":               raw(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&params[0])), 64),
+		"perf_event_open":   raw(unix.SYS_PERF_EVENT_OPEN, uintptr(unsafe.Pointer(&params[0])), 0, 0),
+		"userfaultfd":       raw(unix.SYS_USERFAULTFD, 0, 0, 0),
+		"io_uring_setup":    raw(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params[0])), 0),
+		"keyctl":            raw(unix.SYS_KEYCTL, 0, 0, 0),
+		"add_key":           raw(unix.SYS_ADD_KEY, 0, 0, 0),
+		"init_module":       raw(unix.SYS_INIT_MODULE, 0, 0, 0),
+		"finit_module":      raw(unix.SYS_FINIT_MODULE, ^uintptr(0), 0, 0),
+		"delete_module":     raw(unix.SYS_DELETE_MODULE, 0, 0, 0),
+		"kexec_load":        raw(unix.SYS_KEXEC_LOAD, 0, 0, 0),
+		"open_by_handle_at": raw(unix.SYS_OPEN_BY_HANDLE_AT, 0, 0, 0),
+		"reboot":            raw(unix.SYS_REBOOT, 0, 0, 0),
+		"settimeofday":      raw(unix.SYS_SETTIMEOFDAY, 0, 0, 0),
+		"swapon":            raw(unix.SYS_SWAPON, 0, 0, 0),
+		"syslog":            raw(unix.SYS_SYSLOG, 10, 0, 0),
+		"acct":              raw(unix.SYS_ACCT, 0, 0, 0),
+		"quotactl":          raw(unix.SYS_QUOTACTL, 0, 0, 0),
+		"mknod device":      func() error { return unix.Mknod("/tmp/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
+		"sethostname":       func() error { return unix.Sethostname([]byte("other")) },
+		"socket vsock":      socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0),
+		"socket packet":     socket(unix.AF_PACKET, unix.SOCK_RAW, 0),
+		"socket alg":        socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0),
+		"socket bluetooth":  socket(unix.AF_BLUETOOTH, unix.SOCK_RAW, 0),
+		"socket audit":      socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT),
+		"socket netfilter":  socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
+		"socket raw inet":   socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP),
+		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
+	}
+}
+
+// harmless are calls that programs need and that must work inside.
+func harmless() map[string]func() error {
+	open := func(family, kind, proto int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind, proto)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}
+	}
+	return map[string]func() error{
+		"socket unix":  open(unix.AF_UNIX, unix.SOCK_STREAM, 0),
+		"socket inet":  open(unix.AF_INET, unix.SOCK_STREAM, 0),
+		"socket inet6": open(unix.AF_INET6, unix.SOCK_STREAM, 0),
+		"socket route": open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE),
+		"memfd_create": func() error {
+			fd, err := unix.MemfdCreate("x", 0)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		},
+		"ptmx": func() error {
+			fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		},
+	}
+}
+
+// tryCall makes a call and returns its error's text; empty if it worked.
+func tryCall(name string) string {
+	runtime.LockOSThread() // and never unlocked: a thread that got out of its namespace must not live on
+	call := calls()[name]
+	if call == nil {
+		call = harmless()[name]
+	}
+	if call == nil {
+		return "no such call"
+	}
+	if err := call(); err != nil {
+		return err.Error()
+	}
+	return ""
+}

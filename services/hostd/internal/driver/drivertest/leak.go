@@ -1,0 +1,87 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// shimPID reads it from the state file, whose name and fields are promised to
+// people who look for a sandbox's processes.
+func shimPID(t *testing.T, sp driver.Spec) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(sp.Dir, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state struct{ PID int }
+	if err := json.Unmarshal(b, &state); err != nil || state.PID <= 0 {
+		t.Fatalf("state %q: %v", b, err)
+	}
+	return state.PID
+}
+
+// host is what can leak.
+type host struct{ mounts, cgroups, fds int }
+
+func measure(t *testing.T) host {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host{strings.Count(string(mounts), "\n"), len(cgroups(t)), len(fds)}
+}
+
+func (s *suite) fifty(t *testing.T) {
+	d := s.newDriver(t)
+	once := func() {
+		sp, _ := spec(t)
+		in, err := d.Create(t.Context(), sp)
+		if err != nil {
+			t.Errorf("create: %v", err)
+			return
+		}
+		if err := in.Destroy(context.Background()); err != nil {
+			t.Errorf("destroy: %v", err)
+		}
+		checkClean(t, sp)
+	}
+	once() // prepares what is kept for good
+	before := measure(t)
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			for range 10 {
+				once()
+			}
+		})
+	}
+	wg.Wait()
+	if after := measure(t); after != before {
+		t.Errorf("the host has %+v, had %+v", after, before)
+	}
+}
+
+func (s *suite) limits(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.MemoryLimit || !caps.CPULimit || !caps.PidsLimit {
+			t.Skipf("there are none for all three: %v", caps.Notes)
+		}
+		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.CPUMilli = 128, 500 })
+		// tail holds the whole of an endless line.
+		if got := b.sh(t, "head -c 300m /dev/zero | tail | wc -c; echo shim lives"); strings.Contains(got, "314572800") || !strings.Contains(got, "shim lives") {
+			t.Errorf("300 MB fit into 128 MiB, or the shim went with them: %q", got)
+		}
+	}
+}

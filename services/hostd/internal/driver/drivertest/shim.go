@@ -1,0 +1,102 @@
+// Package drivertest is the contract of a driver as tests. A driver's test
+// binary calls Main from TestMain, because it is also the shim that the tests
+// run, and Run with its driver.
+package drivertest
+
+import (
+	"encoding/gob"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// shimArg makes the test binary the shim of a sandbox.
+const shimArg = "drivertest-shim"
+
+// Main is the body of a driver's TestMain.
+func Main(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case nsinit.Arg:
+			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has it already
+			os.Exit(1)
+		case shimArg:
+			serve()
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// request is what a test asks of the shim: to run a command, or to try a system
+// call itself.
+type request struct {
+	Args []string // a command and its arguments
+	UID  int      // who runs it; -1: who the shim is
+	Call string   // or: a name in calls
+}
+
+type response struct {
+	Out  string // stdout and stderr, or the error of a call
+	Code int
+}
+
+// serve answers requests, one a connection, until it is killed. Like the real
+// shim it inherits the children that others leave.
+func serve() {
+	signal.Ignore(syscall.SIGHUP)
+	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) //nolint:errcheck // pid 1 is one anyway
+	l, err := net.FileListener(os.NewFile(3, "listener"))
+	if err != nil {
+		return
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go answer(conn)
+	}
+}
+
+func answer(conn net.Conn) {
+	defer conn.Close()
+	var req request
+	if gob.NewDecoder(conn).Decode(&req) != nil {
+		return
+	}
+	var resp response
+	if req.Call != "" {
+		resp.Out = tryCall(req.Call)
+	} else {
+		resp = command(req)
+	}
+	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails for want of it
+}
+
+func command(req request) response {
+	cmd := exec.Command(req.Args[0], req.Args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if req.UID >= 0 && req.UID != os.Geteuid() {
+		id := uint32(req.UID)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	}
+	out, err := cmd.CombinedOutput()
+	resp := response{Out: string(out)}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		resp.Code = exit.ExitCode()
+	case err != nil:
+		resp.Out, resp.Code = err.Error(), 127
+	}
+	return resp
+}

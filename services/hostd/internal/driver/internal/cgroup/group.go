@@ -1,0 +1,225 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound a group as a whole; zero is no limit.
+type Limits struct {
+	MemoryMiB uint32
+	CPUMilli  uint32
+	Pids      uint32
+}
+
+// Group is a sandbox's cgroups.
+type Group struct {
+	v2 string   // empty: none
+	v1 []string // directories
+}
+
+// Paths are the directories that a group of this name would have, to be noted
+// down before Make. wantKill asks for a v2 group also where it limits nothing.
+func (t *Tree) Paths(name string, l Limits, wantKill bool) []string {
+	var paths []string
+	if t.v2 != "" && (wantKill || len(t.controllers) > 0) {
+		paths = append(paths, filepath.Join(t.v2, name))
+	}
+	for c, base := range t.v1 {
+		if len(settings(c, l, true)) > 0 {
+			paths = append(paths, filepath.Join(base, name))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Make makes the group of these Paths and sets its limits as far as the host
+// has the controllers. On error nothing is left.
+func (t *Tree) Make(paths []string, l Limits) (*Group, error) {
+	g := Reopen(paths)
+	if err := t.make(g, l); err != nil {
+		for _, p := range paths {
+			os.Remove(p) //nolint:errcheck // nothing is in it; if it was never made, all the better
+		}
+		return nil, err
+	}
+	return g, nil
+}
+
+func (t *Tree) make(g *Group, l Limits) error {
+	for _, p := range g.paths() {
+		if err := os.Mkdir(p, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		for _, c := range wanted {
+			v1 := p != g.v2
+			if v1 && t.v1[c] != filepath.Dir(p) || !v1 && !slices.Contains(t.controllers, c) {
+				continue
+			}
+			for _, s := range settings(c, l, v1) {
+				err := os.WriteFile(filepath.Join(p, s.file), []byte(s.value), 0)
+				if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+type setting struct {
+	file, value string
+	optional    bool // the file is there only in some kernels
+}
+
+const cpuPeriod = 100_000 // us
+
+// settings are the files that hold the limits of one controller.
+func settings(controller string, l Limits, v1 bool) []setting {
+	bytes := strconv.FormatUint(uint64(l.MemoryMiB)<<20, 10)
+	quota := strconv.FormatUint(max(uint64(l.CPUMilli)*cpuPeriod/1000, 1000), 10)
+	switch {
+	case controller == "memory" && l.MemoryMiB > 0 && v1:
+		return []setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true}}
+	case controller == "memory" && l.MemoryMiB > 0:
+		return []setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}}
+	case controller == "pids" && l.Pids > 0:
+		return []setting{{"pids.max", strconv.FormatUint(uint64(l.Pids), 10), false}}
+	case controller == "cpu" && l.CPUMilli > 0 && v1:
+		return []setting{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false}, {"cpu.cfs_quota_us", quota, false}}
+	case controller == "cpu" && l.CPUMilli > 0:
+		return []setting{{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false}}
+	}
+	return nil
+}
+
+// Reopen is the group of these directories, which need not be there any more.
+func Reopen(paths []string) *Group {
+	g := &Group{}
+	for _, p := range paths {
+		if isV2(filepath.Dir(p)) {
+			g.v2 = p
+		} else {
+			g.v1 = append(g.v1, p)
+		}
+	}
+	return g
+}
+
+// isV2 tells a unified hierarchy from a v1 one: only there has each group this file.
+func isV2(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
+	return err == nil
+}
+
+func (g *Group) paths() []string {
+	if g.v2 == "" {
+		return g.v1
+	}
+	return append([]string{g.v2}, g.v1...)
+}
+
+// Open gives the v2 group's directory for SysProcAttr.CgroupFD, so that a child
+// is born in it; nil if there is none. The caller closes it.
+func (g *Group) Open() (*os.File, error) {
+	if g.v2 == "" {
+		return nil, nil
+	}
+	return os.OpenFile(g.v2, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// Join moves pid into the v1 groups.
+func (g *Group) Join(pid int) error {
+	for _, p := range g.v1 {
+		if err := os.WriteFile(filepath.Join(p, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Holds reports whether a child started with Open's directory has been in the
+// group from its first moment, so that Kill reaches all that came of it.
+func (g *Group) Holds() bool { return g.v2 != "" }
+
+// Kill kills every process in the group and returns when none is left.
+func (g *Group) Kill(ctx context.Context) error {
+	for _, p := range g.paths() {
+		err := poll(ctx, func() (bool, error) { return killAll(p) })
+		if err != nil {
+			return fmt.Errorf("kill cgroup %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// killAll kills what is in the group dir and reports whether it was empty.
+func killAll(dir string) (bool, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	pids := strings.Fields(string(b))
+	if len(pids) == 0 {
+		return true, nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err == nil {
+		return false, nil
+	}
+	for _, p := range pids {
+		// 0 is a process that our pid namespace does not show.
+		if pid, err := strconv.Atoi(p); err == nil && pid > 0 {
+			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
+		}
+	}
+	return false, nil
+}
+
+// Remove removes the group's directories. The kernel refuses for a moment after
+// the last process has gone.
+func (g *Group) Remove(ctx context.Context) error {
+	for _, p := range g.paths() {
+		err := poll(ctx, func() (bool, error) {
+			err := unix.Rmdir(p)
+			if errors.Is(err, unix.EBUSY) {
+				return false, nil
+			}
+			return err == nil || errors.Is(err, fs.ErrNotExist), err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove cgroup %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// poll asks done until it says yes, with pauses of 0.2 to 20 ms.
+func poll(ctx context.Context, done func() (bool, error)) error {
+	pause := 200 * time.Microsecond
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, 20*time.Millisecond)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package cgroup
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// mount is one mounted hierarchy: path shows its group root.
+type mount struct{ path, root string }
+
+// dir is where the group own, a path from the hierarchy's root, is to be found.
+func (m mount) dir(own string) string {
+	if rest, ok := strings.CutPrefix(own, m.root); ok && m.root != "/" {
+		own = rest
+	}
+	return filepath.Join(m.path, own)
+}
+
+// parseMounts reads a mountinfo: controller -> hierarchy, "" is the unified one.
+func parseMounts(mountinfo string) map[string]mount {
+	all := map[string]mount{}
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(left), strings.Fields(right)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			continue
+		}
+		m := mount{root: unescape(f[3]), path: unescape(f[4])}
+		switch g[0] {
+		case "cgroup2":
+			all[""] = m
+		case "cgroup":
+			for _, opt := range strings.Split(g[2], ",") {
+				for _, c := range wanted {
+					if opt == c {
+						all[c] = m
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// parseOwn reads a /proc/self/cgroup: controller -> group, "" is the unified one.
+func parseOwn(s string) map[string]string {
+	own := map[string]string{}
+	for line := range strings.Lines(s) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, c := range strings.Split(f[1], ",") {
+			own[c] = f[2]
+		}
+	}
+	return own
+}
+
+// unescape undoes mountinfo's octal escapes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

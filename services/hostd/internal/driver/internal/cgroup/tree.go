@@ -1,0 +1,133 @@
+// Package cgroup limits and kills the processes of a sandbox where the host
+// allows it: by cgroups v2, by v1, or not at all. Nothing here is needed for a
+// sandbox to work.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Tree is where this process may make cgroups. It does not change after Open and
+// may be used by many at the same time.
+type Tree struct {
+	v2          string            // directory to make groups in; empty: none
+	controllers []string          // what v2 limits there
+	v1          map[string]string // controller -> directory to make groups in
+	notes       []string
+}
+
+var wanted = [...]string{"memory", "pids", "cpu"}
+
+// Caps says what the groups of a Tree can do.
+type Caps struct {
+	Memory, Pids, CPU bool
+	Kill              bool     // Group.Kill reaches every process, also one that hides
+	Notes             []string // why something is missing
+}
+
+// Open finds out what this process may do. It never fails: what is missing is in
+// Caps.Notes.
+func Open() *Tree {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return &Tree{notes: []string{"no cgroups: " + err.Error()}}
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return &Tree{notes: []string{"no cgroups: " + err.Error()}}
+	}
+	return open(parseMounts(string(mounts)), parseOwn(string(own)), fmt.Sprintf("millrace-probe-%d", os.Getpid()))
+}
+
+func open(mounts map[string]mount, own map[string]string, probe string) *Tree {
+	t := &Tree{v1: map[string]string{}}
+	if m, ok := mounts[""]; ok {
+		t.openV2(m, own[""], probe)
+	}
+	for _, c := range wanted {
+		if slices.Contains(t.controllers, c) {
+			continue
+		}
+		m, ok := mounts[c]
+		if !ok {
+			t.notes = append(t.notes, fmt.Sprintf("no %s limit: no cgroup controller to be had", c))
+			continue
+		}
+		base := m.dir(own[c])
+		if err := try(filepath.Join(base, probe)); err != nil {
+			t.notes = append(t.notes, fmt.Sprintf("no %s limit: %v", c, err))
+			continue
+		}
+		t.v1[c] = base
+	}
+	return t
+}
+
+// openV2 looks for a place in the unified tree. In order: the root, which only
+// root of the whole machine may use and which no limit of our own service then
+// binds; our own group's parent, where a delegation begins; our own group,
+// whose controllers cannot be shared out while we are in it.
+func (t *Tree) openV2(m mount, own, probe string) {
+	dir := m.dir(own)
+	var last error
+	for _, base := range []string{m.path, filepath.Dir(dir), dir} {
+		if !strings.HasPrefix(base, m.path) {
+			continue
+		}
+		if last = try(filepath.Join(base, probe)); last != nil {
+			continue
+		}
+		got := enable(base)
+		if t.v2 == "" || len(got) > len(t.controllers) {
+			t.v2, t.controllers = base, got
+		}
+		if len(got) == len(wanted) {
+			return
+		}
+	}
+	if t.v2 == "" && last != nil {
+		t.notes = append(t.notes, "no cgroup v2: "+last.Error())
+	}
+}
+
+// enable hands the wanted controllers down to the children of dir and returns
+// those that they get.
+func enable(dir string) []string {
+	for _, c := range wanted {
+		os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0) //nolint:errcheck // read back below
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return nil
+	}
+	var got []string
+	for _, c := range strings.Fields(string(b)) {
+		if slices.Contains(wanted[:], c) {
+			got = append(got, c)
+		}
+	}
+	return got
+}
+
+// try makes a group and removes it.
+func try(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+// Caps says what the groups of t can do.
+func (t *Tree) Caps() Caps {
+	has := func(c string) bool { return slices.Contains(t.controllers, c) || t.v1[c] != "" }
+	return Caps{
+		Memory: has("memory"), Pids: has("pids"), CPU: has("cpu"),
+		Kill:  t.v2 != "" || t.v1["pids"] != "",
+		Notes: slices.Clone(t.notes),
+	}
+}

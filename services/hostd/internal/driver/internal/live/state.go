@@ -1,0 +1,86 @@
+// Package live is what drivers share about a running shim: the state file that
+// outlives hostd, the shim's socket, and the watch over a process that need not
+// be our child.
+package live
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const stateFile = "state.json"
+
+// State is what must be known to find a sandbox again. It is written before the
+// first thing it names is made, so that a host cut off at any point leaves
+// nothing unnamed.
+type State struct {
+	Driver  string     `json:"driver"`
+	ID      sandbox.ID `json:"id"`
+	PID     int        `json:"pid,omitempty"`   // 0: the shim has not been started yet
+	Start   uint64     `json:"start,omitempty"` // its start in clock ticks since boot: tells it from a later process with its pid
+	Boot    string     `json:"boot"`            // the kernel's boot id
+	UIDBase uint32     `json:"uid_base,omitempty"`
+	Cgroups []string   `json:"cgroups,omitempty"` // directories
+}
+
+// Save writes s into dir atomically. It is not synced: what it names does not
+// survive a loss of power either.
+func (s State) Save(dir string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, stateFile+".tmp")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, stateFile))
+}
+
+// Load reads the state in dir; fs.ErrNotExist if there is none.
+func Load(dir string) (State, error) {
+	b, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return State{}, err
+	}
+	var s State
+	if err := json.Unmarshal(b, &s); err != nil {
+		return State{}, fmt.Errorf("%s in %s: %w", stateFile, dir, err)
+	}
+	return s, nil
+}
+
+// List names the sandboxes of driver in the directories root/<id>.
+func List(root, driver string) ([]sandbox.ID, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []sandbox.ID
+	for _, e := range entries {
+		id, err := sandbox.ParseID(e.Name())
+		if err != nil || !e.IsDir() {
+			continue
+		}
+		if s, err := Load(filepath.Join(root, e.Name())); err == nil && s.Driver == driver {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// BootID names this boot of the kernel.
+func BootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}

@@ -1,0 +1,240 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+const (
+	workDir = "ns"       // in Spec.Dir: what the sandbox writes
+	logFile = "shim.log" // in Spec.Dir: the shim's standard error
+
+	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
+	defaultShmMiB = 64
+	maxOpenFiles  = 1 << 16
+	minDataMiB    = 512 // a Go or JavaScript program does not start with less
+)
+
+// Create is driver.Driver.Create.
+func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	box, err := d.create(ctx, s, false)
+	if err != nil {
+		return nil, err
+	}
+	return box, nil
+}
+
+// trial creates a sandbox whose pid 1 ends where it would execute the shim.
+func (d *Driver) trial(ctx context.Context, s driver.Spec) error {
+	box, err := d.create(ctx, s, true)
+	if err != nil {
+		return err
+	}
+	return box.Destroy(ctx)
+}
+
+// create notes down each thing before it makes it, so that one who is cut off
+// here leaves nothing that Attach would not find.
+func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.Box, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	tmpl, err := d.template(s.Template)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.vacate(ctx, s); err != nil {
+		return nil, err
+	}
+	state := live.State{Driver: name, ID: s.ID}
+	if state.Boot, err = live.BootID(); err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
+	state.Cgroups = d.cgroups().Paths("millrace-"+string(s.ID), limits, false)
+	if d.ranges {
+		if state.UIDBase, err = d.uids.take(s.ID); err != nil {
+			return nil, err
+		}
+	}
+	box, err := d.make(ctx, s, state, limits, d.initSpec(s, tmpl, trial))
+	if err != nil {
+		// ctx may be over, but what was made must go.
+		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(sweep, s.Dir, state); err != nil {
+			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		return nil, kind.Wrap(createKind(err), "create sandbox", string(s.ID), err)
+	}
+	return box, nil
+}
+
+func createKind(err error) kind.Kind {
+	var e *kind.Error
+	switch {
+	case errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return kind.Of(err)
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENAMETOOLONG):
+		return kind.Invalid
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EMFILE):
+		return kind.Unavailable
+	}
+	return kind.Internal
+}
+
+// vacate makes sure that nothing lives in the directory.
+func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
+	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+// make makes what state names. What it leaves on error, sweep removes; no
+// process is left.
+func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limits cgroup.Limits, spec nsinit.Spec) (*live.Box, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	work := filepath.Join(s.Dir, workDir)
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, err
+	}
+	if state.UIDBase != 0 {
+		if err := os.Chown(work, int(state.UIDBase), int(state.UIDBase)); err != nil {
+			return nil, err
+		}
+	}
+	group, err := d.cgroups().Make(state.Cgroups, limits)
+	if err != nil {
+		return nil, fmt.Errorf("make cgroups: %w", err)
+	}
+	c, err := d.start(s, state.UIDBase, work, group)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if err := d.run(ctx, s, &state, group, c, spec); err != nil {
+		if end := live.End(context.WithoutCancel(ctx), c.proc); end != nil {
+			d.cfg.Log.Error("end a sandbox that was not made", "sandbox", s.ID, "err", end)
+		}
+		c.proc.Close()
+		return nil, err
+	}
+	return d.box(s.Dir, state, c.proc), nil
+}
+
+// run takes a started child to the point where it has executed the shim. The
+// child makes its root while we move it into its cgroups, which can take
+// milliseconds of waiting.
+func (d *Driver) run(ctx context.Context, s driver.Spec, state *live.State, group *cgroup.Group, c *child, spec nsinit.Spec) error {
+	var err error
+	state.PID = c.proc.PID
+	if state.Start, err = live.StartTime(state.PID); err != nil {
+		return err
+	}
+	if err := state.Save(s.Dir); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { c.proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
+	defer stop()
+	if _, err := c.spec.Write(spec.Append(nil)); err != nil {
+		return c.failed(ctx, s.Dir, err)
+	}
+	if err := group.Join(state.PID); err != nil {
+		return fmt.Errorf("join cgroups: %w", err)
+	}
+	if _, err := c.spec.Write([]byte{1}); err != nil {
+		return c.failed(ctx, s.Dir, err)
+	}
+	return c.failed(ctx, s.Dir, nil)
+}
+
+// failed waits until the child has executed the shim and returns nil, or what
+// kept it from doing so; err is what we have seen of that on our side.
+func (c *child) failed(ctx context.Context, dir string, err error) error {
+	const most = 4096
+	b, readErr := io.ReadAll(io.LimitReader(c.fault, most))
+	text, ready := strings.CutPrefix(string(b), "\x00")
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case text != "":
+		return &InitError{Text: text}
+	case readErr != nil:
+		return readErr
+	case ready && err == nil:
+		return nil
+	}
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	log, _ := os.ReadFile(filepath.Join(dir, logFile)) //nolint:errcheck // what there is of it
+	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, log[:min(len(log), most)])
+}
+
+// InitError is what the sandbox's first process reports from inside.
+type InitError struct{ Text string }
+
+func (e *InitError) Error() string { return e.Text }
+
+// Is knows the two causes that the host's owner can do something about, by
+// what is left of them on the way through a pipe.
+func (e *InitError) Is(target error) bool {
+	switch target {
+	case fs.ErrPermission:
+		return hasSuffix(e.Text, unix.EPERM) || hasSuffix(e.Text, unix.EACCES)
+	case fs.ErrNotExist:
+		return hasSuffix(e.Text, unix.ENODEV) || hasSuffix(e.Text, unix.ENOSYS)
+	case unix.E2BIG:
+		return hasSuffix(e.Text, unix.E2BIG)
+	}
+	return false
+}
+
+// initSpec is what the child is to do.
+func (d *Driver) initSpec(s driver.Spec, t *hostTemplate, trial bool) nsinit.Spec {
+	limits := []nsinit.Limit{
+		{Resource: unix.RLIMIT_CORE, Max: 0},
+		{Resource: unix.RLIMIT_NOFILE, Max: maxOpenFiles},
+		{Resource: unix.RLIMIT_NPROC, Max: maxProcesses},
+	}
+	if s.DiskMiB > 0 {
+		limits = append(limits, nsinit.Limit{Resource: unix.RLIMIT_FSIZE, Max: uint64(s.DiskMiB) << 20})
+	}
+	if s.MemoryMiB > 0 && !d.cgroups().Caps().Memory {
+		limits = append(limits, nsinit.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(max(s.MemoryMiB, minDataMiB)) << 20})
+	}
+	shm := uint32(defaultShmMiB)
+	if s.MemoryMiB > 0 {
+		shm = max(shm, s.MemoryMiB/2)
+	}
+	return nsinit.Spec{
+		EtcLower: t.etc, UsrDirs: t.usrDirs, Binds: t.binds, Links: t.links, Files: t.etcFiles(string(s.ID)),
+		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
+		Argv: append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), Env: t.environ(s.Env),
+		Trial: trial,
+	}
+}

@@ -1,0 +1,230 @@
+// Package namespace isolates sandboxes with Linux namespaces: user, pid, mount,
+// net, ipc, uts and cgroup, an own root view, capabilities that reach no
+// further than the sandbox, no new privileges, and a system call filter. It
+// needs no root, no package and no download; a sandbox is ready in
+// milliseconds.
+//
+// This is process isolation. All sandboxes and the host share one kernel: who
+// finds a hole in what the filter allows of it owns the host. For code that
+// nobody vouches for choose a driver with a kernel of its own.
+//
+// # The view
+// The templates "host", "base" and "standard" are one and the same for now: the
+// host's /usr with a private layer for changes, a private /etc of which only a
+// short list comes from the host and only what all of the host may read, and
+// otherwise empty directories on the disk below Spec.Dir. The network is a
+// loopback of the sandbox's own.
+//
+// # With root and without
+// As root of the machine each sandbox has a range of uids: a root (uid 0, with a
+// few capabilities), `user` (uid 1000), and all others. As an ordinary user the
+// sandbox has one uid, 1000, without any capability: a process as root cannot
+// be had. In both the home of `user` is /home/user, and /usr/local and its like
+// can be written to by root, or by the only user there is.
+//
+// # Limits
+// Memory, processes and CPU are bounded by cgroups v1 or v2 where hostd may make
+// them, as Probe tells. Everywhere each user may have at most maxProcesses
+// processes and threads, a file is at most DiskMiB large, and where there is
+// no memory cgroup one process has at most MemoryMiB of data. The disk space of
+// a sandbox as a whole is not bounded.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+const name = "namespace"
+
+// maxProcesses bounds the processes and threads of a sandbox.
+const maxProcesses = 4096
+
+// Config tunes a Driver; its zero value works.
+type Config struct {
+	// Templates is where prepared templates are kept. All of the host must be
+	// able to walk there, and nobody else to write there; they hold no secrets.
+	// Empty: /run/millrace/templates for root, and below the user's cache
+	// directory for others.
+	Templates string
+	// Init is a binary that calls nsinit.Init, with which Probe makes its trial.
+	// Empty: this program.
+	Init string
+	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	Log *slog.Logger
+}
+
+// Driver makes sandboxes; see the package. It may be used by many at a time.
+type Driver struct {
+	cfg    Config
+	ranges bool
+	uids   uids
+	shims  shims
+
+	mu     sync.Mutex
+	host   *hostTemplate // by mu; nil: not prepared yet
+	groups *cgroup.Tree  // by mu; nil: not looked for yet
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New is a Driver. It does nothing yet.
+func New(cfg Config) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Init == "" {
+		cfg.Init = "/proc/self/exe"
+	}
+	return &Driver{cfg: cfg, ranges: hasRanges(), uids: uids{used: map[uint32]bool{}}, shims: shims{open: map[shimKey]*os.File{}}}
+}
+
+// Name is driver.Driver.Name.
+func (d *Driver) Name() string { return name }
+
+// Probe is driver.Driver.Probe. It makes a sandbox up to the point where the
+// shim would be executed.
+func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
+	groups := d.cgroups().Caps()
+	caps := driver.Caps{
+		Isolation: "process", Rootless: true,
+		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU,
+		Notes: append(groups.Notes, "the disk space of a sandbox is not limited"),
+	}
+	if !d.ranges {
+		caps.Notes = append(caps.Notes, "hostd is not root: a sandbox has one user and no root, and keeps the groups of hostd's user")
+	}
+	dir, err := os.MkdirTemp("", "millrace-probe-")
+	if err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // empty by then; what is in the way has been reported
+	s := driver.Spec{ID: sandbox.NewID(), Dir: dir, ShimPath: d.cfg.Init}
+	if err := d.trial(ctx, s); err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
+	}
+	return caps, nil
+}
+
+// Attach is driver.Driver.Attach.
+func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	state, err := live.Load(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "no sandbox here")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	if state.Driver != name || state.ID != s.ID {
+		return nil, kind.Newf(kind.Conflict, "attach", string(s.ID), "%s holds %s of driver %s", s.Dir, state.ID, state.Driver)
+	}
+	proc, err := live.Find(state)
+	if errors.Is(err, live.ErrGone) {
+		if err := d.sweep(ctx, s.Dir, state); err != nil {
+			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	if state.UIDBase != 0 {
+		d.uids.mark(state.UIDBase)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// List is driver.Driver.List.
+func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
+	ids, err := live.List(root, name)
+	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+}
+
+// box is the Instance of a living sandbox. Its pid 1 takes all others with it:
+// the kernel lets it end only when they have ended.
+func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
+	return &live.Box{
+		State: state, Dir: dir, Proc: proc,
+		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
+		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+	}
+}
+
+// sweep removes what is left of a sandbox without processes. Its mounts went
+// with the last of them.
+func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
+	if err := cgroup.Reopen(state.Cgroups).Remove(ctx); err != nil {
+		return err
+	}
+	if err := live.Remove(dir, driver.Files()...); err != nil {
+		return err
+	}
+	if state.UIDBase != 0 {
+		d.uids.free(state.UIDBase)
+	}
+	return nil
+}
+
+func (d *Driver) cgroups() *cgroup.Tree {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.groups == nil {
+		d.groups = cgroup.Open()
+	}
+	return d.groups
+}
+
+// template finds a template by name and prepares it if need be.
+func (d *Driver) template(name string) (*hostTemplate, error) {
+	switch name {
+	case "", "host", "base", "standard":
+	default:
+		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", name)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host != nil {
+		return d.host, nil
+	}
+	dir := d.cfg.Templates
+	if dir == "" && d.ranges {
+		dir = "/run/millrace/templates"
+	}
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
+		}
+		dir = filepath.Join(cache, "millrace", "templates")
+	}
+	t, err := newHostTemplate(dir)
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
+	}
+	d.host = t
+	return t, nil
+}
+
+// explain adds what a host's owner can do about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
+			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w (is this a Linux of 5.12 or newer with overlayfs?)", err)
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+package namespace
+
+import (
+	"os"
+	"testing"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+// templates is one directory for all tests of a process, as a host has one.
+func newDriver(t *testing.T) driver.Driver {
+	t.Helper()
+	return New(Config{Templates: templates(t)})
+}
+
+func templates(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "millrace-templates-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }

@@ -1,0 +1,198 @@
+package namespace
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// etcWanted is what of the host's /etc a sandbox may see: what programs in /usr
+// need to work, and nothing that commonly holds a secret, a name of a person or
+// something about the host. A pattern names a file or a whole directory.
+func etcWanted() []string {
+	return []string{
+		"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+		"ca-certificates", "ca-certificates.conf", "crypto-policies", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs",
+		"pki/tls/openssl.cnf", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf",
+		"localtime", "timezone", "locale.alias", "locale.conf", "default/locale",
+		"debian_version", "lsb-release", "os-release", "redhat-release", "alpine-release", "issue",
+		"ethertypes", "gai.conf", "host.conf", "networks", "protocols", "rpc", "services", "magic", "magic.mime", "mailcap",
+		"mime.types", "netconfig", "xattr.conf",
+		"bash_completion", "bash_completion.d", "inputrc", "nanorc", "terminfo", "vim", "manpath.config", "groff", "screenrc",
+		"adduser.conf", "deluser.conf", "login.defs", "pam.conf", "pam.d",
+		"perl", "python*", "java-*", "maven", "php", "ruby*", "gdb", "debuginfod", "dpkg", "rpm", "sgml", "xml", "texmf",
+		"X11", "fonts", "gtk-*", "dconf", "glvnd", "vulkan", "OpenCL", "ImageMagick-*", "xdg", "dbus-1", "chromium", "alsa",
+		"pulse", "mke2fs.conf", "ucf.conf", "wgetrc", "rmt",
+	}
+}
+
+const (
+	etcVersion = "1"     // of what prepareEtc makes of the same host
+	maxEtcFile = 4 << 20 // bytes; larger ones are left out
+)
+
+// prepareEtc makes a copy of what is wanted of the directory from, below the
+// directory templates, and returns its path. It is named after its contents: an
+// unchanged /etc is copied once, and a sandbox keeps the one that it began with.
+func prepareEtc(from, templates string) (string, error) {
+	if err := os.MkdirAll(templates, 0o755); err != nil {
+		return "", err
+	}
+	files, print, err := scanEtc(from)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(templates, "etc-"+print)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp, err := os.MkdirTemp(templates, "new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is gone
+	for _, f := range files {
+		if err := f.copy(from, tmp); err != nil {
+			return "", fmt.Errorf("copy /etc/%s: %w", f.name, err)
+		}
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return "", err
+	}
+	err = os.Rename(tmp, dir)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) { // another hostd was faster
+		return dir, nil
+	}
+	return dir, err
+}
+
+type etcFile struct {
+	name string // below /etc
+	info fs.FileInfo
+	link string // the target of a symbolic link
+}
+
+// scanEtc lists what is wanted, parents first, with a fingerprint.
+func scanEtc(from string) ([]etcFile, string, error) {
+	var files []etcFile
+	sum := sha256.New()
+	io.WriteString(sum, etcVersion) //nolint:errcheck // a hash takes all
+	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if p == from || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		switch matchEtc(name) {
+		case none:
+			return skip(d)
+		case within:
+			return nil // made when something in it is copied
+		}
+		f := etcFile{name: name}
+		if f.info, err = d.Info(); err != nil || !f.public() {
+			return skip(d)
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			if f.link, err = os.Readlink(p); err != nil {
+				return skip(d)
+			}
+		}
+		files = append(files, f)
+		fmt.Fprintf(sum, "%q %q %v %d %d\n", name, f.link, f.info.Mode(), f.info.Size(), f.info.ModTime().UnixNano())
+		return nil
+	})
+	return files, hex.EncodeToString(sum.Sum(nil))[:16], err
+}
+
+func skip(d fs.DirEntry) error {
+	if d.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+type match int
+
+const (
+	none   match = iota
+	within       // a directory on the way to something wanted
+	whole
+)
+
+func matchEtc(name string) match {
+	best := none
+	for _, w := range etcWanted() {
+		depth := strings.Count(w, "/") + 1
+		head := firstElements(name, depth)
+		if ok, _ := path.Match(w, head); ok { //nolint:errcheck // the patterns are ours
+			return whole
+		}
+		if strings.HasPrefix(w, name+"/") {
+			best = within
+		}
+	}
+	return best
+}
+
+func firstElements(name string, n int) string {
+	f := strings.SplitN(name, "/", n+1)
+	return strings.Join(f[:min(n, len(f))], "/")
+}
+
+// public reports whether everybody on the host may read the file; what only
+// some may is not copied.
+func (f etcFile) public() bool {
+	m := f.info.Mode()
+	switch {
+	case m.IsDir():
+		return m&0o005 == 0o005
+	case m.IsRegular():
+		return m&0o004 != 0 && f.info.Size() <= maxEtcFile
+	}
+	return m&fs.ModeSymlink != 0
+}
+
+func (f etcFile) copy(from, to string) error {
+	dst := filepath.Join(to, f.name)
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		return err
+	}
+	switch m := f.info.Mode(); {
+	case m.IsDir():
+		return os.Mkdir(dst, 0o755)
+	case m&fs.ModeSymlink != 0:
+		return os.Symlink(f.link, dst)
+	}
+	src, err := os.OpenFile(filepath.Join(from, f.name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil // gone or shut since it was listed
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644|f.info.Mode().Perm()&0o111)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, io.LimitReader(src, maxEtcFile)); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}

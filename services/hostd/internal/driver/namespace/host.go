@@ -1,0 +1,136 @@
+package namespace
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// hostTemplate is what the "host" template takes from the host. It is the same
+// for every sandbox and costs nothing to use.
+type hostTemplate struct {
+	etc     string // a prepared /etc
+	usrDirs []string
+	binds   []string
+	links   []nsinit.Text
+	shell   string
+}
+
+func newHostTemplate(templates string) (*hostTemplate, error) {
+	etc, err := prepareEtc("/etc", templates)
+	if err != nil {
+		return nil, fmt.Errorf("prepare /etc: %w", err)
+	}
+	t := &hostTemplate{etc: etc, usrDirs: writableUsr("/usr"), shell: "/bin/sh"}
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		t.shell = "/bin/bash"
+	}
+	for _, n := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		if to, err := os.Readlink("/" + n); err == nil {
+			t.links = append(t.links, nsinit.Text{Name: n, Body: to})
+		} else if st, err := os.Stat("/" + n); err == nil && st.IsDir() {
+			t.binds = append(t.binds, n)
+		}
+	}
+	return t, nil
+}
+
+// writableUsr lists the directories of usr into which software is installed,
+// parents first, as paths below usr.
+func writableUsr(usr string) []string {
+	var dirs []string
+	for _, pattern := range []string{
+		"bin", "sbin", "lib", "share", "lib/node_modules", "lib/python3", "lib/python3/dist-packages",
+		"local", "local/*", "local/lib/*", "local/lib/python3*/*", "local/share/man",
+	} {
+		found, err := filepath.Glob(filepath.Join(usr, pattern))
+		if err != nil {
+			continue
+		}
+		for _, f := range found {
+			// A link in the upper layer's place would be hidden by a directory.
+			if st, err := os.Lstat(f); err == nil && st.IsDir() {
+				dirs = append(dirs, strings.TrimPrefix(f, usr+"/"))
+			}
+		}
+	}
+	return dirs
+}
+
+// etcFiles are what a sandbox has of its own in /etc.
+func (t *hostTemplate) etcFiles(hostname string) []nsinit.Text {
+	var id [16]byte
+	rand.Read(id[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	return []nsinit.Text{
+		{Name: "passwd", Body: passwd(t.shell)},
+		{Name: "group", Body: group},
+		{Name: "hostname", Body: hostname + "\n"},
+		{Name: "hosts", Body: "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + hostname + "\n"},
+		{Name: "resolv.conf", Body: "# There is no network but the loopback.\n"},
+		{Name: "nsswitch.conf", Body: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\nrpc: files\nethers: files\n"},
+		{Name: "profile", Body: profile},
+		{Name: "bash.bashrc", Body: "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n"},
+		{Name: "shells", Body: "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
+		{Name: "machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
+	}
+}
+
+// searchPath is where programs are looked for.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+const profile = `export PATH="${PATH:-` + searchPath + `}"
+[ -z "$BASH" ] || [ ! -r /etc/bash.bashrc ] || . /etc/bash.bashrc
+for f in /etc/profile.d/*.sh; do [ ! -r "$f" ] || . "$f"; done
+unset f
+`
+
+// Nobody can log in by a password: there is no /etc/shadow.
+func passwd(shell string) string {
+	return strings.ReplaceAll(`root:*:0:0:root:/root:SHELL
+daemon:*:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+bin:*:2:2:bin:/bin:/usr/sbin/nologin
+sys:*:3:3:sys:/dev:/usr/sbin/nologin
+man:*:6:12:man:/var/cache/man:/usr/sbin/nologin
+mail:*:8:8:mail:/var/mail:/usr/sbin/nologin
+www-data:*:33:33:www-data:/var/www:/usr/sbin/nologin
+user:*:1000:1000:user:/home/user:SHELL
+nobody:*:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+`, "SHELL", shell)
+}
+
+const group = `root:*:0:
+daemon:*:1:
+bin:*:2:
+sys:*:3:
+adm:*:4:
+tty:*:5:
+mail:*:8:
+man:*:12:
+sudo:*:27:user
+www-data:*:33:
+shadow:*:42:
+staff:*:50:
+users:*:100:
+user:*:1000:
+nogroup:*:65534:
+`
+
+// environ is the shim's environment.
+func (t *hostTemplate) environ(env map[string]string) []string {
+	all := map[string]string{
+		"PATH": searchPath, "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": t.shell, "LANG": "C.UTF-8",
+	}
+	for k, v := range env {
+		all[k] = v
+	}
+	list := make([]string, 0, len(all))
+	for k, v := range all {
+		list = append(list, k+"="+v)
+	}
+	return list
+}

@@ -1,0 +1,166 @@
+// Package nsinit is the inner half of the namespace driver: what runs between
+// the clone of the namespaces and the shim. It imports little, because it is
+// part of the shim's binary.
+//
+// The driver starts the shim's binary with Arg as its first argument in fresh
+// user, pid, mount, net, ipc and uts namespaces and with these descriptors:
+//
+//	3  the shim's listening socket
+//	4  the shim's binary
+//	5  a pipe: the Spec, then one byte once the process is in its cgroups
+//	6  a pipe: a NUL when all is done but to execute the shim, then an error or
+//	   the end; anything without the NUL in front of it is an error too
+//
+// Should the driver die before the byte is written, the pipe ends and so does
+// Init: a sandbox that nobody has taken note of does not come to be.
+//
+// Its working directory is the sandbox's own on the host's disk. The kernel
+// takes it along into the new mount namespace, so that nobody needs the right to
+// walk there, which a sandbox's uid does not have.
+//
+// # Users
+// Where hostd is root of the machine, the sandbox has 65,536 uids of its own and
+// begins as their uid 0. Elsewhere it has one uid, 1000, which is the host's
+// user; he keeps his supplementary groups, as the kernel lets him not drop them.
+//
+// # What is left in the end
+// A root view without the host's files but /usr and the driver's choice of
+// /etc; capabilities that mean something inside only (see caps.go); no way to
+// new privileges; a system call filter (see filter.go).
+package nsinit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Arg is the first argument that means Init.
+const Arg = "namespace-init"
+
+const (
+	fdShim  = 4
+	fdSpec  = 5
+	fdError = 6
+)
+
+// Init makes this process the shim of a new sandbox. It returns only on error,
+// and in a trial; its caller must then exit. It must be called from main before
+// anything else, when os.Args[1] is Arg; args are those behind it, none.
+func Init(args []string) error {
+	if len(args) > 0 {
+		return errors.New(Arg + " takes no arguments")
+	}
+	// User ids, capabilities and the filter belong to a thread, and the thread
+	// that executes the shim is the one that stays.
+	runtime.LockOSThread()
+	for _, fd := range []int{fdShim, fdSpec, fdError} {
+		unix.CloseOnExec(fd)
+	}
+	err := run()
+	if err != nil {
+		unix.Write(fdError, []byte(err.Error())) //nolint:errcheck // the driver that would read it is gone
+	}
+	return err
+}
+
+func run() error {
+	pipe := os.NewFile(fdSpec, "spec")
+	if pipe == nil {
+		return errors.New("not started by the namespace driver")
+	}
+	s, err := readSpec(pipe)
+	if err != nil {
+		return fmt.Errorf("read spec: %w", err)
+	}
+	if err := makeView(s); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		do   func(*Spec) error
+	}{
+		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
+		{"loopback", loopback},
+		{"mask /proc", maskProc},
+		{"wait for cgroups", func(*Spec) error { return awaitGo(pipe) }},
+		{"cgroup namespace", func(*Spec) error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
+		{"resource limits", setLimits},
+		{"give up privileges", dropPrivileges},
+		{"filter system calls", func(*Spec) error { return installFilter() }},
+		{"execute shim", execute},
+	} {
+		if err := step.do(s); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func awaitGo(pipe io.Reader) error {
+	var b [1]byte
+	_, err := io.ReadFull(pipe, b[:])
+	return err
+}
+
+// loopback brings up the only interface there is.
+func loopback(*Spec) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return err
+	}
+	// A server in a sandbox may want port 80, whoever runs it.
+	os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0) //nolint:errcheck // a comfort
+	return nil
+}
+
+func setLimits(s *Spec) error {
+	for _, l := range s.Limits {
+		var old unix.Rlimit
+		if err := unix.Prlimit(0, int(l.Resource), nil, &old); err != nil {
+			return err
+		}
+		n := min(l.Max, old.Max)
+		if err := unix.Prlimit(0, int(l.Resource), &unix.Rlimit{Cur: n, Max: n}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// execute turns this process into the shim. Descriptor 3 is all that it gets.
+func execute(s *Spec) error {
+	argv, err := syscall.SlicePtrFromStrings(s.Argv)
+	if err != nil {
+		return err
+	}
+	env, err := syscall.SlicePtrFromStrings(s.Env)
+	if err != nil {
+		return err
+	}
+	if err := unix.CloseRange(fdShim, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return err
+	}
+	empty := [1]byte{}
+	if _, err := unix.Write(fdError, empty[:]); err != nil || s.Trial {
+		return err
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, fdShim, uintptr(unsafe.Pointer(&empty[0])),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
+	return errno
+}

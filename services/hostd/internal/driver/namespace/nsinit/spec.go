@@ -1,0 +1,168 @@
+package nsinit
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// Spec is what the driver tells its child, which it starts in the sandbox's own
+// directory on the host's disk.
+type Spec struct {
+	EtcLower string   // the host's directory below /etc
+	UsrDirs  []string // directories below /usr that the sandbox's first user may write to, parents first
+	UsrBind  bool     // show the host's /usr read-only instead of an overlay
+	Binds    []string // top-level directories of the host to show read-only
+	Links    []Text   // top-level symbolic links
+	Files    []Text   // files below /etc
+
+	Hostname string
+	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
+	ShmMiB   uint32
+	Limits   []Limit
+
+	Argv, Env []string
+	Trial     bool // stop where the shim would be executed
+}
+
+// Text is a file or a link with what it holds.
+type Text struct{ Name, Body string }
+
+// Limit is a resource limit, soft and hard; one that is above the inherited
+// hard limit means that one.
+type Limit struct {
+	Resource uint32
+	Max      uint64
+}
+
+const maxSpec = 16 << 20
+
+var errSpec = errors.New("the spec is cut short")
+
+// Append appends s as Init reads it: a length, then the fields in order.
+func (s *Spec) Append(b []byte) []byte {
+	at := len(b)
+	c := coder{b: append(b, 0, 0, 0, 0)}
+	s.code(&c)
+	binary.LittleEndian.PutUint32(c.b[at:], uint32(len(c.b)-at-4))
+	return c.b
+}
+
+// readSpec reads what Append wrote.
+func readSpec(r io.Reader) (*Spec, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n > maxSpec {
+		return nil, errSpec
+	}
+	c := coder{read: true, b: make([]byte, n)}
+	if _, err := io.ReadFull(r, c.b); err != nil {
+		return nil, err
+	}
+	var s Spec
+	if s.code(&c); c.bad || len(c.b) > 0 {
+		return nil, errSpec
+	}
+	return &s, nil
+}
+
+// code reads or writes every field, so that the two cannot disagree.
+func (s *Spec) code(c *coder) {
+	c.str(&s.EtcLower)
+	c.strs(&s.UsrDirs)
+	c.flag(&s.UsrBind)
+	c.strs(&s.Binds)
+	c.texts(&s.Links)
+	c.texts(&s.Files)
+	c.str(&s.Hostname)
+	c.flag(&s.HasRoot)
+	shm := uint64(s.ShmMiB)
+	c.num(&shm)
+	s.ShmMiB = uint32(shm)
+	n := c.count(len(s.Limits))
+	if c.read {
+		s.Limits = make([]Limit, n)
+	}
+	for i := range s.Limits {
+		r := uint64(s.Limits[i].Resource)
+		c.num(&r)
+		s.Limits[i].Resource = uint32(r)
+		c.num(&s.Limits[i].Max)
+	}
+	c.strs(&s.Argv)
+	c.strs(&s.Env)
+	c.flag(&s.Trial)
+}
+
+// coder writes to the end of b, or reads from its beginning. After bad, what it
+// reads is zero.
+type coder struct {
+	b    []byte
+	read bool
+	bad  bool
+}
+
+func (c *coder) num(n *uint64) {
+	if !c.read {
+		c.b = binary.AppendUvarint(c.b, *n)
+		return
+	}
+	v, k := binary.Uvarint(c.b)
+	if k <= 0 {
+		v, k, c.bad, c.b = 0, 0, true, nil
+	}
+	*n, c.b = v, c.b[k:]
+}
+
+func (c *coder) flag(f *bool) {
+	var n uint64
+	if *f {
+		n = 1
+	}
+	c.num(&n)
+	*f = n == 1
+}
+
+// count codes a length; one that cannot be is read as 0.
+func (c *coder) count(n int) int {
+	v := uint64(n)
+	c.num(&v)
+	if c.read && v > uint64(len(c.b)) {
+		c.bad = true
+		return 0
+	}
+	return int(v)
+}
+
+func (c *coder) str(s *string) {
+	n := c.count(len(*s))
+	if !c.read {
+		c.b = append(c.b, *s...)
+		return
+	}
+	*s, c.b = string(c.b[:n]), c.b[n:]
+}
+
+func (c *coder) strs(l *[]string) {
+	n := c.count(len(*l))
+	if c.read {
+		*l = make([]string, n)
+	}
+	for i := range *l {
+		c.str(&(*l)[i])
+	}
+}
+
+func (c *coder) texts(l *[]Text) {
+	n := c.count(len(*l))
+	if c.read {
+		*l = make([]Text, n)
+	}
+	for i := range *l {
+		c.str(&(*l)[i].Name)
+		c.str(&(*l)[i].Body)
+	}
+}

@@ -1,0 +1,264 @@
+package nsinit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The only user besides root; the same numbers that E2B's images have.
+const (
+	userID  = 1000
+	ttyGID  = 5
+	rootDir = 0o755
+)
+
+// Where things are in the working directory, which is the sandbox's own on the
+// host's disk.
+const (
+	root    = "root"
+	usrOver = "usr.upper"
+	usrWork = "usr.work"
+	etcOver = "etc.upper"
+	etcWork = "etc.work"
+)
+
+// makeView builds the sandbox's root and moves this process into it.
+func makeView(s *Spec) error {
+	unix.Umask(0)
+	defer unix.Umask(0o022)
+	for _, step := range []struct {
+		name string
+		do   func(*Spec) error
+	}{
+		{"bind root", bindRoot},
+		{"make directories", skeleton},
+		{"mount /usr", mountUsr},
+		{"mount /etc", mountEtc},
+		{"enter root", func(*Spec) error { return unix.Chdir(root) }},
+		{"show host directories", bindAll},
+		{"mount /proc", func(*Spec) error {
+			return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		}},
+		{"mount /dev", mountDev},
+		{"pivot root", pivot},
+	} {
+		if err := step.do(s); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// bindRoot makes the root a mount point, as pivot_root wants it.
+func bindRoot(*Spec) error {
+	// Whatever is mounted from here on is seen in this namespace alone.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	for _, d := range []string{root, usrOver, usrWork, etcOver, etcWork} {
+		if err := unix.Mkdir(d, rootDir); err != nil {
+			return &os.PathError{Op: "mkdir", Path: d, Err: err}
+		}
+	}
+	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return restrict(root, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}
+
+// restrict adds to what a mount forbids. A plain remount would also try to take
+// away what the host's mount forbids, which is refused here.
+func restrict(path string, flags uint, attr uint64) error {
+	return unix.MountSetattr(unix.AT_FDCWD, path, flags, &unix.MountAttr{Attr_set: attr})
+}
+
+// dirs are what a root has besides /usr and what Spec brings.
+func dirs() []dir {
+	return []dir{
+		{"home", rootDir, 0}, {"home/user", rootDir, userID}, {"root", 0o700, 0},
+		{"tmp", 0o1777, 0}, {"usr", rootDir, 0}, {"etc", rootDir, 0}, {"proc", 0o555, 0}, {"sys", 0o555, 0}, {"dev", rootDir, 0},
+		{"mnt", rootDir, 0}, {"media", rootDir, 0}, {"opt", rootDir, 0}, {"srv", rootDir, 0},
+		{"run", rootDir, 0}, {"run/lock", 0o1777, 0}, {"run/user", rootDir, 0}, {"run/user/1000", 0o700, userID},
+		{"var", rootDir, 0}, {"var/tmp", 0o1777, 0}, {"var/log", rootDir, 0}, {"var/cache", rootDir, 0},
+		{"var/lib", rootDir, 0}, {"var/spool", rootDir, 0}, {"var/mail", rootDir, 0}, {"var/local", rootDir, 0},
+	}
+}
+
+type dir struct {
+	path  string
+	mode  uint32
+	owner int
+}
+
+func skeleton(s *Spec) error {
+	for _, d := range dirs() {
+		path := filepath.Join(root, d.path)
+		if err := unix.Mkdir(path, d.mode); err != nil {
+			return &os.PathError{Op: "mkdir", Path: path, Err: err}
+		}
+		// Without a uid range, all there is belongs to the only user already.
+		if s.HasRoot && d.owner != 0 {
+			if err := unix.Lchown(path, d.owner, d.owner); err != nil {
+				return &os.PathError{Op: "chown", Path: path, Err: err}
+			}
+		}
+	}
+	links := append([]Text{{"var/run", "/run"}, {"var/lock", "/run/lock"}}, s.Links...)
+	for _, l := range links {
+		if err := unix.Symlink(l.Body, filepath.Join(root, l.Name)); err != nil {
+			return &os.PathError{Op: "symlink", Path: l.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+// mountUsr shows the host's /usr. Its files belong to uids that are unknown
+// inside, so that even the sandbox's root has no more than anybody's rights on
+// them. A directory of the upper layer lends its owner to the merged one:
+// that is how UsrDirs can be written to.
+func mountUsr(s *Spec) error {
+	if s.UsrBind {
+		return bindReadOnly("/usr", filepath.Join(root, "usr"))
+	}
+	for _, d := range s.UsrDirs {
+		if err := unix.Mkdir(filepath.Join(usrOver, d), rootDir); err != nil {
+			return &os.PathError{Op: "mkdir", Path: d, Err: err}
+		}
+	}
+	return overlay("usr", "/usr", usrOver, usrWork)
+}
+
+func mountEtc(s *Spec) error {
+	for _, f := range s.Files {
+		if err := os.WriteFile(filepath.Join(etcOver, f.Name), []byte(f.Body), 0o644); err != nil {
+			return err
+		}
+	}
+	return overlay("etc", s.EtcLower, etcOver, etcWork)
+}
+
+// overlay mounts one that a user namespace may make. Volatile: nothing of it
+// outlives a crash of the host, so that nobody need wait for its disk.
+func overlay(to, lower, upper, work string) error {
+	lower = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(lower)
+	return unix.Mount("overlay", filepath.Join(root, to), "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+		"lowerdir="+lower+",upperdir="+upper+",workdir="+work+",userxattr,volatile")
+}
+
+func bindAll(s *Spec) error {
+	for _, n := range s.Binds {
+		if err := unix.Mkdir(n, rootDir); err != nil {
+			return &os.PathError{Op: "mkdir", Path: n, Err: err}
+		}
+		if err := bindReadOnly("/"+n, n); err != nil {
+			return fmt.Errorf("/%s: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// bindReadOnly shows the host's directory with all that is mounted in it.
+func bindReadOnly(from, to string) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return restrict(to, unix.AT_RECURSIVE, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}
+
+func mountDev(s *Spec) error {
+	const quiet = unix.MS_NOSUID | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", "dev", "tmpfs", quiet, "mode=755,size=64k,nr_inodes=256"); err != nil {
+		return err
+	}
+	for _, n := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		to := filepath.Join("dev", n)
+		if err := touch(to); err != nil {
+			return err
+		}
+		if err := unix.Mount("/dev/"+n, to, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("/dev/%s: %w", n, err)
+		}
+	}
+	for _, l := range []Text{
+		{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+		{"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},
+	} {
+		if err := unix.Symlink(l.Body, filepath.Join("dev", l.Name)); err != nil {
+			return err
+		}
+	}
+	pts := []string{"newinstance", "ptmxmode=0666", "mode=0620", "max=1024"}
+	if s.HasRoot {
+		pts = append(pts, fmt.Sprintf("gid=%d", ttyGID))
+	}
+	for _, m := range []struct {
+		fs, to, opt string
+		flags       uintptr
+	}{
+		{"devpts", "dev/pts", strings.Join(pts, ","), quiet},
+		{"tmpfs", "dev/shm", fmt.Sprintf("mode=1777,size=%dm", s.ShmMiB), quiet | unix.MS_NODEV},
+	} {
+		if err := unix.Mkdir(m.to, rootDir); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.fs, m.to, m.fs, m.flags, m.opt); err != nil {
+			return fmt.Errorf("/%s: %w", m.to, err)
+		}
+	}
+	return nil
+}
+
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// pivot makes the working directory the root and lets the host's go.
+func pivot(*Spec) error {
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
+}
+
+// maskProc hides what /proc tells and does beyond the sandbox. Much of it is
+// also shut by its owner, who is unknown inside; this does not lean on that.
+func maskProc(*Spec) error {
+	for _, n := range []string{"kcore", "keys", "key-users", "timer_list", "timer_stats", "latency_stats", "sched_debug",
+		"sysrq-trigger", "kallsyms", "kmsg", "slabinfo", "vmallocinfo", "config.gz"} {
+		if err := unix.Mount("/dev/null", "/proc/"+n, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+	}
+	for _, n := range []string{"acpi", "asound", "scsi"} {
+		err := unix.Mount("tmpfs", "/proc/"+n, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0,nr_inodes=1")
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+	}
+	for _, n := range []string{"bus", "driver", "fs", "irq", "sys"} {
+		path := "/proc/" + n
+		err := unix.Mount(path, path, "", unix.MS_BIND, "")
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err == nil {
+			err = restrict(path, 0, unix.MOUNT_ATTR_RDONLY)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+	}
+	return nil
+}

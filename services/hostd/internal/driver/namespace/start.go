@@ -1,0 +1,160 @@
+package namespace
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// child is a sandbox's first process, in its namespaces and waiting for its spec.
+type child struct {
+	proc        *live.Proc
+	spec, fault *os.File // our ends of its pipes
+}
+
+func (c *child) close() {
+	c.spec.Close()
+	c.fault.Close()
+}
+
+// files are closed together.
+type files []*os.File
+
+func (f *files) add(file *os.File, err error) *os.File {
+	if err == nil && file != nil {
+		*f = append(*f, file)
+	}
+	return file
+}
+
+func (f *files) close() {
+	for _, file := range *f {
+		file.Close()
+	}
+}
+
+// start starts the child of a sandbox in the directory work.
+func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Group) (*child, error) {
+	var theirs, ours files
+	defer theirs.close()
+	fail := func(err error) (*child, error) { ours.close(); return nil, err }
+
+	shim, err := d.shims.get(s.ShimPath)
+	if err != nil {
+		return fail(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if theirs.add(null, err); err != nil {
+		return fail(err)
+	}
+	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if theirs.add(log, err); err != nil {
+		return fail(err)
+	}
+	listener, err := live.Listen(s.Dir)
+	if theirs.add(listener, err); err != nil {
+		return fail(err)
+	}
+	specIn, specOut, err := os.Pipe()
+	if err != nil {
+		return fail(err)
+	}
+	theirs.add(specIn, nil)
+	ours.add(specOut, nil)
+	faultIn, faultOut, err := os.Pipe()
+	if err != nil {
+		return fail(err)
+	}
+	theirs.add(faultOut, nil)
+	ours.add(faultIn, nil)
+
+	attr := cloneAttr(base)
+	cg, err := group.Open()
+	if theirs.add(cg, err); err != nil {
+		return fail(err)
+	}
+	if cg != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(cg.Fd())
+	}
+	pidfd := -1
+	attr.PidFD = &pidfd
+	var proc *os.Process
+	err = inDirectory(work, func() (err error) {
+		// By descriptor: the path may lead through directories that are shut to
+		// the sandbox's uid.
+		proc, err = os.StartProcess("/proc/self/fd/4", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
+			Env: []string{}, Sys: attr,
+			Files: []*os.File{null, null, log, listener, shim, specIn, faultOut},
+		})
+		return err
+	})
+	if err != nil {
+		return fail(err)
+	}
+	p, err := live.Watch(proc, pidfd)
+	if err != nil {
+		proc.Kill() //nolint:errcheck // it waits for a spec that never comes
+		proc.Wait() //nolint:errcheck // reaped
+		return fail(err)
+	}
+	return &child{proc: p, spec: specOut, fault: faultIn}, nil
+}
+
+func cloneAttr(base uint32) *syscall.SysProcAttr {
+	uid, gid := mappings(base)
+	attr := &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS |
+			syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+		UidMappings: uid, GidMappings: gid,
+		Setsid: true,
+	}
+	if base != 0 {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+	} else {
+		// Who is not uid 0 loses his capabilities when he executes something.
+		attr.AmbientCaps = nsinit.Needed()
+	}
+	return attr
+}
+
+// inDirectory calls f on a thread whose working directory, and no other's, is
+// dir. A child inherits it, and the kernel finds it again in the child's mount
+// namespace, whoever may walk there by its path.
+func inDirectory(dir string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The runtime cannot end the main thread. It is held here while
+			// another goroutine, which cannot be on it, does the work.
+			defer runtime.UnlockOSThread()
+			done <- inDirectory(dir, f)
+			return
+		}
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			done <- os.NewSyscallError("unshare", err)
+			return
+		}
+		if err := unix.Chdir(dir); err != nil {
+			done <- &os.PathError{Op: "chdir", Path: dir, Err: err}
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// hasSuffix reports whether an error's text ends in that of errno.
+func hasSuffix(text string, errno unix.Errno) bool {
+	return strings.HasSuffix(text, errno.Error())
+}
