@@ -7,14 +7,19 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
+	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/processes"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/tail"
 )
 
 const (
@@ -47,7 +52,9 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			IdleTimeout:           idleTimeout,
 			BodyLimit:             cfg.MaxBody,
 			StreamRequestBody:     true, // limitBody bounds what is read
-			ErrorHandler:          httperr.Handler(cfg.Slog),
+			// Forms would be read into files, whatever their size, before limitBody.
+			DisablePreParseMultipartForm: true,
+			ErrorHandler:                 httperr.Handler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c),
@@ -83,11 +90,31 @@ func (s *server) routes(local bool) {
 	}
 	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
 	if !local {
-		s.app.Get("/metrics", s.metrics.Get)
+		s.app.Get("/metrics", operators, s.metrics.Get)
 	}
-	s.admin.Register(s.app)
-	s.e2b.Register(s.app)
-	connect.New(connect.Over(s.core), s.streams, connect.Config{}).Register(s.app)
+	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
+	for _, surface := range []interface{ Register(r fiber.Router) }{
+		s.e2b,
+		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
+		ndjson.New(s.core, s.streams),
+		processes.New(s.core, s.streams),
+		durable.New(s.core, s.streams),
+		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: operator}),
+	} {
+		surface.Register(s.app)
+	}
+}
+
+// operator reports whether p may see what belongs to no tenant, and to all: the
+// bearer of a key that was given by configuration.
+func operator(p core.Principal) bool { return p.Tenant == DefaultTenant && p.Sandbox == "" }
+
+// operators is the middleware that lets nobody else pass.
+func operators(c *fiber.Ctx) error {
+	if !operator(auth.From(c)) {
+		return kind.New(kind.Denied, "authorize", "", "this is for operators")
+	}
+	return c.Next()
 }
 
 // recovered turns a panic into an answer: without it one request ends the

@@ -42,7 +42,8 @@ type Config struct {
 	Slog  *slog.Logger
 }
 
-// DefaultTenant owns the keys that are given by configuration.
+// DefaultTenant owns the keys that are given by configuration. Their bearers are
+// operators: they see hosts, metrics and the events of all tenants.
 const DefaultTenant = "default"
 
 const (

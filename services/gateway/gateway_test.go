@@ -188,6 +188,7 @@ func TestHosts(t *testing.T) {
 		t.Errorf("hosts %v", got.Hosts)
 	}
 	f.do("GET", "/v1/hosts", "", "X-Api-Key", "").wantError(t, "without a key", 401)
+	f.do("GET", "/v1/hosts", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
 }
 
 func TestANonLoopbackAddressWantsAKey(t *testing.T) {

@@ -31,9 +31,6 @@ func (h *Handler) RegisterProbes(r fiber.Router) {
 	r.Get("/readyz", h.ready)
 }
 
-// Register adds what only a key's bearer may ask.
-func (h *Handler) Register(r fiber.Router) { r.Get("/v1/hosts", h.hosts) }
-
 func text(s string) fiber.Handler {
 	return func(c *fiber.Ctx) error { return c.SendString(s) }
 }
@@ -76,7 +73,8 @@ type memory struct {
 	Free  uint64 `json:"free_bytes"`
 }
 
-func (h *Handler) hosts(c *fiber.Ctx) error {
+// Hosts answers GET /v1/hosts: all hosts that have a lease or had one.
+func (h *Handler) Hosts(c *fiber.Ctx) error {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return err
 	}

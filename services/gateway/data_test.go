@@ -1,0 +1,236 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const list = "/process.Process/List"
+
+// ask sends an empty List, the cheapest thing on the data plane.
+func (f *front) ask(headers ...string) answer {
+	f.t.Helper()
+	return f.do("POST", list, "{}", append([]string{"X-Api-Key", "", "Content-Type", "application/json"}, headers...)...)
+}
+
+func TestWhoMayUseTheDataPlane(t *testing.T) {
+	f := newFront(t)
+	secure := f.create(base)
+	other := f.create(base)
+	var open made
+	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":600}`).decode(t, &open)
+	const refused = `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}`
+	gone := func(id string) string {
+		return `{"sandboxId":"` + id + `","message":"The sandbox was not found","code":502}`
+	}
+	tests := []struct {
+		name    string
+		headers []string
+		code    int
+		body    string
+	}{
+		{"token", []string{"E2b-Sandbox-Id", secure.ID, "X-Access-Token", secure.Token}, 200, ""},
+		{"API key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", key}, 200, ""},
+		{"API key as bearer", []string{"E2b-Sandbox-Id", secure.ID, "Authorization", "bearer " + key}, 200, ""},
+		{"token, and basic for the user", []string{"E2b-Sandbox-Id", secure.ID, "X-Access-Token", secure.Token, "Authorization", "Basic dXNlcjo="}, 200, ""},
+		{"nothing", []string{"E2b-Sandbox-Id", secure.ID}, 401, refused},
+		{"wrong token", []string{"E2b-Sandbox-Id", secure.ID, "X-Access-Token", secure.Token + "0"}, 401, refused},
+		{"another sandbox's token", []string{"E2b-Sandbox-Id", secure.ID, "X-Access-Token", other.Token}, 401, refused},
+		{"wrong key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", key + "0"}, 401, refused},
+		{"no sandbox, no key", nil, 401, refused},
+		{"insecure: the id is enough", []string{"E2b-Sandbox-Id", open.ID}, 200, ""},
+		{"another tenant's key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", bobKey}, 502, gone(secure.ID)},
+		{"unknown sandbox", []string{"E2b-Sandbox-Id", "i0", "X-API-KEY", key}, 502, gone("i0")},
+		{"unknown sandbox, no key", []string{"E2b-Sandbox-Id", "i0"}, 401, refused},
+		{"an id that cannot be", []string{"E2b-Sandbox-Id", "I.*", "X-API-KEY", key}, 502, gone("I.*")},
+		{"legacy client id", []string{"E2b-Sandbox-Id", secure.ID + "-6532622b", "X-API-KEY", key}, 200, ""},
+		{"port of the data plane", []string{"E2b-Sandbox-Id", secure.ID, "E2b-Sandbox-Port", "49983", "X-API-KEY", key}, 200, ""},
+		{"another port", []string{"E2b-Sandbox-Id", secure.ID, "E2b-Sandbox-Port", "3000", "X-API-KEY", key}, 502,
+			`{"sandboxId":"` + secure.ID + `","message":"The sandbox is running but port is not open","port":3000,"code":502}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f.ask(tt.headers...).want(t, list, tt.code, tt.body)
+		})
+	}
+}
+
+func TestWhoMayUseTheControlPlane(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	tests := []struct {
+		name    string
+		headers []string
+		query   string
+		code    int
+	}{
+		{"X-API-KEY", []string{"X-API-KEY", key}, "", 200},
+		{"x-api-key", []string{"x-api-key", key}, "", 200},
+		{"bearer", []string{"X-Api-Key", "", "Authorization", "Bearer " + key}, "", 200},
+		{"query", []string{"X-Api-Key", ""}, "?api_key=" + key, 200},
+		{"nothing", []string{"X-Api-Key", ""}, "", 401},
+		{"wrong", []string{"X-Api-Key", "e2b_0"}, "", 401},
+		{"a sandbox's token", []string{"X-Api-Key", "", "X-Access-Token", m.Token, "E2b-Sandbox-Id", m.ID}, "", 401},
+		{"basic", []string{"X-Api-Key", "", "Authorization", "Basic " + key}, "", 401},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := f.do("GET", "/v2/sandboxes"+tt.query, "", tt.headers...)
+			if a.want(t, "list", tt.code, ""); tt.code != 200 {
+				a.wantError(t, "list", tt.code)
+			}
+		})
+	}
+	f.do("DELETE", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "").wantError(t, "a key in the query only reads", 401)
+}
+
+func TestN002TheHostNamesTheSandbox(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	tests := []struct {
+		host string
+		code int
+	}{
+		{"49983-" + m.ID + ".localhost:7300", 200},
+		{"49983-" + m.ID + "-6532622b.e2b.app", 200},
+		{"3000-" + m.ID + ".localhost", 502},
+		{"49983-i0.localhost", 502},
+		{"3000-i0.localhost", 502},
+	}
+	for _, tt := range tests {
+		f.ask("Host", tt.host, "X-Api-Key", key).want(t, tt.host, tt.code, "")
+	}
+	f.do("POST", list+"?sandbox="+m.ID, "{}", "Content-Type", "application/json").want(t, "query", 200, "")
+	a := f.do("GET", "/v2/sandboxes", "", "Host", "3000-"+m.ID+".localhost")
+	a.want(t, "the control plane under a sandbox's port", 502, "")
+}
+
+func TestHealthTellsWhetherASandboxRuns(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	none := []string{"X-Api-Key", "", "E2b-Sandbox-Id", m.ID, "E2b-Sandbox-Port", "49983"}
+	f.do("GET", "/health", "", none...).want(t, "health", 204, "")
+	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
+	want := `{"sandboxId":"` + m.ID + `","message":"The sandbox was not found","code":502}`
+	a := f.do("GET", "/health", "", none...).want(t, "health after its end", 502, want)
+	if ct := a.header.Get("Content-Type"); ct != "application/json; charset=utf-8" {
+		t.Errorf("content type %q", ct)
+	}
+	f.ask("E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).want(t, "data plane after its end", 502, want)
+}
+
+func TestInternalRoutesAreNobodys(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	for _, path := range []string{"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"} {
+		f.do("POST", path, "{}", "E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).wantError(t, path, 404)
+		f.do("POST", path, "{}", "Host", "49983-"+m.ID+".localhost").wantError(t, path, 404)
+		f.do("POST", path, "{}").wantError(t, path, 404)
+	}
+}
+
+func TestBrowsersMayAsk(t *testing.T) {
+	f := newFront(t)
+	a := f.do("OPTIONS", list, "", "X-Api-Key", "", "Origin", "https://app.example",
+		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
+	a.want(t, "preflight", 204, "")
+	for k, want := range map[string]string{
+		"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "authorization,x-access-token",
+		"Access-Control-Allow-Credentials": "",
+	} {
+		if got := a.header.Get(k); got != want {
+			t.Errorf("%s: %q, want %q", k, got, want)
+		}
+	}
+	a = f.do("GET", "/v2/sandboxes", "", "Origin", "https://app.example")
+	for _, name := range []string{"X-Next-Token", "X-Total-Running", "Retry-After"} {
+		if !strings.Contains(a.header.Get("Access-Control-Expose-Headers"), name) {
+			t.Errorf("%s is not exposed", name)
+		}
+	}
+	a = f.do("GET", "/v2/sandboxes", "", "Origin", "https://app.example", "X-Api-Key", "")
+	if a.code != 401 || a.header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("a script cannot read the 401: %v", a.header)
+	}
+}
+
+func (f *front) run(m made, cmd string, args ...string) {
+	f.t.Helper()
+	body := fmt.Sprintf(`{"process":{"cmd":%q,"args":["%s"]}}`, cmd, strings.Join(args, `","`))
+	msg := append([]byte{0, 0, 0, 0, byte(len(body))}, body...)
+	a := f.do("POST", "/process.Process/Start", string(msg), "Content-Type", "application/connect+json", "E2b-Sandbox-Id", m.ID)
+	if a.code != http.StatusOK || !strings.Contains(a.body, `"end"`) {
+		f.t.Fatalf("run %s: %d %q", cmd, a.code, a.body)
+	}
+}
+
+func TestC040MetricsNamesExact(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	for _, cmd := range []string{"true", "true", "fail"} {
+		f.run(m, cmd)
+	}
+	body := f.do("GET", "/metrics", "", "X-Api-Key", "").want(t, "metrics", 200, "").body
+	for _, line := range []string{
+		"coppice_commands_started_total 3",
+		`coppice_commands_finished_total{status="ok"} 2`,
+		`coppice_commands_finished_total{status="error"} 1`,
+		`coppice_commands_finished_total{status="killed"} 0`,
+		"coppice_commands_active 0",
+		`millrace_hosts{state="alive"} 1`,
+		`millrace_sandboxes{phase="running"} 1`,
+		"millrace_view_caught_up 1",
+	} {
+		if !strings.Contains(body, "\n"+line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	for _, line := range strings.Split(strings.TrimSpace(body), "\n") {
+		if fields := strings.Fields(line); line[0] != '#' && len(fields) != 2 {
+			t.Errorf("line %q is no sample", line)
+		}
+	}
+}
+
+func TestC021LogsHaveEveryLineInOrder(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	f.run(m, "echo", "one", "err:two", "three")
+	f.run(m, "echo", "four")
+	var got struct {
+		Logs []struct{ Line string } `json:"logs"`
+		Ent  []struct {
+			Level, Message string
+			Fields         map[string]string
+		} `json:"logEntries"`
+	}
+	f.do("GET", "/sandboxes/"+m.ID+"/logs", "").want(t, "logs", 200, "").decode(t, &got)
+	var lines []string
+	for _, l := range got.Logs {
+		lines = append(lines, l.Line)
+	}
+	if s := strings.Join(lines, " "); s != "one err:two three four" {
+		t.Errorf("lines %q", s)
+	}
+	if got.Ent[1].Fields["stream"] != "stderr" || got.Ent[1].Level != "error" || got.Ent[0].Fields["stream"] != "stdout" {
+		t.Errorf("entries %+v", got.Ent)
+	}
+	var v2 struct {
+		Logs []struct{ Message string } `json:"logs"`
+	}
+	f.do("GET", "/v2/sandboxes/"+m.ID+"/logs?direction=backward&limit=2", "").want(t, "v2 logs", 200, "").decode(t, &v2)
+	if len(v2.Logs) != 2 || v2.Logs[0].Message != "four" || v2.Logs[1].Message != "three" {
+		t.Errorf("v2 logs %+v", v2.Logs)
+	}
+	f.do("GET", "/v2/sandboxes/"+m.ID+"/logs?search=tw", "").decode(t, &v2)
+	if len(v2.Logs) != 1 || v2.Logs[0].Message != "err:two" {
+		t.Errorf("search %+v", v2.Logs)
+	}
+	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
+	f.do("GET", "/sandboxes/"+m.ID+"/logs?limit=1", "").want(t, "logs outlive the sandbox", 200, "").decode(t, &got)
+	if len(got.Logs) != 1 || got.Logs[0].Line != "one" {
+		t.Errorf("after its end %+v", got.Logs)
+	}
+}

@@ -1,0 +1,152 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// raw sends bytes as they are and gives the status of each answer until the
+// gateway closes the connection or is silent.
+func (f *front) raw(t *testing.T, request string) (codes []int, closed bool) {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	for {
+		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck // the read tells
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			ne, ok := err.(net.Error) //nolint:errorlint // ReadResponse gives it as it is
+			return codes, !ok || !ne.Timeout()
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the next read tells
+		codes = append(codes, resp.StatusCode)
+	}
+}
+
+// TORTURE 101: what a proxy in front may read otherwise is refused, and nothing
+// that follows on the connection is executed.
+func TestSmuggling(t *testing.T) {
+	f := newFront(t)
+	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	post := func(version, headers, body string) string {
+		return "POST /livez " + version + "\r\nHost: x\r\n" + headers + "\r\n" + body
+	}
+	tests := []struct{ name, request string }{
+		{"HTTP/1.0 with chunked", post("HTTP/1.0", "Transfer-Encoding: chunked\r\n", "0\r\n\r\n")},
+		{"signed length", post("HTTP/1.1", "Content-Length: +5\r\n", "hello")},
+		{"chunked and identity", post("HTTP/1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n")},
+		{"chunked twice", post("HTTP/1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n")},
+		{"line feed in a chunk extension", post("HTTP/1.1", "Transfer-Encoding: chunked\r\n", "1;a\nb\r\nx\r\n0\r\n\r\n")},
+		{"NUL in a header", post("HTTP/1.1", "X: a\x00b\r\n", "")},
+		{"bare carriage return", post("HTTP/1.1", "X: a\rb\r\n", "")},
+		{"no host", "GET /livez HTTP/1.1\r\n\r\n"},
+		{"two hosts", "GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"},
+		{"identity and length", post("HTTP/1.1", "Transfer-Encoding: identity\r\nContent-Length: 5\r\n", "hello")},
+		{"folded encoding", post("HTTP/1.1", "Transfer-Encoding:\r\n chunked\r\n", "0\r\n\r\n")},
+		{"length and chunked", post("HTTP/1.1", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n")},
+		{"chunked and length", post("HTTP/1.1", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n")},
+		{"Chunked with a tail", post("HTTP/1.1", "Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n")},
+		{"chunked in capitals", post("HTTP/1.1", "Transfer-Encoding: CHUNKED\r\n", "0\r\n\r\n")},
+		{"HTTP/9.9", "GET /livez HTTP/9.9\r\nHost: x\r\n\r\n"},
+		{"two lengths", post("HTTP/1.1", "Content-Length: 5\r\nContent-Length: 5\r\n", "hello")},
+		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+		{"space before the colon", post("HTTP/1.1", "Content-Length : 5\r\n", "hello")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			codes, closed := f.raw(t, tt.request+next)
+			if len(codes) != 1 || codes[0] != 400 && codes[0] != 505 || !closed {
+				t.Errorf("answers %v, closed %v; want 400 and nothing after it", codes, closed)
+			}
+		})
+	}
+	if codes, _ := f.raw(t, next+next); len(codes) != 2 || codes[0] != 200 || codes[1] != 200 {
+		t.Errorf("two plain requests: %v", codes)
+	}
+	if codes, closed := f.raw(t, "GET /livez HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", 20<<10)+"\r\n\r\n"); len(codes) != 1 || codes[0] != 431 || !closed {
+		t.Errorf("a large head: %v", codes)
+	}
+}
+
+// TORTURE 110.
+func TestAmbiguousPaths(t *testing.T) {
+	f := newFront(t)
+	for path, want := range map[string]int{
+		"/sandboxes/a%2fb":                    400,
+		"/sandboxes/a%2Fb":                    400,
+		"/sandboxes/a%5cb":                    400,
+		"/sandboxes/a\\b":                     400,
+		"/sandboxes/a%00b":                    400,
+		"/sandboxes/%2e%2e":                   404,
+		"/sandboxes/..":                       404,
+		"/sandboxes/%252e":                    404,
+		"/sandboxes/%c0%ae":                   404,
+		"//sandboxes":                         404,
+		"/sandboxes/i0.":                      404,
+		"/process.Process/../v2/sandboxes":    404,
+		"/process.Process/%2e%2e/v2%2fsbx":    400,
+		"/v2/sandboxes/../../process.Process": 404,
+	} {
+		codes, _ := f.raw(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n")
+		if len(codes) != 1 || codes[0] != want {
+			t.Errorf("%s: %v, want %d", path, codes, want)
+		}
+	}
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	f := newFront(t)
+	const head = "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n"
+	if codes, closed := f.raw(t, head+"Content-Length: 4294967296\r\n\r\n"+strings.Repeat("x", 8<<10)); len(codes) != 1 || codes[0] != 413 || !closed {
+		t.Errorf("a length past the limit: %v, closed %v", codes, closed)
+	}
+	// 17 chunks of 1 MiB.
+	chunk := "100000\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	go func() {
+		_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n") //nolint:errcheck // the read tells
+		for range 17 {
+			if _, err := io.WriteString(conn, chunk); err != nil {
+				return
+			}
+		}
+	}()
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read tells
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != 413 {
+		t.Errorf("chunks past the limit: %+v, %v", resp, err)
+	}
+	// A body that is not read to its end by its handler is not the next request.
+	smuggled := "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	body := fmt.Sprintf("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(smuggled), smuggled)
+	if codes, _ := f.raw(t, body); len(codes) != 1 || codes[0] != 401 {
+		t.Errorf("a body as a request: %v", codes)
+	}
+}
+
+func TestRequestsHaveNames(t *testing.T) {
+	f := newFront(t)
+	if got := f.do("GET", "/livez", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id"); got != "abc-1" {
+		t.Errorf("its own name came back as %q", got)
+	}
+	if got := f.do("GET", "/livez", "", "X-Request-Id", "a b\"<").header.Get("X-Request-Id"); len(got) != 26 {
+		t.Errorf("a bad name came back as %q", got)
+	}
+}
