@@ -108,6 +108,7 @@ func (cn *conn) finish(inOrder bool) {
 	defer s.mu.Unlock()
 	cn.reuse = inOrder && cn.keep && !s.draining
 	if cn.reuse {
+		s.kept++
 		cn.raw.SetWriteDeadline(time.Time{})                      //nolint:errcheck // watch's read tells
 		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout)) //nolint:errcheck // watch's read tells
 	} else {

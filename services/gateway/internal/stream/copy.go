@@ -49,7 +49,7 @@ func (b *buffer) release() {
 // what kept it from sending them.
 func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 	c := copier{w: w, enc: enc, buf: acquire()}
-	last, wait := time.Now(), min(c.rest(0), firstFlush)
+	last, wait := time.Now(), c.rest(0)
 	for c.broken == nil {
 		c.buf.release()
 		batch, err := src.Next(ctx, wait)
@@ -117,6 +117,9 @@ func (c *copier) rest(silent time.Duration) time.Duration {
 	}
 	if wait <= 0 {
 		wait = forever
+	}
+	if !c.begun {
+		wait = min(wait, firstFlush)
 	}
 	return wait
 }

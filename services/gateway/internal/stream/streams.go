@@ -31,6 +31,7 @@ type Streams struct {
 
 	mu       sync.Mutex
 	open     map[*conn]struct{} // those that are streaming or wait for their next request
+	kept     int                // of open: those that wait for their next request
 	draining bool
 	empty    chan struct{} // made by Drain, closed when open is empty
 }
@@ -104,11 +105,11 @@ func DiscardBody(c *fiber.Ctx) bool {
 	return err == io.EOF && n < maxUnread
 }
 
-// Open is how many streams and kept connections there are.
+// Open is how many streams there are.
 func (s *Streams) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.open)
+	return len(s.open) - s.kept
 }
 
 // Draining reports whether Drain was called.
@@ -173,6 +174,9 @@ func (s *Streams) drop(cn *conn) {
 		return
 	}
 	delete(s.open, cn)
+	if cn.reuse {
+		s.kept--
+	}
 	if s.draining && len(s.open) == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
