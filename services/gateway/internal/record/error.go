@@ -16,7 +16,7 @@ import (
 type RangeError struct {
 	ID    process.ID
 	Kind  kind.Kind   // Gone: before what is left. Invalid: past the end
-	First process.Seq // of a Gone one: the first event left; 0: none is
+	First process.Seq // of a Gone one: the first event left; 0: none is, or nobody knows
 	Last  process.Seq // of an Invalid one: the last event
 }
 
@@ -27,7 +27,7 @@ func (e *RangeError) Error() string { return e.Unwrap().Error() }
 func (e *RangeError) Unwrap() error {
 	switch {
 	case e.Kind == kind.Gone && e.First == 0:
-		return kind.New(e.Kind, "read", string(e.ID), "retention has passed; nothing is left")
+		return kind.New(e.Kind, "read", string(e.ID), "retention has passed")
 	case e.Kind == kind.Gone:
 		return kind.Newf(e.Kind, "read", string(e.ID), "retention has passed; the first event left is %d", e.First)
 	}

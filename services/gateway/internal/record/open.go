@@ -110,8 +110,9 @@ func begin(ctx context.Context, src stream.Source, id process.ID, after process.
 		return &begun{Source: src, first: batch, after: after}, nil
 	}
 	src.Close()
-	switch first, known := events.FirstSeq(err); {
-	case kind.Is(err, kind.Gone) && known:
+	switch {
+	case kind.Is(err, kind.Gone):
+		first, _ := events.FirstSeq(err)
 		return nil, &RangeError{ID: id, Kind: kind.Gone, First: first}
 	case kind.Is(err, kind.Deadline):
 		return nil, kind.Wrap(kind.Unavailable, "read", string(id), err)

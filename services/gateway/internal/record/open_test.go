@@ -1,0 +1,199 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+func me() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
+
+// book gives a record of ten events, the first three of which are gone; it goes
+// on unless finished.
+func book(finished bool) (*recordtest.Book, process.ID) {
+	b, id := recordtest.New("i1"), process.NewID("i1")
+	b.Append(id, process.Accepted{}, process.Started{PID: 1})
+	for range 7 {
+		b.Append(id, process.Wrote{Stream: process.Stdout, Data: []byte("x")})
+	}
+	if finished {
+		b.Append(id, process.Finished{})
+	} else {
+		b.Append(id, process.Exited{})
+	}
+	b.Forget(id, 4)
+	return b, id
+}
+
+func TestOpenJudgesThePlace(t *testing.T) {
+	tests := []struct {
+		name     string
+		place    record.Place
+		finished bool
+		after    process.Seq
+		kind     kind.Kind // 0: it can be read
+	}{
+		{"beginning that is gone", record.Place{}, false, 0, kind.Gone},
+		{"just before what is left", record.Place{After: 2}, false, 0, kind.Gone},
+		{"first that is left", record.Place{After: 3}, false, 3, 0},
+		{"last of a record that goes on", record.Place{After: 10}, false, 10, 0},
+		{"last of a record that ended", record.Place{After: 10}, true, 10, 0},
+		{"past the end of a record that ended", record.Place{After: 11}, true, 0, kind.Invalid},
+		{"past the end of a record that goes on", record.Place{After: 11}, false, 0, kind.Invalid},
+		{"far past the end", record.Place{After: math.MaxUint64}, true, 0, kind.Invalid},
+		{"now", record.Place{Now: true}, false, 10, 0},
+		{"now of a record that ended", record.Place{Now: true}, true, 10, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b, id := book(tt.finished)
+			o, err := record.Open(t.Context(), b, me(), id, record.Options{Place: tt.place, Follow: true})
+			if tt.kind != 0 {
+				var r *record.RangeError
+				if !kind.Is(err, tt.kind) || !errors.As(err, &r) || tt.kind == kind.Invalid && r.Last != 10 {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil || o.After != tt.after || o.AtEnd() != (tt.finished && tt.after == 10) {
+				t.Errorf("got %+v, %v", o, err)
+			}
+		})
+	}
+}
+
+func TestOpenOfWhatIsNotThere(t *testing.T) {
+	b, id := book(true)
+	if _, err := record.Open(t.Context(), b, me(), process.NewID("i1"), record.Options{}); !kind.Is(err, kind.NotFound) {
+		t.Errorf("unknown: %v", err)
+	}
+	if _, err := record.Open(t.Context(), b, core.Principal{Tenant: "t2"}, id, record.Options{}); !kind.Is(err, kind.NotFound) {
+		t.Errorf("another's: %v", err)
+	}
+	b.Forget(id, 11)
+	if _, err := record.Open(t.Context(), b, me(), id, record.Options{}); !kind.Is(err, kind.Gone) {
+		t.Errorf("nothing left: %v", err)
+	}
+}
+
+// drain reads until the end and gives the seqs.
+func drain(ctx context.Context, src stream.Source) (seqs []process.Seq, err error) {
+	for {
+		batch, err := src.Next(ctx, time.Second)
+		for _, e := range batch {
+			seqs = append(seqs, e.Seq)
+		}
+		if err != nil {
+			return seqs, err
+		}
+		if len(batch) == 0 {
+			return seqs, context.DeadlineExceeded
+		}
+	}
+}
+
+func TestOptionsBoundWhatIsRead(t *testing.T) {
+	tests := []struct {
+		name        string
+		opt         record.Options
+		first, last process.Seq // 0: nothing
+	}{
+		{"all that is stored", record.Options{Place: record.Place{After: 3}}, 4, 10},
+		{"nothing is stored after now", record.Options{Place: record.Place{Now: true}}, 0, 0},
+		{"a limit", record.Options{Place: record.Place{After: 3}, Limit: 3}, 4, 6},
+		{"a limit past what is stored", record.Options{Place: record.Place{After: 3}, Limit: 99}, 4, 10},
+		{"a limit of a read that follows", record.Options{Place: record.Place{After: 3}, Limit: 1, Follow: true}, 4, 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b, id := book(false)
+			o, err := record.Open(t.Context(), b, me(), id, tt.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Append(id, process.Wrote{Stream: process.Stdout, Data: []byte("later")}) // is not of what was stored
+			seqs, err := drain(t.Context(), o.Source)
+			want := int(tt.last) - int(tt.first) + 1
+			if tt.last == 0 {
+				want = 0
+			}
+			if !errors.Is(err, io.EOF) || len(seqs) != want || want > 0 && (seqs[0] != tt.first || o.Source.After() != tt.last) {
+				t.Errorf("got %v, %v", seqs, err)
+			}
+		})
+	}
+}
+
+func FuzzParsePlaceKnowsSeqsOnly(f *testing.F) {
+	for _, s := range []string{"", "now", "0", "5", "18446744073709551615", "18446744073709551616", "-1", "+1", "abc", "1 ", "1\r\n", "0x1", "1_0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := record.ParsePlace(s)
+		if err != nil {
+			if !kind.Is(err, kind.Invalid) {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		for _, c := range s {
+			if (c < '0' || c > '9') && s != "now" {
+				t.Fatalf("%q is %+v", s, p)
+			}
+		}
+	})
+}
+
+func TestDecodeSaysWhatIsWrong(t *testing.T) {
+	var v struct {
+		N int `json:"n"`
+	}
+	for _, body := range []string{``, `[`, `{"n":"x"}`, `{"n":1}{}`, `"s"`, `{"n":1e400}`} {
+		if err := record.Decode([]byte(body), &v); !kind.Is(err, kind.Invalid) || kind.Message(err) == "" {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+	if err := record.Decode([]byte(`{"n":1,"unknown":{}}`), &v); err != nil || v.N != 1 {
+		t.Errorf("good: %v", err)
+	}
+}
+
+func TestWriteErrorNamesAPlaceThatCanBeRead(t *testing.T) {
+	tests := []struct {
+		name   string
+		err    error
+		status int
+		want   string
+	}{
+		{"gone", &record.RangeError{ID: "p", Kind: kind.Gone, First: 5}, http.StatusGone,
+			`{"code":410,"message":"retention has passed; the first event left is 5","error_code":"gone","first":5}`},
+		{"nothing left", &record.RangeError{ID: "p", Kind: kind.Gone}, http.StatusGone,
+			`{"code":410,"message":"retention has passed","error_code":"gone"}`},
+		{"past the end", &record.RangeError{ID: "p", Kind: kind.Invalid, Last: 7}, http.StatusBadRequest,
+			`{"code":400,"message":"out of range; the last event is 7","error_code":"out_of_range","last":7}`},
+		{"others are the app's", kind.New(kind.NotFound, "", "", "no"), http.StatusNotFound, `{"code":404,"message":"no","error_code":"not_found"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url := recordtest.Serve(t, stream.New(stream.Config{}), func(r fiber.Router) {
+				r.Get("/", func(c *fiber.Ctx) error { return record.WriteError(c, tt.err) })
+			})
+			if resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/"}); resp.StatusCode != tt.status || body != tt.want {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+		})
+	}
+}

@@ -1,0 +1,205 @@
+// Package recordtest gives tests of surfaces a gateway in memory: records that a
+// test writes, and notes of what a surface asked for.
+package recordtest
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// Tenant is whose everything is.
+const Tenant = "t1"
+
+// Book is the gateway. Its methods may be called concurrently.
+type Book struct {
+	OnStart func(id process.ID, spec process.Spec) // called in Start, before it returns
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at every change
+	boxes   []sandbox.State
+	records map[process.ID]*record
+	keys    map[string]process.ID
+	Calls   []string // "signal 15 <id>", "stdin <id> data eof=true"; read it when nothing runs
+}
+
+type record struct {
+	events []process.Event
+	first  process.Seq // of what retention has left
+	sum    process.Summary
+	hash   []byte
+}
+
+// New gives a gateway with running sandboxes of those names.
+func New(boxes ...sandbox.ID) *Book {
+	b := &Book{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
+	for _, id := range boxes {
+		b.Box(string(id))
+	}
+	return b
+}
+
+// Box adds a running sandbox.
+func (b *Book) Box(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.boxes = append(b.boxes, sandbox.State{ID: sandbox.ID(id), Tenant: Tenant, Phase: sandbox.PhaseRunning})
+}
+
+// Epoch is the time of every event of a Book.
+func Epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+// Append adds facts to a record, made if there is none.
+func (b *Book) Append(id process.ID, bodies ...process.Body) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.of(id)
+	for _, body := range bodies {
+		r.events = append(r.events, process.Event{Seq: process.Seq(len(r.events)) + 1, Time: Epoch(), Body: body})
+		switch f := body.(type) {
+		case process.Accepted:
+			r.sum.Spec = f.Spec.Public()
+		case process.Started:
+			r.sum.PID, r.sum.Started = f.PID, Epoch()
+		case process.Finished:
+			r.sum.Exit, r.sum.Ended = &f.Exit, Epoch()
+		}
+	}
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Forget drops what is before event first, as retention does.
+func (b *Book) Forget(id process.ID, first process.Seq) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of(id).first = first
+}
+
+func (b *Book) of(id process.ID) *record {
+	r := b.records[id]
+	if r == nil {
+		r = &record{first: 1, sum: process.Summary{ID: id, Tenant: Tenant, Host: "h1"}}
+		b.records[id] = r
+	}
+	return r
+}
+
+func (b *Book) find(p core.Principal, id process.ID) (*record, error) {
+	if r := b.records[id]; r != nil && p.Tenant == Tenant && (p.Sandbox == "" || p.Sandbox == id.Sandbox()) {
+		return r, nil
+	}
+	return nil, kind.New(kind.NotFound, "find process", string(id), "process not found")
+}
+
+// Process is core.Core's.
+func (b *Book) Process(_ context.Context, p core.Principal, id process.ID) (process.Summary, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := b.find(p, id)
+	if err != nil {
+		return process.Summary{}, err
+	}
+	return r.sum, nil
+}
+
+// Tip is core.Core's.
+func (b *Book) Tip(_ context.Context, p core.Principal, id process.ID) (events.Tip, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := b.find(p, id)
+	if err != nil {
+		return events.Tip{}, err
+	}
+	if len(r.events) < int(r.first) {
+		return events.Tip{}, kind.New(kind.NotFound, "read", string(id), "the process has no record")
+	}
+	tip := events.Tip{Last: process.Seq(len(r.events))}
+	if f, ok := r.events[len(r.events)-1].Body.(process.Finished); ok {
+		tip.Finished = &f
+	}
+	return tip, nil
+}
+
+// Read is core.Core's.
+func (b *Book) Read(_ context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, err := b.find(p, id); err != nil {
+		return nil, err
+	}
+	return &reader{book: b, id: id, at: after}, nil
+}
+
+// Processes is core.Core's.
+func (b *Book) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []process.Summary
+	for id, r := range b.records {
+		if p.Tenant == Tenant && (sbx == "" || id.Sandbox() == sbx) && keep(&r.sum) {
+			out = append(out, r.sum)
+		}
+	}
+	slices.SortFunc(out, func(a, b process.Summary) int { return int(a.PID) - int(b.PID) })
+	return out, nil
+}
+
+// reader is a Source of two events a batch.
+type reader struct {
+	book *Book
+	id   process.ID
+	at   process.Seq
+}
+
+func (r *reader) After() process.Seq { return r.at }
+func (r *reader) Close()             {}
+
+func (r *reader) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
+	var quiet <-chan time.Time
+	if idle > 0 {
+		t := time.NewTimer(idle)
+		defer t.Stop()
+		quiet = t.C
+	}
+	for {
+		batch, wait, err := r.step()
+		if err != nil || len(batch) > 0 {
+			return batch, err
+		}
+		select {
+		case <-wait:
+		case <-quiet:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (r *reader) step() ([]process.Event, <-chan struct{}, error) {
+	r.book.mu.Lock()
+	defer r.book.mu.Unlock()
+	rec := r.book.records[r.id]
+	if r.at+1 < rec.first {
+		return nil, nil, kind.New(kind.Gone, "read", string(r.id), "it fell out of retention")
+	}
+	if r.at < process.Seq(len(rec.events)) {
+		batch := rec.events[r.at:min(int(r.at)+2, len(rec.events))]
+		r.at += process.Seq(len(batch))
+		return slices.Clone(batch), nil, nil
+	}
+	if rec.sum.Exit != nil {
+		return nil, nil, io.EOF
+	}
+	return nil, r.book.changed, nil
+}

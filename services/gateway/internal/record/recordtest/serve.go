@@ -1,0 +1,100 @@
+package recordtest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// The headers by which a test says who asks; by default Tenant does.
+const (
+	HeaderTenant  = "X-Test-Tenant"
+	HeaderSandbox = "X-Test-Sandbox"
+)
+
+// Serve serves a surface on loopback until the test ends and gives its URL.
+func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) string {
+	t.Helper()
+	app := fiber.New(fiber.Config{
+		DisableStartupMessage: true, ReadBufferSize: 16 << 10,
+		ErrorHandler: httperr.Handler(slog.New(slog.DiscardHandler)),
+	})
+	app.Server().KeepHijackedConns = true
+	app.Use(func(c *fiber.Ctx) error {
+		p := core.Principal{Tenant: Tenant, Sandbox: sandbox.ID(strings.Clone(c.Get(HeaderSandbox)))}
+		if v := c.Get(HeaderTenant); v != "" {
+			p.Tenant = strings.Clone(v)
+		}
+		auth.Set(c, p)
+		return c.Next()
+	})
+	register(app)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		app.Listener(l) //nolint:errcheck // ends with the test
+	}()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		streams.Drain(ctx)                   //nolint:errcheck // the test is over
+		app.ShutdownWithTimeout(time.Second) //nolint:errcheck // the test is over
+		<-done
+	})
+	return "http://" + l.Addr().String()
+}
+
+// Request is an HTTP request of a test.
+type Request struct {
+	Method, Path, Body string
+	Header             map[string]string
+}
+
+// Open sends a request; its answer's body is still to be read. A test fails if
+// nothing comes within ten seconds.
+func Open(t testing.TB, url string, r Request) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, r.Method, url+r.Path, strings.NewReader(r.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range r.Header {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() }) //nolint:errcheck // read or not
+	return resp
+}
+
+// Do sends a request and reads the whole answer.
+func Do(t testing.TB, url string, r Request) (*http.Response, string) {
+	t.Helper()
+	resp := Open(t, url, r)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v after %q", r.Method, r.Path, err, body)
+	}
+	return resp, string(body)
+}

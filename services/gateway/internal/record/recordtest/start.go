@@ -1,0 +1,115 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// Start is core.Core's: it accepts; the test writes what follows.
+func (b *Book) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
+	if err := spec.Validate(); err != nil {
+		return "", nil, err
+	}
+	id, again, err := b.claim(p, sbx, spec, opt.IdempotencyKey)
+	if err != nil {
+		return "", nil, err
+	}
+	if !again {
+		b.Append(id, process.Accepted{Spec: spec.Public(), SpecHash: spec.Hash(), Tenant: Tenant})
+		if b.OnStart != nil {
+			b.OnStart(id, spec)
+		}
+	}
+	src, err := b.Read(ctx, p, id, 0)
+	return id, src, err
+}
+
+func (b *Book) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key string) (id process.ID, again bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.runs(p, sbx) {
+		return "", false, kind.New(kind.NotFound, "start", string(sbx), "sandbox not found")
+	}
+	if id, again = b.keys[key]; again {
+		if !bytes.Equal(b.records[id].hash, spec.Hash()) {
+			return "", false, kind.New(kind.Conflict, "start", string(id), "the idempotency key was used with another command")
+		}
+		return id, true, nil
+	}
+	id = process.NewID(sbx)
+	b.of(id).hash = spec.Hash()
+	if key != "" {
+		b.keys[key] = id
+	}
+	return id, false, nil
+}
+
+func (b *Book) runs(p core.Principal, sbx sandbox.ID) bool {
+	for _, s := range b.boxes {
+		if s.ID == sbx && p.Tenant == s.Tenant {
+			return true
+		}
+	}
+	return false
+}
+
+// Sandboxes is core.Core's.
+func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []sandbox.State
+	for i := range b.boxes {
+		if b.boxes[i].Tenant == p.Tenant && keep(&b.boxes[i]) {
+			out = append(out, b.boxes[i])
+		}
+	}
+	return out
+}
+
+// Find is core.Core's.
+func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, r := range b.records {
+		if p.Tenant == Tenant && id.Sandbox() == sbx && (sel.ID == id || sel.PID != 0 && sel.PID == r.sum.PID) {
+			return r.sum, nil
+		}
+	}
+	return process.Summary{}, kind.New(kind.NotFound, "find process", string(sbx), "process not found")
+}
+
+// Signal is core.Core's.
+func (b *Book) Signal(_ context.Context, p core.Principal, id process.ID, sig int32) error {
+	return b.note(p, id, fmt.Sprintf("signal %d", sig))
+}
+
+// SendInput is core.Core's.
+func (b *Book) SendInput(_ context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
+	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
+}
+
+// Resize is core.Core's.
+func (b *Book) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
+	return b.note(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))
+}
+
+func (b *Book) note(p core.Principal, id process.ID, call string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := b.find(p, id)
+	if err != nil {
+		return err
+	}
+	if !r.sum.Active() {
+		return kind.New(kind.NotFound, "call", string(id), "process not found")
+	}
+	b.Calls = append(b.Calls, call)
+	return nil
+}
