@@ -155,3 +155,8 @@ func (g logger) Fatalf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f
 func (g logger) Errorf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f, v...)) }
 func (g logger) Debugf(string, ...any)      {}
 func (g logger) Tracef(string, ...any)      {}
+
+// Leads reports whether this server leads a stream of its cluster.
+func (s *Server) Leads(stream string) bool {
+	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}

@@ -1,0 +1,112 @@
+package eventstest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/natsd"
+)
+
+// Cluster is three servers on loopback, each of which a test can stop and start
+// again. Its methods belong to one goroutine.
+type Cluster struct {
+	t       testing.TB
+	cfgs    []natsd.Config
+	servers []*natsd.Server
+}
+
+const clusterSize = 3
+
+// StartCluster runs three servers until the test ends.
+func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, servers: make([]*natsd.Server, clusterSize)}
+	ports := freePorts(t, 2*clusterSize)
+	var routes []string
+	for i := range clusterSize {
+		routes = append(routes, "nats://"+ports[clusterSize+i])
+	}
+	for i := range clusterSize {
+		c.cfgs = append(c.cfgs, natsd.Config{
+			Dir: t.TempDir(), Name: fmt.Sprintf("n%d", i), Listen: ports[i],
+			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes,
+		})
+		c.Resume(i)
+	}
+	t.Cleanup(func() {
+		for i := range c.servers {
+			c.Stop(i)
+		}
+	})
+	return c
+}
+
+// freePorts gives n addresses on loopback that nobody listened on just now.
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() //nolint:errcheck // nothing was sent
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// Stop ends server i.
+func (c *Cluster) Stop(i int) {
+	if c.servers[i] != nil {
+		c.servers[i].Stop()
+		c.servers[i] = nil
+	}
+}
+
+// Resume starts server i again on its files.
+func (c *Cluster) Resume(i int) {
+	c.t.Helper()
+	srv, err := natsd.Start(c.cfgs[i])
+	if err != nil {
+		c.t.Fatalf("start %s: %v", c.cfgs[i].Name, err)
+	}
+	c.servers[i] = srv
+}
+
+// Leader is the server that leads a stream, or -1.
+func (c *Cluster) Leader(stream string) int {
+	for i, s := range c.servers {
+		if s != nil && s.Leads(stream) {
+			return i
+		}
+	}
+	return -1
+}
+
+// URL names all servers.
+func (c *Cluster) URL() string {
+	var urls []string
+	for _, cfg := range c.cfgs {
+		urls = append(urls, "nats://"+cfg.Listen)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Open gives a log with three replicas on the cluster, closed when the test ends.
+func (c *Cluster) Open() *events.Log {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	log, err := events.Open(ctx, events.Config{URL: c.URL(), Name: c.t.Name(), Replicas: clusterSize})
+	if err != nil {
+		c.t.Fatalf("open log: %v", err)
+	}
+	c.t.Cleanup(log.Close)
+	return log
+}
