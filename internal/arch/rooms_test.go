@@ -1,0 +1,85 @@
+package arch
+
+// mod is the module's path.
+const mod = "github.com/millrace/millrace"
+
+// room is a folder and what the code in it may import beside the standard
+// library. A pattern that ends in /... means the folder and all below it; a
+// name without a dot in its first element is a folder of ours.
+type room struct {
+	path string
+	may  []string
+	std  []string // of the guarded packages of the standard library; see guarded
+}
+
+// guarded are the packages of the standard library that not every room may
+// have: they are what a wall is there to keep in.
+var guarded = []string{"net/http", "os/exec"}
+
+const (
+	nats     = "github.com/nats-io/nats.go/..."
+	server   = "github.com/nats-io/nats-server/v2/..."
+	nuid     = "github.com/nats-io/nuid"
+	ulid     = "github.com/oklog/ulid/v2"
+	protobuf = "google.golang.org/protobuf/..."
+	fiber    = "github.com/gofiber/fiber/v2/..."
+	fasthttp = "github.com/valyala/fasthttp/..."
+	fws      = "github.com/gofiber/contrib/websocket"
+	compress = "github.com/klauspost/compress/..."
+	bbolt    = "go.etcd.io/bbolt"
+	pty      = "github.com/creack/pty"
+	sys      = "golang.org/x/sys/unix"
+	group    = "golang.org/x/sync/errgroup"
+	flight   = "golang.org/x/sync/singleflight"
+	cobra    = "github.com/spf13/cobra"
+	pflag    = "github.com/spf13/pflag"
+
+	vocabulary = "events/..."
+	gw         = "services/gateway/internal/"
+	hd         = "services/hostd/internal/"
+)
+
+// testsMay is what tests of every room may import besides.
+var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", hd + "driver/drivertest"}
+
+// rooms is the plan of the house: the longest path that holds a package counts,
+// and a package that none holds fails until it is written down here. Never: a
+// service into another; anything into main; JetStream outside events; fiber
+// outside gateway; os/exec outside hostd.
+var rooms = []room{
+	{path: "", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cobra, pflag, sys, group}},
+
+	{path: "schema", may: []string{protobuf}},
+
+	{path: "events/kind"},
+	{path: "events/sandbox", may: []string{"events/kind"}},
+	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
+	{path: "events/fleet", may: []string{"events/kind"}},
+	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
+	{path: "events/natsd", may: []string{server}},
+	{path: "events/eventstest", may: []string{vocabulary}},
+
+	{path: "services/scheduler", may: []string{vocabulary, group}},
+	{path: "services/reaper", may: []string{vocabulary, group}},
+
+	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
+	{path: gw + "core", may: []string{vocabulary, ulid, group}},
+	{path: gw + "stream", may: []string{vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "textenc", may: []string{vocabulary}},
+	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "route", may: []string{vocabulary, fiber}},
+	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
+	{path: gw + "surfacetest", may: []string{vocabulary, "schema/...", gw + "...", fiber, fasthttp, protobuf}, std: []string{"net/http"}},
+	// Every other room of the gateway is a surface, or serves surfaces.
+	{path: "services/gateway/internal", may: []string{
+		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
+	}, std: []string{"net/http"}},
+
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
+	{path: "services/hostd/cmd", may: []string{hd + "..."}},
+
+	// The client speaks the public wire only: nothing of ours.
+	{path: "internal/cli", may: []string{cobra, sys, group}, std: []string{"net/http"}},
+	{path: "internal/arch"},
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// sandboxInfo is a sandbox as the control plane shows it.
+type sandboxInfo struct {
+	ID         string            `json:"sandboxID"`
+	TemplateID string            `json:"templateID"`
+	State      string            `json:"state"`
+	StartedAt  time.Time         `json:"startedAt"`
+	EndAt      time.Time         `json:"endAt"`
+	Metadata   map[string]string `json:"metadata"`
+}
+
+// processInfo is a process as the catalogue shows it.
+type processInfo struct {
+	ID        string     `json:"process"`
+	Sandbox   string     `json:"sandbox"`
+	Host      string     `json:"host"`
+	PID       uint32     `json:"pid"`
+	Cmd       string     `json:"cmd"`
+	Args      []string   `json:"args"`
+	State     string     `json:"state"`
+	StartedAt *time.Time `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	ExitCode  *int       `json:"exit_code"`
+	Signal    int        `json:"signal"`
+	Cause     string     `json:"cause"`
+	Killed    bool       `json:"killed"`
+	PTY       *winsize   `json:"pty"`
+}
+
+type winsize struct {
+	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows"`
+}
+
+// hostInfo is a host as the gateway shows it.
+type hostInfo struct {
+	Name      string   `json:"name"`
+	State     string   `json:"state"`
+	Alive     bool     `json:"alive"`
+	Epoch     uint64   `json:"epoch"`
+	Drivers   []string `json:"drivers"`
+	Capacity  int      `json:"capacity"`
+	Sandboxes int      `json:"sandboxes"`
+	Processes int      `json:"processes"`
+	CPUs      int      `json:"cpus"`
+	Load1     float64  `json:"load1"`
+	Version   string   `json:"version"`
+}
+
+func (c *client) hosts(ctx context.Context) ([]hostInfo, error) {
+	var out struct {
+		Hosts []hostInfo `json:"hosts"`
+	}
+	_, err := c.call(ctx, &request{method: "GET", path: "/v1/hosts"}, &out)
+	return out.Hosts, err
+}
+
+// sandboxSpec is what a new sandbox is to be.
+type sandboxSpec struct {
+	TemplateID string            `json:"templateID"`
+	Timeout    int64             `json:"timeout"` // seconds
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	EnvVars    map[string]string `json:"envVars,omitempty"`
+	Secure     bool              `json:"secure"`
+}
+
+func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (string, error) {
+	var out sandboxInfo
+	_, err := c.call(ctx, &request{method: "POST", path: "/sandboxes", json: spec}, &out)
+	return out.ID, err
+}
+
+func (c *client) setTimeout(ctx context.Context, sbx string, timeout time.Duration) error {
+	body := map[string]int64{"timeout": int64(timeout / time.Second)}
+	_, err := c.call(ctx, &request{method: "POST", path: sandboxPath(sbx) + "/timeout", json: body}, nil)
+	return err
+}
+
+func (c *client) removeSandbox(ctx context.Context, sbx string) error {
+	_, err := c.call(ctx, &request{method: "DELETE", path: sandboxPath(sbx)}, nil)
+	return err
+}
+
+// command is what is to be run.
+type command struct {
+	Cmd       string            `json:"cmd"`
+	Args      []string          `json:"args,omitzero"` // nil: a shell runs Cmd
+	Envs      map[string]string `json:"envs,omitempty"`
+	Cwd       string            `json:"cwd,omitempty"`
+	User      string            `json:"user,omitempty"`
+	Tag       string            `json:"tag,omitempty"`
+	Stdin     bool              `json:"stdin,omitempty"`
+	PTY       *winsize          `json:"pty,omitempty"`
+	TimeoutMS int64             `json:"timeout_ms"` // 0: none
+}
+
+// startFor is how long a start is tried: the same key starts one process
+// however often it is sent.
+const startFor = 30 * time.Second
+
+// start runs cmd in a sandbox and gives the process's id once it is known. The
+// record is read by it, and not from the answer, so that there is one way of
+// reading.
+func (c *client) start(ctx context.Context, sbx string, cmd *command) (string, error) {
+	key := newKey()
+	until := time.Now().Add(startFor)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		id, err := c.tryStart(ctx, sbx, key, cmd)
+		if !again(err) || time.Now().Add(wait).After(until) || !pause(ctx, wait) {
+			return id, err
+		}
+	}
+}
+
+func newKey() string {
+	var b [16]byte
+	rand.Read(b[:]) //nolint:errcheck // it never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+func (c *client) tryStart(ctx context.Context, sbx, key string, cmd *command) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // lets go of the answer: the process goes on
+	resp, err := c.open(ctx, &request{
+		method: "POST", path: "/commands", json: cmd,
+		header: map[string]string{"E2b-Sandbox-Id": sbx, "Idempotency-Key": key},
+	})
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is not wanted any more
+	if id := resp.Header.Get("X-Process-Id"); id != "" {
+		return id, nil
+	}
+	in := bufio.NewReader(resp.Body)
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) == 0 && err != nil {
+			return "", fmt.Errorf("start: %w", err)
+		}
+		var e struct {
+			Type, Process, Message string
+			Code                   string `json:"error_code"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return "", fmt.Errorf("start: %w", err)
+		}
+		switch {
+		case e.Process != "":
+			return e.Process, nil
+		case e.Type == "error":
+			return "", errors.New(e.Message)
+		}
+	}
+}
+
+func processPath(id, verb string) string { return "/v1/processes/" + url.PathEscape(id) + verb }
+
+func (c *client) process(ctx context.Context, id string) (processInfo, error) {
+	var out processInfo
+	_, err := c.call(ctx, &request{method: "GET", path: processPath(id, "")}, &out)
+	return out, err
+}
+
+func (c *client) processes(ctx context.Context, sbx string) ([]processInfo, error) {
+	q := url.Values{}
+	if sbx != "" {
+		q.Set("sandbox", sbx)
+	}
+	var out []processInfo
+	_, err := c.call(ctx, &request{method: "GET", path: "/v1/processes", query: q}, &out)
+	return out, err
+}
+
+func (c *client) signal(ctx context.Context, id string, sig int) error {
+	_, err := c.call(ctx, &request{method: "POST", path: processPath(id, "/signal"), json: map[string]int{"signal": sig}}, nil)
+	return err
+}
+
+func (c *client) resize(ctx context.Context, id string, size winsize) error {
+	_, err := c.call(ctx, &request{method: "POST", path: processPath(id, "/resize"), json: size}, nil)
+	return err
+}
+
+func (c *client) input(ctx context.Context, id string, data []byte, eof bool) error {
+	q := url.Values{}
+	if eof {
+		q.Set("eof", "1")
+	}
+	_, err := c.call(ctx, &request{method: "POST", path: processPath(id, "/stdin"), query: q, body: data}, nil)
+	return err
+}
+
+// events opens the stream of a record's events.
+func (c *client) events(ctx context.Context, id string, after uint64, follow bool) (*lines, error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}, "follow": {"0"}}
+	if follow {
+		q.Set("follow", "1")
+	}
+	return c.lines(ctx, &request{method: "GET", path: processPath(id, "/events"), query: q})
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// printer prints the time each 10 ms without starting anything for it.
+const printer = `exec {f}<> <(:); while :; do echo $EPOCHREALTIME; read -t 0.01 -u $f; done`
+
+// delays collects how late lines were.
+type delays struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+// watch reads a printer's record until ctx ends, and notes how late each line
+// came. What was printed before it began is not counted.
+func (d *delays) watch(ctx context.Context, c *client, id string) error {
+	l, err := c.events(ctx, id, 0, true)
+	if err != nil {
+		return ifNot(ctx.Err() != nil, err)
+	}
+	defer l.close()
+	begun := time.Now()
+	var mine []time.Duration
+	defer func() {
+		d.mu.Lock()
+		d.all = append(d.all, mine...)
+		d.mu.Unlock()
+	}()
+	var e event
+	for {
+		if err := l.next(&e); err != nil {
+			return ifNot(ctx.Err() != nil, err)
+		}
+		switch e.Type {
+		case "end":
+			return fmt.Errorf("the printer ended: %s", e.line)
+		case "stderr":
+			return fmt.Errorf("the printer: %s", e.bytes())
+		case "stdout":
+		default:
+			continue
+		}
+		now := time.Now()
+		for line := range bytes.Lines(e.bytes()) {
+			if at, ok := epoch(string(bytes.TrimSpace(line))); ok && at.After(begun) {
+				mine = append(mine, now.Sub(at))
+			}
+		}
+	}
+}
+
+// epoch reads seconds with a fraction, whatever the locale divides them by.
+func epoch(s string) (time.Time, bool) {
+	sec, frac, ok := strings.Cut(strings.Replace(s, ",", ".", 1), ".")
+	whole, err := strconv.ParseInt(sec, 10, 64)
+	micro, err2 := strconv.ParseInt(frac, 10, 64)
+	return time.Unix(whole, micro*1000), ok && len(frac) == 6 && err == nil && err2 == nil
+}
+
+func (b *bench) print(ctx context.Context) (string, error) {
+	return b.c.start(ctx, b.sbx, &command{Cmd: "/bin/bash", Args: []string{"-c", printer}, Envs: map[string]string{"LC_ALL": "C"}})
+}
+
+// manyCommands has many commands print at once, each with a reader.
+func (b *bench) manyCommands(ctx context.Context) error {
+	var ids []string
+	defer func() { b.killAll(ctx, ids) }()
+	for range b.f.commands {
+		id, err := b.print(ctx)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	limited, cancel := b.limit(ctx)
+	defer cancel()
+	var d delays
+	var g errgroup.Group
+	for _, id := range ids {
+		g.Go(func() error { return d.watch(limited, b.c, id) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.add("lines", float64(len(d.all))/b.f.seconds, "lines/s")
+	b.spread(fmt.Sprintf("delivery of %d", b.f.commands), d.all)
+	return nil
+}
+
+// manyReaders has one command print and many read it.
+func (b *bench) manyReaders(ctx context.Context) error {
+	id, err := b.print(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.killAll(ctx, []string{id})
+	for _, n := range b.f.readers {
+		limited, cancel := b.limit(ctx)
+		var d delays
+		var g errgroup.Group
+		for range n {
+			g.Go(func() error { return d.watch(limited, b.c, id) })
+		}
+		err := g.Wait()
+		cancel()
+		if err != nil {
+			return err
+		}
+		b.spread(fmt.Sprintf("delivery to %d", n), d.all)
+	}
+	return nil
+}
+
+func (b *bench) killAll(ctx context.Context, ids []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(16)
+	for _, id := range ids {
+		g.Go(func() error { return b.c.signal(ctx, id, sigKill) })
+	}
+	if err := g.Wait(); err != nil {
+		b.notef("kill: %v", err)
+	}
+}
+
+// idleTails opens many streams on which nothing happens, as bare connections:
+// the client's own memory would else be most of it.
+func (b *bench) idleTails(ctx context.Context) error {
+	before, ok := b.usage()
+	if !ok {
+		return errors.New("the server is not known: give --pid")
+	}
+	id, err := b.c.start(ctx, b.sbx, &command{Cmd: "/bin/sleep", Args: []string{"600"}})
+	if err != nil {
+		return err
+	}
+	defer b.killAll(ctx, []string{id})
+	var open []net.Conn
+	defer func() {
+		for _, conn := range open {
+			conn.Close() //nolint:errcheck // it is done with
+		}
+	}()
+	begun := time.Now()
+	for range b.f.tails {
+		conn, err := b.tail1(ctx, id)
+		if err != nil {
+			return fmt.Errorf("after %d tails: %w", len(open), err)
+		}
+		open = append(open, conn)
+	}
+	took := time.Since(begun)
+	if !pause(ctx, time.Second) { // until the server's collector has seen to the openings
+		return ctx.Err()
+	}
+	after, ok := b.usage()
+	if !ok {
+		return errors.New("the server is gone")
+	}
+	b.add("tails", float64(len(open)), "")
+	b.add("to open one", millis(took)/float64(len(open)), "ms")
+	b.add("server memory a tail", (after.rss-before.rss)*1024/float64(len(open)), "KiB")
+	b.add("server memory", after.rss, "MiB")
+	return nil
+}
+
+// tail1 opens one tail and reads what there is of it.
+func (b *bench) tail1(ctx context.Context, id string) (net.Conn, error) {
+	u, err := url.Parse(b.c.base())
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	req := "GET " + processPath(id, "/events?after=0&follow=1") + " HTTP/1.1\r\nHost: " + u.Host +
+		"\r\nX-API-KEY: " + b.c.key + "\r\nKeepalive-Ping-Interval: 3600\r\n\r\n"
+	if _, err := conn.Write([]byte(req)); err != nil {
+		return conn, err
+	}
+	conn.SetReadDeadline(time.Now().Add(callTimeout)) //nolint:errcheck // then Read tells
+	var buf [8 << 10]byte
+	have := 0
+	for !bytes.Contains(buf[:have], []byte(`"type":"start"`)) {
+		n, err := conn.Read(buf[have:])
+		if have += n; err != nil {
+			return conn, fmt.Errorf("%w after %q", err, buf[:have])
+		}
+	}
+	return conn, nil
+}

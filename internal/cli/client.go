@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// client speaks to the gateways of one installation. It may be used concurrently.
+type client struct {
+	bases []string
+	at    atomic.Uint32 // which gateway is asked; the next one after a failure
+	key   string
+	http  *http.Client
+}
+
+const (
+	dialTimeout = 5 * time.Second
+	callTimeout = 60 * time.Second // of a request with an answer that ends
+	maxBody     = 64 << 20         // bytes of such an answer
+)
+
+// client finds the gateways and the key: flags, then environment, then the local
+// data directory.
+func (a *app) client() (*client, error) {
+	urls, key := a.url, a.key
+	if urls == "" {
+		urls = a.Getenv("MILLRACE_URL")
+	}
+	if key == "" {
+		key = a.Getenv("MILLRACE_API_KEY")
+	}
+	dir, err := a.dataDir()
+	if err != nil && (urls == "" || key == "") {
+		return nil, err
+	}
+	if urls == "" {
+		if urls, err = readWord(filepath.Join(dir, AddressFile)); err != nil {
+			return nil, fmt.Errorf("no gateway known: start `millrace up`, or set --url or MILLRACE_URL (%w)", err)
+		}
+	}
+	if key == "" {
+		// A gateway may know the key by other means; it will say if not.
+		key, _ = readWord(filepath.Join(dir, KeyFile)) //nolint:errcheck // as above
+	}
+	return newClient(urls, key)
+}
+
+func (a *app) dataDir() (string, error) {
+	if a.data != "" {
+		return a.data, nil
+	}
+	return DataDir(a.Getenv)
+}
+
+func readWord(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	return strings.TrimSpace(string(b)), err
+}
+
+func newClient(urls, key string) (*client, error) {
+	c := &client{key: key, http: &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+		DisableCompression:  true,
+		WriteBufferSize:     64 << 10,
+		ReadBufferSize:      256 << 10,
+	}}}
+	for s := range strings.SplitSeq(urls, ",") {
+		s = strings.TrimSuffix(strings.TrimSpace(s), "/")
+		if u, err := url.Parse(s); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("gateway %q is no http or https URL", s)
+		}
+		c.bases = append(c.bases, s)
+	}
+	return c, nil
+}
+
+// base is the gateway to ask now.
+func (c *client) base() string { return c.bases[int(c.at.Load())%len(c.bases)] }
+
+// apiError is what a gateway said instead of what was asked for.
+type apiError struct {
+	Status    int    `json:"-"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code"`
+}
+
+// Error says it in the gateway's words.
+func (e *apiError) Error() string {
+	switch {
+	case e.Message != "":
+		return e.Message
+	case e.Status == http.StatusUnauthorized:
+		return "the gateway does not know the API key"
+	}
+	return "the gateway answered " + http.StatusText(e.Status)
+}
+
+// again reports whether the same request may succeed later or elsewhere.
+func again(err error) bool {
+	var e *apiError
+	if errors.As(err, &e) {
+		return e.Status >= 500 && e.Status != http.StatusNotImplemented || e.Status == http.StatusTooManyRequests
+	}
+	return err != nil && !errors.Is(err, context.Canceled)
+}
+
+// request is one call of the wire.
+type request struct {
+	method, path string
+	query        url.Values
+	header       map[string]string
+	json         any    // sent as JSON if not nil
+	body         []byte // sent as it is
+}
+
+// open sends r and gives the answer if it is a good one; its body is the
+// caller's to close.
+func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
+	body, kind := r.body, "application/octet-stream"
+	if r.json != nil {
+		var err error
+		if body, err = json.Marshal(r.json); err != nil {
+			return nil, err
+		}
+		kind = "application/json"
+	}
+	at := c.at.Load()
+	u := c.base() + r.path
+	if len(r.query) > 0 {
+		u += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", kind)
+	}
+	req.Header.Set("X-API-KEY", c.key)
+	for k, v := range r.header {
+		req.Header.Set(k, v)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		c.at.CompareAndSwap(at, at+1)
+		return nil, fmt.Errorf("%s: %w", c.bases[int(at)%len(c.bases)], cause(err))
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if resp.StatusCode >= 500 {
+		c.at.CompareAndSwap(at, at+1)
+	}
+	e := &apiError{Status: resp.StatusCode}
+	if b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)); err == nil {
+		json.Unmarshal(b, e) //nolint:errcheck // then the status says it
+	}
+	return nil, e
+}
+
+// cause leaves out of an HTTP error the URL that the user gave himself.
+func cause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// call sends r and decodes the answer into out, if that is not nil.
+func (c *client) call(ctx context.Context, r *request, out any) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil || out == nil {
+		return resp.Header, err
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return resp.Header, fmt.Errorf("%s %s: %w", r.method, r.path, err)
+	}
+	return resp.Header, nil
+}
+
+// persist calls until it gets an answer that another try would not change, for
+// at most limit. What it calls must bear repeating.
+func (c *client) persist(ctx context.Context, limit time.Duration, r *request, out any) error {
+	until := time.Now().Add(limit)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		_, err := c.call(ctx, r, out)
+		if !again(err) || time.Now().Add(wait).After(until) {
+			return err
+		}
+		if !pause(ctx, wait) {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// Config is what the verbs need of the program around them. In, Out, Err and
+// Getenv are required.
+type Config struct {
+	In      io.Reader
+	Out     io.Writer
+	Err     io.Writer
+	Getenv  func(string) string
+	Version string
+	// Probe tells what the drivers on this machine can do, for doctor.
+	Probe func(ctx context.Context) []DriverReport
+}
+
+// DriverReport says whether a driver works on this machine.
+type DriverReport struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"` // what it can do, or why it cannot
+}
+
+// The exit codes of our own.
+const (
+	ExitOurs   = 125 // Millrace failed, the command did not
+	exitSignal = 128 // plus the signal's number
+)
+
+// ExitError makes the program exit with Code. Err is told to the user unless it
+// is nil: a remote command that fails has said itself why.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error says what happened.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// ExitCode is the code the program exits with after err, and what is to be told
+// of it; empty if nothing.
+func ExitCode(err error) (code int, say string) {
+	if err == nil {
+		return 0, ""
+	}
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		if exit.Err == nil {
+			return exit.Code, ""
+		}
+		return exit.Code, exit.Err.Error()
+	}
+	return 1, err.Error()
+}
+
+// ours gives an error that is Millrace's and not the command's its exit code.
+func ours(err error) error {
+	var exit *ExitError
+	if err == nil || errors.As(err, &exit) {
+		return err
+	}
+	return &ExitError{Code: ExitOurs, Err: err}
+}
+
+// app is one run of the program: its surroundings and the flags of all verbs.
+type app struct {
+	Config
+	url, key, data string
+	output         string
+}
+
+// Commands gives the verbs. Each may be added to a root command of any name.
+func Commands(cfg Config) []*cobra.Command {
+	a := &app{Config: cfg}
+	all := []*cobra.Command{
+		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
+		a.sandboxCommand(), a.hostsCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
+	}
+	for _, c := range all {
+		f := c.PersistentFlags()
+		f.StringVar(&a.url, "url", "", "gateways, separated by commas (MILLRACE_URL; default: the `up` of the data directory)")
+		f.StringVar(&a.key, "api-key", "", "API key (MILLRACE_API_KEY; default: that of the data directory)")
+		f.StringVar(&a.data, "data", "", "data directory of a local `up` (MILLRACE_DATA)")
+		f.StringVarP(&a.output, "output", "o", "table", "table or json")
+		c.SilenceUsage = true
+	}
+	return all
+}
+
+// json reports whether data is wanted as JSON.
+func (a *app) json() (bool, error) {
+	switch a.output {
+	case "json":
+		return true, nil
+	case "", "table":
+		return false, nil
+	}
+	return false, fmt.Errorf("--output %s: table or json", a.output)
+}
+
+// notef tells the user something that is not data.
+func (a *app) notef(format string, args ...any) {
+	fmt.Fprintf(a.Err, "millrace: "+format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+}
+
+// The files by which verbs find the `up` of a data directory.
+const (
+	KeyFile     = "key"     // the first API key; mode 0600
+	AddressFile = "address" // the gateway's URL
+)
+
+// DataDir is the default data directory: MILLRACE_DATA, else millrace in the
+// XDG state directory.
+func DataDir(getenv func(string) string) (string, error) {
+	if d := getenv("MILLRACE_DATA"); d != "" {
+		return d, nil
+	}
+	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) { // a relative one is to be ignored, by the specification
+		return filepath.Join(d, "millrace"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		var err error
+		if home, err = os.UserHomeDir(); err != nil {
+			return "", fmt.Errorf("no data directory: set --data, MILLRACE_DATA or HOME: %w", err)
+		}
+	}
+	return filepath.Join(home, ".local", "state", "millrace"), nil
+}

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// check is one thing that doctor looked at.
+type check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+// health is what doctor says.
+type health struct {
+	Version  string         `json:"version"`
+	Go       string         `json:"go"`
+	Platform string         `json:"platform"`
+	Kernel   string         `json:"kernel"`
+	Drivers  []DriverReport `json:"drivers"`
+	Checks   []check        `json:"checks"`
+	Hosts    []hostInfo     `json:"hosts"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell what works on this machine, what does not, and why",
+		Long: `Tell what each driver can do here and what stands in its way, how this machine
+limits resources, and whether the gateway and its NATS can be reached. It exits
+with 1 if no driver works.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			h := a.examine(cmd.Context())
+			if asJSON {
+				err = a.writeJSON(h)
+			} else {
+				err = a.writeHealth(h)
+			}
+			if err != nil {
+				return err
+			}
+			for _, d := range h.Drivers {
+				if d.OK {
+					return nil
+				}
+			}
+			if len(h.Drivers) > 0 {
+				return &ExitError{Code: 1}
+			}
+			return nil
+		},
+	}
+}
+
+// probeTime bounds the drivers' trials and each request.
+const probeTime = 10 * time.Second
+
+func (a *app) examine(ctx context.Context) *health {
+	ctx, cancel := context.WithTimeout(ctx, 3*probeTime)
+	defer cancel()
+	h := &health{
+		Version: a.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernel(),
+		Drivers: []DriverReport{}, Hosts: []hostInfo{},
+	}
+	if a.Probe != nil {
+		h.Drivers = append(h.Drivers, a.Probe(ctx)...)
+	}
+	h.Checks = append(h.Checks, checkUser(), checkCgroups("/proc/self/mountinfo"), checkUserns("/proc/sys"), a.checkData())
+	h.Checks = append(h.Checks, a.checkGateway(ctx, h)...)
+	return h
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return err.Error()
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}
+
+func checkUser() check {
+	if uid := os.Geteuid(); uid != 0 {
+		return check{"user", true, fmt.Sprintf("uid %d: sandboxes run in user namespaces of their own", uid)}
+	}
+	return check{"user", true, "root"}
+}
+
+// checkCgroups tells which generation of cgroups is mounted, and where.
+func checkCgroups(mountinfo string) check {
+	b, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return check{"cgroups", false, "not on this system: sandboxes have no limits of memory and CPU"}
+	}
+	v1, v2 := "", ""
+	var controllers []string
+	for l := range strings.Lines(string(b)) {
+		before, after, ok := strings.Cut(l, " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		switch g[0] {
+		case "cgroup2":
+			v2 = f[4]
+		case "cgroup":
+			v1 = f[4]
+			controllers = append(controllers, f[4][strings.LastIndexByte(f[4], '/')+1:])
+		}
+	}
+	switch {
+	case v2 != "" && v1 == "":
+		return check{"cgroups", true, "v2 at " + v2}
+	case v1 != "":
+		return check{"cgroups", true, "v1: " + strings.Join(controllers, " ")}
+	}
+	return check{"cgroups", false, "none is mounted: sandboxes have no limits of memory and CPU"}
+}
+
+// checkUserns tells whether an ordinary user may make user namespaces, as far
+// as the kernel's switches say; the drivers' own trials are the truth.
+func checkUserns(sys string) check {
+	read := func(name string) string {
+		b, err := os.ReadFile(sys + "/" + name)
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(b))
+	}
+	switch {
+	case read("user/max_user_namespaces") == "":
+		return check{"user namespaces", false, "not on this system"}
+	case read("user/max_user_namespaces") == "0":
+		return check{"user namespaces", false, "forbidden: sysctl user.max_user_namespaces is 0"}
+	case read("kernel/unprivileged_userns_clone") == "0":
+		return check{"user namespaces", false, "only for root: sysctl kernel.unprivileged_userns_clone is 0"}
+	case read("kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return check{"user namespaces", false, "only for root: sysctl kernel.apparmor_restrict_unprivileged_userns is 1"}
+	}
+	return check{"user namespaces", true, "allowed"}
+}
+
+func (a *app) checkData() check {
+	dir, err := a.dataDir()
+	if err != nil {
+		return check{"data directory", false, err.Error()}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return check{"data directory", true, dir + " (not made yet)"}
+	}
+	free := uint64(fs.Bavail) * uint64(fs.Bsize) //nolint:unconvert // the types differ between systems
+	return check{"data directory", free > 1<<30, fmt.Sprintf("%s, %d GiB free", dir, free>>30)}
+}
+
+func (a *app) checkGateway(ctx context.Context, h *health) []check {
+	c, err := a.client()
+	if err != nil {
+		return []check{{"gateway", false, err.Error()}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	begun := time.Now()
+	if err := c.get(ctx, "/livez"); err != nil {
+		return []check{{"gateway", false, err.Error()}}
+	}
+	out := []check{{"gateway", true, fmt.Sprintf("%s answers in %v", c.base(), time.Since(begun).Round(10*time.Microsecond))}}
+	begun = time.Now()
+	if err := c.get(ctx, "/readyz"); err != nil {
+		return append(out, check{"nats", false, err.Error()})
+	}
+	out = append(out, check{"nats", true, fmt.Sprintf("reached by the gateway, %v there and back", time.Since(begun).Round(10*time.Microsecond))})
+	h.Hosts, err = c.hosts(ctx)
+	if err != nil {
+		return append(out, check{"hosts", false, err.Error()})
+	}
+	alive := 0
+	for _, x := range h.Hosts {
+		if x.Alive {
+			alive++
+		}
+	}
+	return append(out, check{"hosts", alive > 0, fmt.Sprintf("%d of %d alive", alive, len(h.Hosts))})
+}
+
+// get asks for a page of which only the status counts.
+func (c *client) get(ctx context.Context, path string) error {
+	resp, err := c.open(ctx, &request{method: "GET", path: path})
+	if err != nil {
+		return err
+	}
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) //nolint:errcheck // so that the connection is used again
+	return resp.Body.Close()
+}
+
+func (a *app) writeHealth(h *health) error {
+	mark := func(ok bool) string {
+		if ok {
+			return "ok"
+		}
+		return "NO"
+	}
+	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel) //nolint:errcheck // the table below tells
+	var rows [][]string
+	for _, d := range h.Drivers {
+		rows = append(rows, []string{"driver " + d.Name, mark(d.OK), d.Detail})
+	}
+	for _, c := range h.Checks {
+		rows = append(rows, []string{c.Name, mark(c.OK), c.Detail})
+	}
+	return a.table([]string{"WHAT", "", "DETAIL"}, rows)
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// logsFlags are those of logs.
+type logsFlags struct {
+	follow, json, stamps bool
+	since                string
+	after                uint64
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var f logsFlags
+	c := &cobra.Command{
+		Use:   "logs PROCESS",
+		Short: "Write what a process printed, stored or live",
+		Long: `Write what a process printed, to the descriptors it printed it on. It is kept
+for the retention period, also when process, sandbox and host are gone.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.logs(cmd.Context(), &f, args[0]) },
+	}
+	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on until the process ends")
+	c.Flags().StringVar(&f.since, "since", "", "leave out what is older: a duration (10m) or a time (RFC 3339)")
+	c.Flags().Uint64Var(&f.after, "after", 0, "begin after this event")
+	c.Flags().BoolVar(&f.json, "json", false, "write the events themselves, one a line")
+	c.Flags().BoolVarP(&f.stamps, "timestamps", "t", false, "write each chunk's time before it")
+	return c
+}
+
+func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
+	since, err := parseSince(f.since, time.Now())
+	if err != nil {
+		return err
+	}
+	asJSON, err := a.json()
+	if err != nil {
+		return err
+	}
+	asJSON = asJSON || f.json
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	show := func(e *event) error {
+		if e.Time.Before(since) && e.Type != "end" {
+			return nil
+		}
+		return a.log(e, asJSON, f.stamps)
+	}
+	if f.follow {
+		return c.follow(ctx, id, f.after, a.notef, show)
+	}
+	l, err := c.events(ctx, id, f.after, false)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	var e event
+	for {
+		switch err := l.next(&e); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case e.Seq == 0 && (e.Type == "error" || e.Type == "reconnect"):
+			return fmt.Errorf("the record broke off after event %d: %s", f.after, e.Message)
+		case e.Seq == 0:
+			continue
+		}
+		f.after = e.Seq
+		if err := show(&e); err != nil {
+			return err
+		}
+	}
+}
+
+// log writes one event of a record.
+func (a *app) log(e *event, asJSON, stamps bool) error {
+	if asJSON {
+		_, err := a.Out.Write(e.line)
+		return err
+	}
+	out := a.Out
+	switch e.Type {
+	case "stderr":
+		out = a.Err
+	case "stdout", "pty":
+	case "gap":
+		a.notef("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
+		return nil
+	case "truncated":
+		a.notef("%d bytes of %s were dropped", e.Dropped, e.Stream)
+		return nil
+	case "error", "lost":
+		a.notef("%s: %s%s", e.Type, e.Message, e.Reason)
+		return nil
+	default:
+		return nil
+	}
+	if stamps {
+		if _, err := fmt.Fprintf(out, "%s ", a.paint(out, dim, e.Time.Format(time.RFC3339Nano))); err != nil {
+			return err
+		}
+	}
+	_, err := out.Write(e.bytes())
+	return err
+}
+
+// parseSince reads a time, or how long before now it was; empty is the
+// beginning.
+func parseSince(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return t, fmt.Errorf("--since %s: a duration as 10m, or a time as 2006-01-02T15:04:05Z", s)
+	}
+	return t, nil
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// writeJSON writes v, indented, as the whole of the data.
+func (a *app) writeJSON(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table writes rows under a head, in columns.
+func (a *app) table(head []string, rows [][]string) error {
+	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(head, "\t")) //nolint:errcheck // Flush tells
+	for _, r := range rows {
+		for i := range r {
+			r[i] = printable(r[i])
+		}
+		fmt.Fprintln(w, strings.Join(r, "\t")) //nolint:errcheck // Flush tells
+	}
+	return w.Flush()
+}
+
+// printable takes out of a name what could move a terminal's cursor or colour
+// it: names come from strangers.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+// age is how long ago t was, in the largest unit that says enough.
+func age(now time.Time, t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return "-"
+	}
+	d := now.Sub(*t)
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// paint colours s for a person at a terminal, and leaves it alone for everybody
+// else and for those who set NO_COLOR (no-color.org).
+func (a *app) paint(w io.Writer, colour, s string) string {
+	f, ok := w.(*os.File)
+	if !ok || a.Getenv("NO_COLOR") != "" || a.Getenv("TERM") == "dumb" || !isTerminal(f) {
+		return s
+	}
+	return colour + s + "\x1b[0m"
+}
+
+const (
+	red  = "\x1b[31m"
+	dim  = "\x1b[2m"
+	bold = "\x1b[1m"
+)

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	var sbx string
+	var all, quiet bool
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List processes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			found, err := c.processes(cmd.Context(), sbx)
+			if err != nil {
+				return err
+			}
+			kept := make([]processInfo, 0, len(found))
+			for _, p := range found {
+				if all || p.State != "ended" {
+					kept = append(kept, p)
+				}
+			}
+			switch {
+			case quiet:
+				for _, p := range kept {
+					if _, err := fmt.Fprintln(a.Out, p.ID); err != nil {
+						return err
+					}
+				}
+				return nil
+			case asJSON:
+				return a.writeJSON(kept)
+			}
+			return a.processTable(kept)
+		},
+	}
+	c.Flags().StringVarP(&sbx, "sandbox", "s", "", "only of this sandbox")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that ended")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	return c
+}
+
+func (a *app) processTable(all []processInfo) error {
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, p := range all {
+		rows[i] = []string{p.ID, strconv.FormatUint(uint64(p.PID), 10), status(&p), age(now, p.StartedAt), line(&p)}
+	}
+	return a.table([]string{"PROCESS", "PID", "STATUS", "AGE", "COMMAND"}, rows)
+}
+
+// status says where a process is in its life, and how it ended.
+func status(p *processInfo) string {
+	switch {
+	case p.State != "ended":
+		return p.State
+	case p.Signal != 0:
+		return fmt.Sprintf("%s (signal %d)", p.Cause, p.Signal)
+	case p.ExitCode == nil:
+		return p.Cause
+	}
+	return fmt.Sprintf("exited %d", *p.ExitCode)
+}
+
+// line is a process's command, as far as a row of a table goes.
+func line(p *processInfo) string {
+	const most = 60
+	s := p.Cmd
+	// What a shell was asked to run says more than the shell.
+	if n := len(p.Args); n > 0 && (p.Args[0] == "-c" || n > 1 && p.Args[n-2] == "-c") {
+		s = p.Args[n-1]
+	} else if n > 0 {
+		s += " " + strings.Join(p.Args, " ")
+	}
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func (a *app) killCommand() *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   "kill PROCESS...",
+		Short: "Send a signal to processes and all they started",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sig, err := parseSignal(name)
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			failed := 0
+			for _, id := range args {
+				if err := c.signal(cmd.Context(), id, sig); err != nil {
+					a.notef("%s: %v", id, err)
+					failed++
+				}
+			}
+			if failed > 0 {
+				return &ExitError{Code: 1}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&name, "signal", "s", "KILL", "signal, by name or number")
+	return c
+}
+
+func (a *app) hostsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "hosts",
+		Short: "List hosts, their leases, capacity and load",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			hosts, err := c.hosts(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(hosts)
+			}
+			rows := make([][]string, len(hosts))
+			for i, h := range hosts {
+				rows[i] = []string{
+					h.Name, h.State, fmt.Sprintf("%d/%d", h.Sandboxes, h.Capacity), strconv.Itoa(h.Processes),
+					strconv.FormatFloat(h.Load1, 'f', 2, 64), strings.Join(h.Drivers, ","), h.Version,
+				}
+			}
+			return a.table([]string{"HOST", "STATE", "SANDBOXES", "PROCESSES", "LOAD", "DRIVERS", "VERSION"}, rows)
+		},
+	}
+}
+
+func sandboxPath(id string) string { return "/sandboxes/" + url.PathEscape(id) }

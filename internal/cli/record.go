@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// event is one line of a record.
+type event struct {
+	Seq       uint64    `json:"seq"`
+	Time      time.Time `json:"time"`
+	Type      string    `json:"type"`
+	Data      *string   `json:"data"`
+	B64       []byte    `json:"data_b64"`
+	Offset    uint64    `json:"offset"`
+	PID       uint32    `json:"pid"`
+	ExitCode  *int      `json:"exit_code"`
+	Signal    int       `json:"signal"`
+	Cause     string    `json:"cause"`
+	Message   string    `json:"message"`
+	ErrorCode string    `json:"error_code"`
+	Reason    string    `json:"reason"`
+	EOF       bool      `json:"eof"`
+	From      uint64    `json:"from"`
+	To        uint64    `json:"to"`
+	Stream    string    `json:"stream"`
+	Dropped   uint64    `json:"dropped"`
+
+	out  []byte // of output that was decoded by hand
+	line []byte // as it came, with its line end
+}
+
+// bytes are the output of a stdout, stderr or pty event.
+func (e *event) bytes() []byte {
+	switch {
+	case e.out != nil:
+		return e.out
+	case e.Data != nil:
+		return []byte(*e.Data)
+	}
+	return e.B64
+}
+
+// lines is an open stream of NDJSON.
+type lines struct {
+	in     *bufio.Reader
+	body   io.Closer
+	silent *time.Timer
+	cancel context.CancelFunc
+}
+
+const (
+	// keepalive is how often the gateway is asked to say something, and deaf how
+	// long nothing is heard before the connection counts as broken.
+	keepalive = "10" // seconds
+	deaf      = 35 * time.Second
+)
+
+// errDeaf is a connection on which not even keepalives come.
+var errDeaf = errors.New("nothing heard from the gateway")
+
+func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() { cancel(context.Canceled) }
+	silent := time.AfterFunc(deaf, func() { cancel(errDeaf) })
+	r.header = map[string]string{"Accept": "application/x-ndjson", "Keepalive-Ping-Interval": keepalive}
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		silent.Stop()
+		stop()
+		return nil, err
+	}
+	return &lines{in: bufio.NewReaderSize(resp.Body, 256<<10), body: resp.Body, silent: silent, cancel: stop}, nil
+}
+
+func (l *lines) close() {
+	l.silent.Stop()
+	l.cancel()
+	l.body.Close() //nolint:errcheck // it is not wanted any more
+}
+
+// raw reads the next line with its end; a half one is none. It is good until
+// the next call.
+func (l *lines) raw() ([]byte, error) {
+	line, err := l.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		var rest []byte
+		line = append([]byte(nil), line...)
+		rest, err = l.in.ReadBytes('\n')
+		line = append(line, rest...)
+	}
+	l.silent.Reset(deaf)
+	return line, err
+}
+
+// next reads the next line as an event, which is good until the next call.
+func (l *lines) next(e *event) error {
+	line, err := l.raw()
+	if err != nil {
+		return err
+	}
+	*e = event{line: line}
+	if fast(line, e) {
+		return nil
+	}
+	if err := json.Unmarshal(line, e); err != nil {
+		return fmt.Errorf("a line that is no event: %w", err)
+	}
+	e.line = line
+	return nil
+}
+
+// giveUp is how long a broken stream is tried to be resumed.
+const giveUp = 10 * time.Minute
+
+// follow calls f for each event of a record after the given one, each once and
+// in order, until its end or f's error. When the connection breaks it goes on
+// from the last event, and tells say so.
+func (c *client) follow(ctx context.Context, id string, after uint64, say func(string, ...any), f func(*event) error) error {
+	broke := time.Time{}
+	for wait := time.Duration(0); ; wait = min(max(2*wait, 20*time.Millisecond), 2*time.Second) {
+		if wait > 0 && !pause(ctx, wait) {
+			return context.Cause(ctx)
+		}
+		was := after
+		done, err := c.followOnce(ctx, id, &after, say, &broke, f)
+		switch {
+		case done:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case after > was:
+			wait, broke = 0, time.Time{}
+		}
+		if broke.IsZero() {
+			broke = time.Now()
+			say("connection lost after event %d (%v); resuming", after, err)
+		} else if time.Since(broke) > giveUp {
+			return fmt.Errorf("could not resume after event %d: %w", after, err)
+		}
+	}
+}
+
+// followOnce follows on one connection. done says that there is no use in
+// another.
+func (c *client) followOnce(ctx context.Context, id string, after *uint64, say func(string, ...any), broke *time.Time, f func(*event) error) (done bool, err error) {
+	l, err := c.events(ctx, id, *after, true)
+	if err != nil {
+		return !again(err), err
+	}
+	defer l.close()
+	if !broke.IsZero() {
+		say("resumed after event %d, %v later", *after, time.Since(*broke).Round(time.Millisecond))
+		*broke = time.Time{}
+	}
+	var e event
+	for {
+		if err := l.next(&e); err != nil {
+			return false, err
+		}
+		switch {
+		case e.Seq == 0 && e.Type == "reconnect":
+			return false, errors.New("the gateway goes away")
+		case e.Seq == 0 && e.Type == "error":
+			return true, errors.New(e.Message)
+		case e.Seq == 0 || e.Seq <= *after:
+			continue // a keepalive, or something we have
+		case e.Seq != *after+1 && e.Type != "gap":
+			return true, fmt.Errorf("event %d follows event %d: the record has a hole that the gateway did not tell", e.Seq, *after)
+		}
+		if err := f(&e); err != nil {
+			return true, err
+		}
+		*after = e.Seq
+		if e.Type == "end" {
+			return true, nil
+		}
+	}
+}

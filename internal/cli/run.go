@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// runFlags are those of run.
+type runFlags struct {
+	sandbox, template    string
+	cwd, user, tag       string
+	env                  []string
+	interactive, tty     bool
+	noStdin, keep, print bool
+	detach               bool
+	timeout              time.Duration
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox and exit as it does",
+		Long: `Run a command in a sandbox, with its output, input and exit code as if it ran
+here. One argument is a line for the shell; several are a command and its
+arguments, which no shell looks at.
+
+Without --sandbox one is made for it and removed afterwards. A connection that
+breaks is resumed; nothing of the output is lost or repeated.`,
+		Example: `  millrace run 'seq 3 | tac'
+  tar c src | millrace run --sandbox i0abc -- tar x -C /work
+  millrace run -it bash`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return ours(a.run(cmd.Context(), &f, args)) },
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox; default: one made for it")
+	c.Flags().StringVar(&f.template, "template", "base", "template of a sandbox made for it")
+	c.Flags().BoolVar(&f.keep, "keep", false, "do not remove a sandbox made for it")
+	c.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the process's id and leave it running (implies --keep)")
+	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "forward input (the default, unless detached)")
+	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give it a terminal")
+	c.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not forward input")
+	c.Flags().StringVarP(&f.cwd, "cwd", "w", "", "working directory; default: the user's home")
+	c.Flags().StringVarP(&f.user, "user", "u", "", "user; default: the sandbox's")
+	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME for the value it has here")
+	c.Flags().StringVar(&f.tag, "tag", "", "tag by which clients can find the process")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "kill the process after this long; 0: never")
+	return c
+}
+
+// sandboxLife is how long a sandbox made for one command outlives us if we die;
+// it is moved on while we live.
+const sandboxLife = 10 * time.Minute
+
+func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	cmd, err := a.command(f, args)
+	if err != nil {
+		return err
+	}
+	sbx := f.sandbox
+	if sbx == "" {
+		if sbx, err = c.createSandbox(ctx, sandboxSpec{TemplateID: f.template, Timeout: int64(sandboxLife / time.Second)}); err != nil {
+			return fmt.Errorf("create sandbox: %w", err)
+		}
+		if !f.keep && !f.detach {
+			defer a.discard(ctx, c, sbx)
+		} else {
+			a.notef("sandbox %s", sbx)
+		}
+		live, stop := context.WithCancel(ctx)
+		defer stop()
+		go prolong(live, c, sbx)
+	}
+	id, err := c.start(ctx, sbx, cmd)
+	if err != nil {
+		return err
+	}
+	if f.detach {
+		_, err := fmt.Fprintln(a.Out, id)
+		return err
+	}
+	return a.attach(ctx, c, id, attachment{tty: f.tty, stdin: cmd.Stdin})
+}
+
+func (a *app) command(f *runFlags, args []string) (*command, error) {
+	cmd := &command{Cwd: f.cwd, User: f.user, Tag: f.tag, TimeoutMS: f.timeout.Milliseconds()}
+	cmd.Stdin = !f.noStdin && (!f.detach || f.interactive)
+	if len(args) == 1 {
+		cmd.Cmd = args[0]
+	} else {
+		cmd.Cmd, cmd.Args = args[0], args[1:]
+	}
+	for _, e := range f.env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok {
+			value = a.Getenv(name)
+		}
+		if cmd.Envs == nil {
+			cmd.Envs = make(map[string]string)
+		}
+		cmd.Envs[name] = value
+	}
+	if !f.tty {
+		return cmd, nil
+	}
+	cmd.PTY = &winsize{Cols: 80, Rows: 24}
+	if in, ok := a.In.(*os.File); ok && isTerminal(in) {
+		if s := size(in); s.Cols > 0 && s.Rows > 0 {
+			*cmd.PTY = s
+		}
+	} else if f.interactive {
+		return nil, errors.New("-it needs a terminal on standard input")
+	}
+	if _, ok := cmd.Envs["TERM"]; !ok && a.Getenv("TERM") != "" {
+		if cmd.Envs == nil {
+			cmd.Envs = make(map[string]string)
+		}
+		cmd.Envs["TERM"] = a.Getenv("TERM")
+	}
+	return cmd, nil
+}
+
+// prolong keeps a sandbox from reaching its deadline while its command runs.
+func prolong(ctx context.Context, c *client, sbx string) {
+	for pause(ctx, sandboxLife/4) {
+		c.setTimeout(ctx, sbx, sandboxLife) //nolint:errcheck // the next one may succeed, and the stream tells of an end
+	}
+}
+
+// discard removes a sandbox made for one command. If that fails its deadline
+// does it.
+func (a *app) discard(ctx context.Context, c *client, sbx string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	if err := c.removeSandbox(ctx, sbx); err != nil {
+		a.notef("sandbox %s will end within %v: %v", sbx, sandboxLife, err)
+	}
+}

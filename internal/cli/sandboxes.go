@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) sandboxCommand() *cobra.Command {
+	c := &cobra.Command{Use: "sandbox", Aliases: []string{"sbx"}, Short: "Create, list and remove sandboxes"}
+	c.AddCommand(a.sandboxCreate(), a.sandboxList(), a.sandboxRemove())
+	return c
+}
+
+func (a *app) sandboxCreate() *cobra.Command {
+	var template string
+	var timeout time.Duration
+	var metadata, env []string
+	c := &cobra.Command{
+		Use:   "create",
+		Short: "Create a sandbox and print its id",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			spec := sandboxSpec{TemplateID: template, Timeout: int64(timeout / time.Second)}
+			if spec.Metadata, err = pairs(metadata); err != nil {
+				return err
+			}
+			if spec.EnvVars, err = pairs(env); err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				var out any
+				if _, err := c.call(cmd.Context(), &request{method: "POST", path: "/sandboxes", json: spec}, &out); err != nil {
+					return err
+				}
+				return a.writeJSON(out)
+			}
+			id, err := c.createSandbox(cmd.Context(), spec)
+			if err == nil {
+				_, err = fmt.Fprintln(a.Out, id)
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&template, "template", "base", "what its root is made from")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when it ends, from now")
+	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "NAME=VALUE to find it by")
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for all its processes")
+	return c
+}
+
+// pairs reads NAME=VALUE; none is nil.
+func pairs(all []string) (map[string]string, error) {
+	var out map[string]string
+	for _, s := range all {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not NAME=VALUE", s)
+		}
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+func (a *app) sandboxList() *cobra.Command {
+	var metadata []string
+	var quiet bool
+	c := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List sandboxes",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			want, err := pairs(metadata)
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			all, err := allSandboxes(cmd, c, want)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return a.writeJSON(all)
+			}
+			now := time.Now()
+			rows := make([][]string, 0, len(all))
+			for _, s := range all {
+				if quiet {
+					if _, err := fmt.Fprintln(a.Out, s.ID); err != nil {
+						return err
+					}
+					continue
+				}
+				rows = append(rows, []string{s.ID, s.TemplateID, s.State, age(now, &s.StartedAt), left(now, s.EndAt)})
+			}
+			if quiet {
+				return nil
+			}
+			return a.table([]string{"SANDBOX", "TEMPLATE", "STATE", "AGE", "ENDS IN"}, rows)
+		},
+	}
+	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "only those with NAME=VALUE")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	return c
+}
+
+// allSandboxes reads the list, page by page.
+func allSandboxes(cmd *cobra.Command, c *client, metadata map[string]string) ([]sandboxInfo, error) {
+	q := url.Values{"limit": {"100"}}
+	if len(metadata) > 0 {
+		form := url.Values{}
+		for k, v := range metadata {
+			form.Set(url.QueryEscape(k), url.QueryEscape(v))
+		}
+		q.Set("metadata", form.Encode())
+	}
+	all := []sandboxInfo{}
+	for {
+		var page []sandboxInfo
+		h, err := c.call(cmd.Context(), &request{method: "GET", path: "/v2/sandboxes", query: q}, &page)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		next := h.Get("X-Next-Token")
+		if next == "" {
+			return all, nil
+		}
+		q.Set("nextToken", next)
+	}
+}
+
+func left(now, end time.Time) string {
+	if end.IsZero() {
+		return "-"
+	}
+	from := now.Add(-end.Sub(now))
+	return age(now, &from)
+}
+
+func (a *app) sandboxRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm SANDBOX...",
+		Short: "End sandboxes with everything in them",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			failed := 0
+			for _, id := range args {
+				if err := c.removeSandbox(cmd.Context(), id); err != nil {
+					a.notef("%s: %v", id, err)
+					failed++
+				}
+			}
+			if failed > 0 {
+				return &ExitError{Code: 1}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// feeder forwards input to a process. What the process has taken is told by its
+// record (stdin_ack), so that bytes whose answer was lost are sent again only
+// when they cannot arrive any more.
+type feeder struct {
+	c  *client
+	id string
+
+	mu    sync.Mutex
+	acked uint64 // bytes the process took
+	eof   bool
+	moved chan struct{} // closed, and made anew, when acked or eof changed
+}
+
+const (
+	inputChunk = 64 << 10
+	// commandLife is longer than a gateway lets a command wait for its host: what
+	// was not taken by then never will be.
+	commandLife = 15 * time.Second
+)
+
+func newFeeder(c *client, id string) *feeder {
+	return &feeder{c: c, id: id, moved: make(chan struct{})}
+}
+
+// ack notes a stdin_ack of the record.
+func (f *feeder) ack(e *event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.acked = max(f.acked, e.Offset)
+	f.eof = f.eof || e.EOF
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// feed forwards in until its end, which is forwarded too unless keepOpen, or
+// until the process takes no more, which is no error: it may end before its
+// input does.
+func (f *feeder) feed(ctx context.Context, in io.Reader, keepOpen bool) error {
+	var sent uint64
+	buf := make([]byte, inputChunk)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			if err := f.send(ctx, &sent, buf[:n], false); err != nil {
+				return ignoreClosed(err)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && keepOpen:
+			return nil
+		case errors.Is(err, io.EOF):
+			return ignoreClosed(f.send(ctx, &sent, nil, true))
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// ignoreClosed drops the errors that say that nobody reads any more.
+func ignoreClosed(err error) error {
+	var e *apiError
+	if errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict || e.Status == http.StatusPreconditionFailed) {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// send forwards data, then the end if eof, and returns when the process took it.
+func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) error {
+	for {
+		err := f.c.input(ctx, f.id, data, eof)
+		if err == nil {
+			*sent += uint64(len(data))
+			return nil
+		}
+		if !again(err) {
+			return err
+		}
+		// Whether it was taken is unknown: the record will tell, or the command's
+		// own time runs out.
+		took, done, werr := f.await(ctx, *sent+uint64(len(data)), eof)
+		if done || werr != nil {
+			*sent = max(*sent, took)
+			return werr
+		}
+		data = data[min(uint64(len(data)), took-min(took, *sent)):]
+		*sent = max(*sent, took)
+	}
+}
+
+// await waits until the process took as many bytes as upTo, and its end if eof,
+// or until nothing more can come of a command that was sent.
+func (f *feeder) await(ctx context.Context, upTo uint64, eof bool) (took uint64, done bool, err error) {
+	late := time.NewTimer(commandLife)
+	defer late.Stop()
+	for {
+		f.mu.Lock()
+		took, moved := f.acked, f.moved
+		done := took >= upTo && (!eof || f.eof)
+		f.mu.Unlock()
+		if done {
+			return took, true, nil
+		}
+		select {
+		case <-moved:
+		case <-late.C:
+			return took, false, nil
+		case <-ctx.Done():
+			return took, false, ctx.Err()
+		}
+	}
+}

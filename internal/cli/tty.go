@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// isTerminal reports whether f is a terminal.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), ioctlGet)
+	return err == nil
+}
+
+// size is a terminal's size; the zero size if f is none.
+func size(f *os.File) winsize {
+	ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return winsize{}
+	}
+	return winsize{Cols: ws.Col, Rows: ws.Row}
+}
+
+// raw hands every key over as it is pressed, until restore is called.
+func raw(f *os.File) (restore func(), err error) {
+	fd := int(f.Fd())
+	old, err := unix.IoctlGetTermios(fd, ioctlGet)
+	if err != nil {
+		return nil, err
+	}
+	t := *old
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag &^= unix.CSIZE | unix.PARENB
+	t.Cflag |= unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, ioctlSet, &t); err != nil {
+		return nil, err
+	}
+	return func() {
+		unix.IoctlSetTermios(fd, ioctlSet, old) //nolint:errcheck // nothing better can be done
+	}, nil
+}
+
+// resizes calls f with a terminal's new size each time it changes, until ctx
+// ends.
+func resizes(ctx context.Context, f *os.File, changed func(winsize)) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, unix.SIGWINCH)
+	defer signal.Stop(ch)
+	for {
+		select {
+		case <-ch:
+			changed(size(f))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
