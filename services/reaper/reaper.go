@@ -14,7 +14,8 @@ import (
 
 // Config says how to run a reaper. The zero value of a field is its default.
 type Config struct {
-	Log  *events.Log // required
+	Log  *events.Log  // required
+	View *events.View // of Log, folded at least until Run returns; default: one of its own
 	Slog *slog.Logger
 	// Tick is the most time between two looks at leases and deadlines; default
 	// one second.
@@ -29,6 +30,13 @@ const (
 	soonest  = 50 * time.Millisecond // between two looks, however much happens
 )
 
+func (cfg *Config) view(ctx context.Context) (*events.View, error) {
+	if cfg.View != nil {
+		return cfg.View, nil
+	}
+	return cfg.Log.OpenView(ctx)
+}
+
 // Run ends what is due until ctx ends, whose end is no error.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Slog == nil {
@@ -37,7 +45,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Second
 	}
-	view, err := cfg.Log.OpenView(ctx)
+	view, err := cfg.view(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -14,7 +14,8 @@ import (
 
 // Config says how to run a scheduler. The zero value of a field is its default.
 type Config struct {
-	Log  *events.Log // required
+	Log  *events.Log  // required
+	View *events.View // of Log, folded at least until Run returns; default: one of its own
 	Slog *slog.Logger
 	// Tick is how often leases are looked at when nothing else happens; default
 	// one second. A request itself is acted on at once.
@@ -31,6 +32,13 @@ const (
 	maxPause = time.Second
 )
 
+func (cfg *Config) view(ctx context.Context) (*events.View, error) {
+	if cfg.View != nil {
+		return cfg.View, nil
+	}
+	return cfg.Log.OpenView(ctx)
+}
+
 // Run places what is requested until ctx ends, whose end is no error.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Slog == nil {
@@ -39,7 +47,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Second
 	}
-	view, err := cfg.Log.OpenView(ctx)
+	view, err := cfg.view(ctx)
 	if err != nil {
 		return ignoreEnd(ctx, err)
 	}
