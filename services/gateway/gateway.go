@@ -86,8 +86,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if !loopback(ln.Addr()) && len(cfg.View.Keys("")) == 0 {
 		return fmt.Errorf("listen on %s: an API key is required on an address that is not loopback", ln.Addr())
 	}
-	secret, err := cfg.Log.Secret(ctx, "sandbox-token")
-	if err != nil {
+	var secret []byte
+	if err := insist(ctx, func() (err error) {
+		secret, err = cfg.Log.Secret(ctx, "sandbox-token")
+		return err
+	}); err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
 	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Slog: cfg.Slog})
@@ -108,7 +111,8 @@ func listen(cfg *Config) (net.Listener, error) {
 // open stores the first key and has a view that knows it.
 func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" {
-		if err := cfg.Log.IssueKey(ctx, KeyOf(DefaultTenant, cfg.APIKey, time.Now())); err != nil {
+		k := KeyOf(DefaultTenant, cfg.APIKey, time.Now())
+		if err := insist(ctx, func() error { return cfg.Log.IssueKey(ctx, k) }); err != nil {
 			return fmt.Errorf("issue the first key: %w", err)
 		}
 	}
@@ -119,10 +123,28 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 		}
 		cfg.View = view
 	}
-	if err := cfg.View.Sync(ctx); err != nil {
+	if err := insist(ctx, func() error { return cfg.View.Sync(ctx) }); err != nil {
 		return fmt.Errorf("open view: %w", err)
 	}
 	return nil
+}
+
+// insist tries until the log can be reached: a gateway waits for NATS instead of
+// dying.
+func insist(ctx context.Context, try func() error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := try()
+		if !kind.Is(err, kind.Unavailable) {
+			return err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
 }
 
 // KeyOf is what the log is told of an API key: never the key itself. The same

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -219,6 +220,39 @@ func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 	}
 	if d := time.Since(began); d > 5*time.Second {
 		t.Errorf("an idle connection held the drain up for %s", d)
+	}
+}
+
+// N: a stream that is cut by a drain says where to go on, and going on there
+// loses nothing.
+func TestDrainTellsStreamsToComeBack(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+f.addr+"/commands?sandbox="+m.ID, strings.NewReader(`{"cmd":"sleep","timeout_ms":0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is read
+	lines := bufio.NewScanner(resp.Body)
+	if !lines.Scan() || !strings.Contains(lines.Text(), `"start"`) {
+		t.Fatalf("%d: first line %q", resp.StatusCode, lines.Text())
+	}
+	done := make(chan error, 1)
+	go func() { done <- f.stop() }()
+	last := ""
+	for lines.Scan() {
+		last = lines.Text()
+	}
+	if !strings.Contains(last, `"type":"reconnect"`) || !strings.Contains(last, `"after":`) {
+		t.Errorf("last line %q", last)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
 	}
 }
 

@@ -411,3 +411,45 @@ func TestAsk(t *testing.T) {
 	_, err = h.Ask(t.Context(), alice, st.ID, events.Ask{Data: make([]byte, events.MaxAsk+1)})
 	wantKind(t, "too large", err, kind.Invalid)
 }
+
+// A start that is under way while the log restarts happens, and once.
+func TestStartWhileTheLogRestarts(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	h.srv.Stop()
+	done := make(chan process.ID, 1)
+	go func() {
+		a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"x"}}, core.StartOptions{})
+		if err != nil {
+			t.Errorf("start: %v", err)
+			close(done)
+			return
+		}
+		if n := len(all(t, a.Reader)); n != 5 {
+			t.Errorf("%d events, want 5", n)
+		}
+		done <- a.ID
+	}()
+	h.srv.Resume()
+	if id := <-done; h.host.Starts(id) != 1 {
+		t.Errorf("started %d times", h.host.Starts(id))
+	}
+}
+
+func TestNothingWithoutTheLog(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	quick := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
+		CreateTimeout: 100 * time.Millisecond, StartTimeout: 100 * time.Millisecond, CallTimeout: 100 * time.Millisecond})
+	h.srv.Stop()
+	_, err := quick.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	wantKind(t, "Start", err, kind.Unavailable)
+	_, err = quick.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+	wantKind(t, "CreateSandbox", err, kind.Unavailable)
+	_, err = quick.SetDeadline(t.Context(), alice, st.ID, time.Now().Add(time.Minute), false)
+	wantKind(t, "SetDeadline", err, kind.Unavailable)
+	_, err = quick.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+	wantKind(t, "Processes", err, kind.Unavailable)
+	wantKind(t, "Ready", quick.Ready(t.Context()), kind.Unavailable)
+	h.srv.Resume()
+}

@@ -98,6 +98,9 @@ func TestSandboxThatIsNotMade(t *testing.T) {
 			t.Errorf("%s: the client is told %q", name, m)
 		}
 	}
+	if err := h.view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
 		t.Errorf("sandbox %s is left in phase %s", s.ID, s.Phase)
 	}
@@ -180,4 +183,35 @@ func TestBearer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TORTURE 73: a sandbox that is ended while it is made, twice.
+func TestDestroyWhileCreating(t *testing.T) {
+	h := newHouse(t)
+	changed, stop := h.view.Changes()
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": "never"}})
+		done <- err
+	}()
+	var found []sandbox.State
+	for len(found) == 0 {
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+			t.Fatal("no sandbox")
+		}
+		found = h.view.Sandboxes(func(*sandbox.State) bool { return true })
+	}
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() { ended <- h.DestroySandbox(t.Context(), alice, found[0].ID) }()
+	}
+	for range 2 {
+		if err := <-ended; err != nil && !kind.Is(err, kind.NotFound) {
+			t.Errorf("destroy: %v", err)
+		}
+	}
+	wantKind(t, "create", <-done, kind.Conflict)
 }

@@ -40,7 +40,9 @@ func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec proc
 	id, known := process.NewID(sbx), false
 	if opt.IdempotencyKey != "" {
 		id = process.KeyedID(sbx, opt.IdempotencyKey)
-		_, _, known = c.view.Process(id)
+		if known, err = c.started(ctx, &st, id); err != nil {
+			return Attached{}, err
+		}
 	}
 	if !known {
 		if !st.Live() {
@@ -66,6 +68,20 @@ func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec proc
 		}
 	}
 	return Attached{ID: id, Reader: reader}, nil
+}
+
+// started reports whether the catalogue has the process already. Where it could
+// not be started any more, a miss is believed only after the view has caught up.
+func (c *Core) started(ctx context.Context, st *sandbox.State, id process.ID) (bool, error) {
+	_, _, ok := c.view.Process(id)
+	if ok || st.Live() {
+		return ok, nil
+	}
+	if err := c.Sync(ctx); err != nil {
+		return false, err
+	}
+	_, _, ok = c.view.Process(id)
+	return ok, nil
 }
 
 // sendStart stores the command. Its id comes from the process's, so that a Start

@@ -26,6 +26,7 @@ import (
 const (
 	maxLogs    = 1000
 	maxLogRead = 32 << 20 // bytes of output that one request reads
+	maxLogLine = 64 << 10
 	logIdle    = time.Second
 )
 
@@ -206,17 +207,29 @@ func (s *scan) readFrom(ctx context.Context, c *core.Core, p core.Principal, aft
 // full reports whether no later line of the record can be wanted.
 func (s *scan) full() bool { return !s.q.backward && len(s.out) >= s.q.limit }
 
+// wrote takes output apart into lines. What is longer than maxLogLine is cut: a
+// log is for people.
 func (s *scan) wrote(w *process.Wrote) {
-	data := append(s.half[w.Stream], w.Data...) // a copy: the events are shared
-	for {
-		line, rest, ok := bytes.Cut(data, []byte{'\n'})
-		if !ok {
-			break
+	half, data := s.half[w.Stream], w.Data
+	for len(data) > 0 {
+		n := bytes.IndexByte(data, '\n')
+		whole := n >= 0
+		if !whole {
+			n = len(data)
 		}
-		s.line(s.last, w.Stream, line)
-		data = rest
+		if room := maxLogLine - len(half); n > room {
+			n, whole = room, false
+		}
+		half, data = append(half, data[:n]...), data[n:]
+		if whole {
+			data = data[1:]
+		}
+		if whole || len(half) == maxLogLine {
+			s.line(s.last, w.Stream, half)
+			half = half[:0]
+		}
 	}
-	s.half[w.Stream] = bytes.Clone(data)
+	s.half[w.Stream] = half
 }
 
 func (s *scan) line(at time.Time, stream process.Stream, line []byte) {

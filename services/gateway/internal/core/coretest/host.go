@@ -26,6 +26,8 @@ import (
 //	cat        writes its input until EOF or a signal
 //	sleep      runs until a signal
 //	unheard    the command is not even read
+//
+// A shell's is the last of its arguments, split at spaces.
 type Host struct {
 	Name string
 	t    testing.TB
@@ -191,7 +193,8 @@ func ignore(ctx context.Context, err error) error {
 }
 
 func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
-	if spec.Cmd == "unheard" {
+	cmd, args := script(&spec)
+	if cmd == "unheard" {
 		return nil
 	}
 	st, _ := h.view.Sandbox(c.Process.Sandbox())
@@ -206,7 +209,7 @@ func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) e
 	h.starts[c.Process]++
 	h.procs[c.Process] = p
 	p.sum = process.Summary{ID: c.Process, Tenant: st.Tenant, Host: h.Name, Epoch: epoch, Spec: spec.Public()}
-	if spec.Cmd == "nocwd" {
+	if cmd == "nocwd" {
 		p.sum.Exit = &process.Exit{Cause: process.CauseNotStarted}
 		return ignore(ctx, p.append(ctx,
 			process.Failed{Kind: uint32(kind.Invalid), Message: "cwd '/nope' does not exist"},
@@ -220,18 +223,28 @@ func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) e
 	if err := p.append(ctx, process.Started{PID: p.sum.PID}); err != nil {
 		return ignore(ctx, err)
 	}
-	return ignore(ctx, h.script(ctx, p, &spec))
+	return ignore(ctx, h.play(ctx, p, cmd, args))
 }
 
-func (h *Host) script(ctx context.Context, p *proc, spec *process.Spec) error {
+// script gives what a process is to do: its own command, or that of its shell.
+func script(spec *process.Spec) (cmd string, args []string) {
+	if n := len(spec.Args); n > 0 && strings.HasSuffix(spec.Cmd, "sh") {
+		if words := strings.Fields(spec.Args[n-1]); len(words) > 0 {
+			return words[0], words[1:]
+		}
+	}
+	return spec.Cmd, spec.Args
+}
+
+func (h *Host) play(ctx context.Context, p *proc, cmd string, args []string) error {
 	code := int32(0)
-	switch spec.Cmd {
+	switch cmd {
 	case "cat", "sleep":
 		return nil
 	case "fail":
 		code = 3
 	case "echo":
-		for _, a := range spec.Args {
+		for _, a := range args {
 			stream, data := process.Stdout, a+"\n"
 			if strings.HasPrefix(a, "err:") {
 				stream = process.Stderr

@@ -1,0 +1,102 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+)
+
+type keys map[[32]byte]events.Key
+
+func (k keys) Key(sum [32]byte) (events.Key, bool) {
+	key, ok := k[sum]
+	return key, ok
+}
+
+type tokens struct{}
+
+func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Principal, error) {
+	switch {
+	case id == "igone" && token == "right":
+		return core.Principal{}, kind.New(kind.NotFound, "", "", "gone")
+	case id == "ifar":
+		return core.Principal{}, kind.New(kind.Unavailable, "", "", "away")
+	case token == "right":
+		return core.Principal{Tenant: "alice", Sandbox: id}, nil
+	}
+	return core.Principal{}, kind.New(kind.Unauthenticated, "", "", "wrong")
+}
+
+func TestMiddleware(t *testing.T) {
+	const commands, control = "/commands", "/v2/sandboxes"
+	alice, token := core.Principal{Tenant: "alice"}, core.Principal{Tenant: "alice", Sandbox: "i1"}
+	tests := []struct {
+		name, method, path string
+		headers            map[string]string
+		code               int
+		want               core.Principal
+	}{
+		{"key", "POST", control, map[string]string{"X-API-KEY": "k"}, 200, alice},
+		{"bearer", "POST", control, map[string]string{"Authorization": "Bearer k"}, 200, alice},
+		{"any good credential is enough", "POST", control, map[string]string{"X-API-KEY": "stale", "Authorization": "BEARER k"}, 200, alice},
+		{"query on a GET", "GET", control + "?api_key=k", nil, 200, alice},
+		{"query on a POST", "POST", control + "?api_key=k", nil, 401, core.Principal{}},
+		{"empty key", "GET", control, map[string]string{"X-API-KEY": ""}, 401, core.Principal{}},
+		{"token on the data plane", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 200, token},
+		{"token on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
+		{"token without a sandbox", "POST", commands, map[string]string{"X-Access-Token": "right"}, 401, core.Principal{}},
+		{"wrong token", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
+		{"right token of what is gone is nobody", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone", "X-Access-Token": "right"}, 200, core.Principal{}},
+		{"the log is away", "POST", commands, map[string]string{"E2b-Sandbox-Id": "ifar", "X-Access-Token": "right"}, 503, core.Principal{}},
+		{"a path that only begins like the data plane", "POST", "/commandsx", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			app := fiber.New(fiber.Config{ErrorHandler: func(c *fiber.Ctx, err error) error { return httperr.Write(c, err) }})
+			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, tokens{}))
+			var got core.Principal
+			app.All("/*", func(c *fiber.Ctx) error {
+				got = auth.From(c)
+				return nil
+			})
+			req := httptest.NewRequest(tt.method, tt.path, nil)
+			for k, v := range tt.headers {
+				req.Header.Set(k, v)
+			}
+			resp, err := app.Test(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.code || got != tt.want {
+				t.Errorf("%d %+v, want %d %+v", resp.StatusCode, got, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestNobodyWithoutTheMiddleware(t *testing.T) {
+	app := fiber.New()
+	app.Get("/", func(c *fiber.Ctx) error {
+		if p := auth.From(c); p != (core.Principal{}) {
+			t.Errorf("From = %+v", p)
+		}
+		auth.Set(c, core.Principal{Tenant: "x"})
+		if p := auth.From(c); p.Tenant != "x" {
+			t.Errorf("From = %+v", p)
+		}
+		return nil
+	})
+	if _, err := app.Test(httptest.NewRequest("GET", "/", nil)); err != nil {
+		t.Fatal(err)
+	}
+}
