@@ -202,21 +202,6 @@ func (c *client) call(ctx context.Context, r *request, out any) (http.Header, er
 	return resp.Header, nil
 }
 
-// persist calls until it gets an answer that another try would not change, for
-// at most limit. What it calls must bear repeating.
-func (c *client) persist(ctx context.Context, limit time.Duration, r *request, out any) error {
-	until := time.Now().Add(limit)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		_, err := c.call(ctx, r, out)
-		if !again(err) || time.Now().Add(wait).After(until) {
-			return err
-		}
-		if !pause(ctx, wait) {
-			return err
-		}
-	}
-}
-
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

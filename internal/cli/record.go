@@ -69,7 +69,7 @@ func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
 	stop := func() { cancel(context.Canceled) }
 	silent := time.AfterFunc(deaf, func() { cancel(errDeaf) })
 	r.header = map[string]string{"Accept": "application/x-ndjson", "Keepalive-Ping-Interval": keepalive}
-	resp, err := c.open(ctx, r)
+	resp, err := c.open(ctx, r) //nolint:bodyclose // close does
 	if err != nil {
 		silent.Stop()
 		stop()

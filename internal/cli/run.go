@@ -13,13 +13,13 @@ import (
 
 // runFlags are those of run.
 type runFlags struct {
-	sandbox, template    string
-	cwd, user, tag       string
-	env                  []string
-	interactive, tty     bool
-	noStdin, keep, print bool
-	detach               bool
-	timeout              time.Duration
+	sandbox, template string
+	cwd, user, tag    string
+	env               []string
+	interactive, tty  bool
+	noStdin, keep     bool
+	detach            bool
+	timeout           time.Duration
 }
 
 func (a *app) runCommand() *cobra.Command {

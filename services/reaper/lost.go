@@ -82,11 +82,11 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 		if tip.Finished != nil {
 			return tip.Finished.Exit, nil
 		}
-		bodies := lastWords(sum, h.Host, r.seen(ctx, ref, sum, w.Last()), w.Last() == 0)
+		bodies, exit := lastWords(sum, h.Host, r.seen(ctx, ref, sum, w.Last()), w.Last() == 0)
 		err = w.Append(ctx, number(w.Last(), bodies))
 		if err == nil {
 			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
-			return bodies[len(bodies)-1].(process.Finished).Exit, nil
+			return exit, nil
 		}
 		if !kind.Is(err, kind.Fenced) && !kind.Is(err, kind.Conflict) {
 			break
@@ -98,16 +98,16 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 // lastWords are the events that end a record. An exit that the host saw and
 // noted is the truth and is told as it was; one that nobody saw has no code. A
 // record with no event at all is begun, for those who wait for it.
-func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool) []process.Body {
+func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool) ([]process.Body, process.Exit) {
 	var out []process.Body
 	if empty {
 		out = append(out, process.Accepted{Spec: sum.Spec, Tenant: sum.Tenant})
 	}
 	if seen != nil {
-		return append(out, process.Finished{Exit: *seen})
+		return append(out, process.Finished{Exit: *seen}), *seen
 	}
-	return append(out, process.Lost{Reason: reason(host)},
-		process.Finished{Exit: process.Exit{Cause: process.CauseHostLost, Message: reason(host)}})
+	exit := process.Exit{Cause: process.CauseHostLost, Message: reason(host)}
+	return append(out, process.Lost{Reason: reason(host)}, process.Finished{Exit: exit}), exit
 }
 
 func number(last process.Seq, bodies []process.Body) []process.Event {

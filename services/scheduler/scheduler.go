@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -58,7 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		err = nil
 	}
 	return err
 }
@@ -245,6 +246,6 @@ func (e *faultError) Error() string { return e.err.Error() }
 func (e *faultError) Unwrap() error { return e.err }
 
 func isFault(err error) bool {
-	_, ok := err.(*faultError)
-	return ok
+	var fault *faultError
+	return errors.As(err, &fault)
 }
