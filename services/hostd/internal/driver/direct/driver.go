@@ -149,25 +149,20 @@ func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (
 
 	pidfd := -1
 	attr := &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
-	cg, err := group.Open()
-	if err != nil {
-		return nil, err
-	}
-	if cg != nil {
-		defer cg.Close()
-		attr.UseCgroupFD, attr.CgroupFD = true, int(cg.Fd())
-	}
-	p, err := os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
-		Dir: home, Env: environ(s, home), Sys: attr, Files: []*os.File{null, null, log, listener},
+	var p *os.Process
+	err = live.OnThread(home, func() error {
+		return group.Start(attr, func() (err error) {
+			p, err = os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
+				Env: environ(s, home), Sys: attr, Files: []*os.File{null, null, log, listener},
+			})
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
 	proc, err := live.Watch(p, pidfd)
 	if err != nil {
-		return nil, err
-	}
-	if err := group.Join(proc.PID); err != nil {
 		return nil, err
 	}
 	state.PID = proc.PID

@@ -12,3 +12,5 @@ func TestMain(m *testing.M) { drivertest.Main(m) }
 func TestContract(t *testing.T) {
 	drivertest.Run(t, func(*testing.T) driver.Driver { return New(Config{}) })
 }
+
+func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{})) }

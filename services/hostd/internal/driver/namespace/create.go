@@ -136,7 +136,7 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 		return nil, err
 	}
 	defer c.close()
-	if err := d.run(ctx, s, &state, group, c, spec); err != nil {
+	if err := c.run(ctx, s.Dir, &state, spec); err != nil {
 		if end := live.End(context.WithoutCancel(ctx), c.proc); end != nil {
 			d.cfg.Log.Error("end a sandbox that was not made", "sandbox", s.ID, "err", end)
 		}
@@ -146,30 +146,22 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 	return d.box(s.Dir, state, c.proc), nil
 }
 
-// run takes a started child to the point where it has executed the shim. The
-// child makes its root while we move it into its cgroups, which can take
-// milliseconds of waiting.
-func (d *Driver) run(ctx context.Context, s driver.Spec, state *live.State, group *cgroup.Group, c *child, spec nsinit.Spec) error {
+// run takes a started child to the point where it has executed the shim.
+func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsinit.Spec) error {
 	var err error
 	state.PID = c.proc.PID
 	if state.Start, err = live.StartTime(state.PID); err != nil {
 		return err
 	}
-	if err := state.Save(s.Dir); err != nil {
+	if err := state.Save(dir); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { c.proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
 	defer stop()
 	if _, err := c.spec.Write(spec.Append(nil)); err != nil {
-		return c.failed(ctx, s.Dir, err)
+		return c.failed(ctx, dir, err)
 	}
-	if err := group.Join(state.PID); err != nil {
-		return fmt.Errorf("join cgroups: %w", err)
-	}
-	if _, err := c.spec.Write([]byte{1}); err != nil {
-		return c.failed(ctx, s.Dir, err)
-	}
-	return c.failed(ctx, s.Dir, nil)
+	return c.failed(ctx, dir, nil)
 }
 
 // failed waits until the child has executed the shim and returns nil, or what

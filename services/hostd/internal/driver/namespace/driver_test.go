@@ -30,3 +30,5 @@ func templates(t testing.TB) string {
 }
 
 func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
+
+func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{Templates: templates(b)})) }

@@ -3,7 +3,6 @@ package namespace
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -78,24 +77,19 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	ours.add(faultIn, nil)
 
 	attr := cloneAttr(base)
-	cg, err := group.Open()
-	if theirs.add(cg, err); err != nil {
-		return fail(err)
-	}
-	if cg != nil {
-		attr.UseCgroupFD, attr.CgroupFD = true, int(cg.Fd())
-	}
 	pidfd := -1
 	attr.PidFD = &pidfd
 	var proc *os.Process
-	err = inDirectory(work, func() (err error) {
-		// By descriptor: the path may lead through directories that are shut to
-		// the sandbox's uid.
-		proc, err = os.StartProcess("/proc/self/fd/4", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
-			Env: []string{}, Sys: attr,
-			Files: []*os.File{null, null, log, listener, shim, specIn, faultOut},
+	err = live.OnThread(work, func() error {
+		return group.Start(attr, func() (err error) {
+			// By descriptor: the path may lead through directories that are shut
+			// to the sandbox's uid.
+			proc, err = os.StartProcess("/proc/self/fd/4", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
+				Env: []string{}, Sys: attr,
+				Files: []*os.File{null, null, log, listener, shim, specIn, faultOut},
+			})
+			return err
 		})
-		return err
 	})
 	if err != nil {
 		return fail(err)
@@ -125,33 +119,6 @@ func cloneAttr(base uint32) *syscall.SysProcAttr {
 		attr.AmbientCaps = nsinit.Needed()
 	}
 	return attr
-}
-
-// inDirectory calls f on a thread whose working directory, and no other's, is
-// dir. A child inherits it, and the kernel finds it again in the child's mount
-// namespace, whoever may walk there by its path.
-func inDirectory(dir string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		if unix.Gettid() == unix.Getpid() {
-			// The runtime cannot end the main thread. It is held here while
-			// another goroutine, which cannot be on it, does the work.
-			defer runtime.UnlockOSThread()
-			done <- inDirectory(dir, f)
-			return
-		}
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			done <- os.NewSyscallError("unshare", err)
-			return
-		}
-		if err := unix.Chdir(dir); err != nil {
-			done <- &os.PathError{Op: "chdir", Path: dir, Err: err}
-			return
-		}
-		done <- f()
-	}()
-	return <-done
 }
 
 // hasSuffix reports whether an error's text ends in that of errno.

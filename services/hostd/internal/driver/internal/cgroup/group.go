@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -130,28 +131,31 @@ func (g *Group) paths() []string {
 	return append([]string{g.v2}, g.v1...)
 }
 
-// Open gives the v2 group's directory for SysProcAttr.CgroupFD, so that a child
-// is born in it; nil if there is none. The caller closes it.
-func (g *Group) Open() (*os.File, error) {
-	if g.v2 == "" {
-		return nil, nil
-	}
-	return os.OpenFile(g.v2, unix.O_PATH|unix.O_DIRECTORY, 0)
-}
-
-// Join moves pid into the v1 groups.
-func (g *Group) Join(pid int) error {
+// Start calls start, which starts a child with attr, so that the child is born
+// in the group. It must be called on a thread that ends afterwards, since that
+// thread may enter the group too: with v1 a child begins where its parent is,
+// and a thread that moves itself does not stop the whole machine's forks, as
+// moving another process does, for milliseconds.
+func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 	for _, p := range g.v1 {
-		if err := os.WriteFile(filepath.Join(p, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(p, "tasks"), []byte("0"), 0); err != nil {
 			return err
 		}
 	}
-	return nil
+	if g.v2 != "" {
+		dir, err := os.OpenFile(g.v2, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
+	}
+	return start()
 }
 
-// Holds reports whether a child started with Open's directory has been in the
-// group from its first moment, so that Kill reaches all that came of it.
-func (g *Group) Holds() bool { return g.v2 != "" }
+// Holds reports whether Kill reaches all that came of the child: whether there
+// is any group at all.
+func (g *Group) Holds() bool { return len(g.paths()) > 0 }
 
 // Kill kills every process in the group and returns when none is left.
 func (g *Group) Kill(ctx context.Context) error {
@@ -181,8 +185,9 @@ func killAll(dir string) (bool, error) {
 		return false, nil
 	}
 	for _, p := range pids {
-		// 0 is a process that our pid namespace does not show.
-		if pid, err := strconv.Atoi(p); err == nil && pid > 0 {
+		// 0 is a process that our pid namespace does not show. We ourselves are
+		// in the group as long as the thread that called Start is about to end.
+		if pid, err := strconv.Atoi(p); err == nil && pid > 0 && pid != os.Getpid() {
 			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
 		}
 	}

@@ -7,12 +7,13 @@
 //
 //	3  the shim's listening socket
 //	4  the shim's binary
-//	5  a pipe: the Spec, then one byte once the process is in its cgroups
+//	5  a pipe: the Spec
 //	6  a pipe: a NUL when all is done but to execute the shim, then an error or
 //	   the end; anything without the NUL in front of it is an error too
 //
-// Should the driver die before the byte is written, the pipe ends and so does
-// Init: a sandbox that nobody has taken note of does not come to be.
+// The driver writes the Spec when it has noted the process down. Should it die
+// before that, the pipe ends and so does Init: a sandbox that nobody has taken
+// note of does not come to be.
 //
 // Its working directory is the sandbox's own on the host's disk. The kernel
 // takes it along into the new mount namespace, so that nobody needs the right to
@@ -32,7 +33,6 @@ package nsinit
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"syscall"
@@ -89,7 +89,6 @@ func run() error {
 		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
 		{"loopback", loopback},
 		{"mask /proc", maskProc},
-		{"wait for cgroups", func(*Spec) error { return awaitGo(pipe) }},
 		{"cgroup namespace", func(*Spec) error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{"resource limits", setLimits},
 		{"give up privileges", dropPrivileges},
@@ -101,12 +100,6 @@ func run() error {
 		}
 	}
 	return nil
-}
-
-func awaitGo(pipe io.Reader) error {
-	var b [1]byte
-	_, err := io.ReadFull(pipe, b[:])
-	return err
 }
 
 // loopback brings up the only interface there is.

@@ -17,14 +17,25 @@ const (
 	rootDir = 0o755
 )
 
-// Where things are in the working directory, which is the sandbox's own on the
+// Where things are while the view is built. A file system in memory holds the
+// empty directories, because making sixty on a disk would take most of the time
+// that a sandbox takes; it is mounted where nothing that is needed can be. What
+// the sandbox writes goes to the working directory, the sandbox's own on the
 // host's disk.
 const (
-	root    = "root"
+	memory  = "/sys"
+	root    = memory + "/root"
+	skel    = memory + "/skel"
+	usrSkel = memory + "/usr"
+	etcOver = memory + "/etc"
+	etcWork = memory + "/etc.work"
+
+	memoryOptions = "mode=755,size=16m,nr_inodes=8k"
+
+	over    = "upper"
+	work    = "work"
 	usrOver = "usr.upper"
 	usrWork = "usr.work"
-	etcOver = "etc.upper"
-	etcWork = "etc.work"
 )
 
 // makeView builds the sandbox's root and moves this process into it.
@@ -35,8 +46,9 @@ func makeView(s *Spec) error {
 		name string
 		do   func(*Spec) error
 	}{
-		{"bind root", bindRoot},
+		{"prepare mounts", prepare},
 		{"make directories", skeleton},
+		{"mount root", func(*Spec) error { return overlay(root, skel, over, work) }},
 		{"mount /usr", mountUsr},
 		{"mount /etc", mountEtc},
 		{"enter root", func(*Spec) error { return unix.Chdir(root) }},
@@ -54,21 +66,20 @@ func makeView(s *Spec) error {
 	return nil
 }
 
-// bindRoot makes the root a mount point, as pivot_root wants it.
-func bindRoot(*Spec) error {
+func prepare(*Spec) error {
 	// Whatever is mounted from here on is seen in this namespace alone.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	for _, d := range []string{root, usrOver, usrWork, etcOver, etcWork} {
+	if err := unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, memoryOptions); err != nil {
+		return err
+	}
+	for _, d := range []string{root, skel, usrSkel, etcOver, etcWork, over, work, usrOver, usrWork} {
 		if err := unix.Mkdir(d, rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
-	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
-	return restrict(root, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	return nil
 }
 
 // restrict adds to what a mount forbids. A plain remount would also try to take
@@ -97,7 +108,7 @@ type dir struct {
 
 func skeleton(s *Spec) error {
 	for _, d := range dirs() {
-		path := filepath.Join(root, d.path)
+		path := filepath.Join(skel, d.path)
 		if err := unix.Mkdir(path, d.mode); err != nil {
 			return &os.PathError{Op: "mkdir", Path: path, Err: err}
 		}
@@ -110,7 +121,7 @@ func skeleton(s *Spec) error {
 	}
 	links := append([]Text{{"var/run", "/run"}, {"var/lock", "/run/lock"}}, s.Links...)
 	for _, l := range links {
-		if err := unix.Symlink(l.Body, filepath.Join(root, l.Name)); err != nil {
+		if err := unix.Symlink(l.Body, filepath.Join(skel, l.Name)); err != nil {
 			return &os.PathError{Op: "symlink", Path: l.Name, Err: err}
 		}
 	}
@@ -119,18 +130,18 @@ func skeleton(s *Spec) error {
 
 // mountUsr shows the host's /usr. Its files belong to uids that are unknown
 // inside, so that even the sandbox's root has no more than anybody's rights on
-// them. A directory of the upper layer lends its owner to the merged one:
-// that is how UsrDirs can be written to.
+// them. A directory of a higher layer lends its owner to the merged one: that
+// is how UsrDirs can be written to.
 func mountUsr(s *Spec) error {
 	if s.UsrBind {
-		return bindReadOnly("/usr", filepath.Join(root, "usr"))
+		return bindReadOnly("/usr", root+"/usr")
 	}
 	for _, d := range s.UsrDirs {
-		if err := unix.Mkdir(filepath.Join(usrOver, d), rootDir); err != nil {
+		if err := unix.Mkdir(filepath.Join(usrSkel, d), rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
-	return overlay("usr", "/usr", usrOver, usrWork)
+	return overlay(root+"/usr", usrSkel+":/usr", usrOver, usrWork)
 }
 
 func mountEtc(s *Spec) error {
@@ -139,14 +150,16 @@ func mountEtc(s *Spec) error {
 			return err
 		}
 	}
-	return overlay("etc", s.EtcLower, etcOver, etcWork)
+	// What separates layers and options must be marked where it is meant.
+	lower := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(s.EtcLower)
+	return overlay(root+"/etc", lower, etcOver, etcWork)
 }
 
 // overlay mounts one that a user namespace may make. Volatile: nothing of it
-// outlives a crash of the host, so that nobody need wait for its disk.
+// outlives a crash of the host, so that nobody in it need wait for the host's
+// disk, or can make others wait by asking it to sync.
 func overlay(to, lower, upper, work string) error {
-	lower = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(lower)
-	return unix.Mount("overlay", filepath.Join(root, to), "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+	return unix.Mount("overlay", to, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
 		"lowerdir="+lower+",upperdir="+upper+",workdir="+work+",userxattr,volatile")
 }
 

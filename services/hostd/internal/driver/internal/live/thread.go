@@ -1,0 +1,36 @@
+package live
+
+import (
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// OnThread calls f on a thread of its own, whose working directory, and no
+// other's, is dir, and which ends afterwards. A child started by f inherits the
+// directory; should it be in a new mount namespace, the kernel finds the
+// directory again there, whoever may walk to it by its path.
+func OnThread(dir string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The runtime cannot end the main thread. It is held here while
+			// another goroutine, which cannot be on it, does the work.
+			defer runtime.UnlockOSThread()
+			done <- OnThread(dir, f)
+			return
+		}
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			done <- os.NewSyscallError("unshare", err)
+			return
+		}
+		if err := unix.Chdir(dir); err != nil {
+			done <- &os.PathError{Op: "chdir", Path: dir, Err: err}
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
