@@ -1,0 +1,221 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// API is a client of one gateway. Its methods may be called concurrently.
+type API struct {
+	URL string
+	Key string
+}
+
+// Answer is what came back of a request that is no stream.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// String is the answer as a failed test shows it.
+func (a Answer) String() string { return fmt.Sprintf("%d %s", a.Status, a.Body) }
+
+// callTimeout bounds a request that is no stream.
+const callTimeout = 40 * time.Second
+
+// Call sends a request; body is bytes, a string, nil, or anything else as JSON.
+// Headers come in pairs and win over those that are sent anyway.
+func (a *API) Call(method, path string, body any, headers ...string) (Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	resp, err := a.open(ctx, method, path, body, headers...)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	raw, err := io.ReadAll(resp.Body)
+	return Answer{resp.StatusCode, resp.Header, raw}, err
+}
+
+// Do is Call for tests.
+func (a *API) Do(t testing.TB, method, path string, body any, headers ...string) Answer {
+	t.Helper()
+	ans, err := a.Call(method, path, body, headers...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return ans
+}
+
+// Want is Do that fails the test unless the status is as wanted.
+func (a *API) Want(t testing.TB, status int, method, path string, body any, headers ...string) Answer {
+	t.Helper()
+	ans := a.Do(t, method, path, body, headers...)
+	if ans.Status != status {
+		t.Fatalf("%s %s: %v, want %d", method, path, ans, status)
+	}
+	return ans
+}
+
+func (a *API) open(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case []byte:
+		r = bytes.NewReader(b)
+	case string:
+		r = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.URL+path, r)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("X-Api-Key", a.Key)
+	if r != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// Decode reads an answer's JSON.
+func (a Answer) Decode(t testing.TB, into any) {
+	t.Helper()
+	if err := json.Unmarshal(a.Body, into); err != nil {
+		t.Fatalf("%v: %v", a, err)
+	}
+}
+
+// Sandbox is a sandbox as its creator is told.
+type Sandbox struct {
+	ID         string `json:"sandboxID"`
+	TemplateID string `json:"templateID"`
+	Token      string `json:"envdAccessToken"`
+	Version    string `json:"envdVersion"`
+}
+
+// Create makes a sandbox that lives five minutes unless fields, in pairs, say
+// otherwise, and ends it with the test.
+func (a *API) Create(t testing.TB, fields ...any) Sandbox {
+	t.Helper()
+	body := map[string]any{"templateID": "base", "timeout": 300}
+	for i := 0; i+1 < len(fields); i += 2 {
+		body[fmt.Sprint(fields[i])] = fields[i+1]
+	}
+	var s Sandbox
+	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes", body).Decode(t, &s)
+	t.Cleanup(func() {
+		ans, err := a.Call(http.MethodDelete, "/sandboxes/"+s.ID, nil)
+		if err == nil && ans.Status != http.StatusNoContent && ans.Status != http.StatusNotFound {
+			t.Errorf("kill sandbox %s: %v", s.ID, ans)
+		}
+	})
+	return s
+}
+
+// Kill ends a sandbox, which must be there.
+func (a *API) Kill(t testing.TB, id string) {
+	t.Helper()
+	a.Want(t, http.StatusNoContent, http.MethodDelete, "/sandboxes/"+id, nil)
+}
+
+// KillAll ends all sandboxes, and reports whether somebody answered.
+func (a *API) KillAll() bool {
+	ans, err := a.Call(http.MethodGet, "/sandboxes", nil)
+	if err != nil || ans.Status != http.StatusOK {
+		return false
+	}
+	var all []Sandbox
+	if json.Unmarshal(ans.Body, &all) != nil {
+		return false
+	}
+	for _, s := range all {
+		if _, err := a.Call(http.MethodDelete, "/sandboxes/"+s.ID, nil); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// AliveHosts counts the hosts whose lease holds.
+func (a *API) AliveHosts() int {
+	ans, err := a.Call(http.MethodGet, "/v1/hosts", nil)
+	var b struct {
+		Hosts []struct {
+			Alive bool `json:"alive"`
+		} `json:"hosts"`
+	}
+	if err != nil || json.Unmarshal(ans.Body, &b) != nil {
+		return 0
+	}
+	n := 0
+	for _, h := range b.Hosts {
+		if h.Alive {
+			n++
+		}
+	}
+	return n
+}
+
+// Metrics are the samples of GET /metrics by their names, labels included.
+func (a *API) Metrics(t testing.TB) map[string]float64 {
+	t.Helper()
+	out, err := ParseMetrics(a.Want(t, http.StatusOK, http.MethodGet, "/metrics", nil).Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ParseMetrics reads Prometheus's text format, strictly.
+func ParseMetrics(raw []byte) (map[string]float64, error) {
+	out := map[string]float64{}
+	types := map[string]string{}
+	for l := range strings.Lines(string(raw)) {
+		l = strings.TrimSuffix(l, "\n")
+		if rest, ok := strings.CutPrefix(l, "# TYPE "); ok {
+			name, typ, _ := strings.Cut(rest, " ")
+			types[name] = typ
+			continue
+		}
+		if l == "" || strings.HasPrefix(l, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(l, ' ')
+		var v float64
+		if i < 0 {
+			return nil, fmt.Errorf("metrics: line %q", l)
+		}
+		if _, err := fmt.Sscan(l[i+1:], &v); err != nil {
+			return nil, fmt.Errorf("metrics: line %q: %w", l, err)
+		}
+		family, _, _ := strings.Cut(l[:i], "{")
+		if types[family] == "" {
+			return nil, fmt.Errorf("metrics: %q has no type", family)
+		}
+		if _, twice := out[l[:i]]; twice {
+			return nil, fmt.Errorf("metrics: %q twice", l[:i])
+		}
+		out[l[:i]] = v
+	}
+	return out, nil
+}

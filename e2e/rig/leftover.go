@@ -1,0 +1,89 @@
+package rig
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// leftover is a process or a mount that outlived its nest.
+type leftover struct {
+	pid   int
+	what  string
+	mount string
+}
+
+// String names it for people.
+func (l leftover) String() string {
+	if l.pid > 0 {
+		return fmt.Sprintf("process %d (%s)", l.pid, l.what)
+	}
+	return "mount " + l.mount
+}
+
+// leftovers finds all that has to do with a directory: processes that work in
+// it, have a file of it open or see it mounted, and mounts below it.
+func leftovers(dir string) []leftover {
+	var out []leftover
+	for _, m := range mounts("/proc/self/mountinfo") {
+		if within(dir, m) {
+			out = append(out, leftover{mount: m})
+		}
+	}
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return append(out, leftover{what: err.Error()})
+	}
+	for _, e := range procs {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		p := filepath.Join("/proc", e.Name())
+		if touches(p, dir) {
+			what, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // only told to people
+			out = append(out, leftover{pid: pid, what: strings.TrimSpace(string(bytes.ReplaceAll(what, []byte{0}, []byte{' '})))})
+		}
+	}
+	return out
+}
+
+// touches reports whether a process has to do with a directory. A process that
+// ends meanwhile has not.
+func touches(proc, dir string) bool {
+	if cwd, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && within(dir, cwd) {
+		return true
+	}
+	fds, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if err == nil {
+		for _, fd := range fds {
+			if to, err := os.Readlink(filepath.Join(proc, "fd", fd.Name())); err == nil && within(dir, to) {
+				return true
+			}
+		}
+	}
+	// A sandbox has a mount namespace of its own, of whose mounts the sources
+	// lie in the directory.
+	raw, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
+	return err == nil && bytes.Contains(raw, []byte(dir+"/"))
+}
+
+func within(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// mounts are the places where something is mounted.
+func mounts(mountinfo string) []string {
+	raw, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for l := range strings.Lines(string(raw)) {
+		if f := strings.Fields(l); len(f) > 4 {
+			out = append(out, f[4])
+		}
+	}
+	return out
+}

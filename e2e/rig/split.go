@@ -1,0 +1,153 @@
+package rig
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Topology says how many of each there are. Zero means one.
+type Topology struct {
+	NATS       int // 1 or 3
+	Gateways   int
+	Schedulers int
+	Reapers    int
+	Hosts      int
+	Driver     string   // default: Driver
+	HostArgs   []string // more arguments of each hostd
+	Durability string   // default "process": tests kill processes, not machines
+}
+
+// Split is the topology of a data centre, as processes: nats-1..., gateway-1...,
+// scheduler-1..., reaper-1..., host-1...
+type Split struct {
+	*Nest
+	APIs []*API // one a gateway
+	URL  string // of all NATS servers
+}
+
+// SplitKey is the first API key of every Split.
+const SplitKey = "e2b_5b117000000000000000000000000000000000e2"
+
+// NewSplit starts a split topology for as long as the test lasts, and returns
+// when every gateway serves and every host is alive.
+func NewSplit(t testing.TB, top Topology) *Split {
+	t.Helper()
+	if top.Driver == "" {
+		top.Driver = Driver(t)
+	}
+	for _, n := range []*int{&top.NATS, &top.Gateways, &top.Schedulers, &top.Reapers, &top.Hosts} {
+		*n = max(*n, 1)
+	}
+	if top.Durability == "" {
+		top.Durability = "process"
+	}
+	nest, err := newNest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Split{Nest: nest}
+	s.keep(t)
+	s.last = s.killSandboxes
+	if err := s.begin(&top); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *Split) begin(top *Topology) error {
+	if err := s.nats(top); err != nil {
+		return err
+	}
+	to := []string{"--nats", s.URL, "--replicas", fmt.Sprint(top.NATS), "--log-level", "info"}
+	for i := range top.Gateways {
+		addr, err := FreeAddr()
+		if err != nil {
+			return err
+		}
+		api := &API{URL: "http://" + addr, Key: SplitKey}
+		_, err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
+			append([]string{"gateway", "--listen", addr}, to...)...)
+		if err != nil {
+			return err
+		}
+		s.APIs = append(s.APIs, api)
+	}
+	for _, r := range []struct {
+		role string
+		n    int
+	}{{"scheduler", top.Schedulers}, {"reaper", top.Reapers}} {
+		for i := range r.n {
+			if _, err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range top.Hosts {
+		name := fmt.Sprintf("host-%d", i+1)
+		args := append([]string{"hostd", "--name", name, "--data", filepath.Join(s.Dir, name), "--driver", top.Driver}, to...)
+		if _, err := s.add(name, nil, append(args, top.HostArgs...)...); err != nil {
+			return err
+		}
+	}
+	return s.await(top)
+}
+
+// nats starts the servers, which know each other.
+func (s *Split) nats(top *Topology) error {
+	var clients, routes []string
+	for range top.NATS {
+		c, err := FreeAddr()
+		if err != nil {
+			return err
+		}
+		r, err := FreeAddr()
+		if err != nil {
+			return err
+		}
+		clients, routes = append(clients, c), append(routes, "nats://"+r)
+	}
+	for i := range top.NATS {
+		name := fmt.Sprintf("nats-%d", i+1)
+		args := []string{"nats", "--listen", clients[i], "--name", name, "--data", filepath.Join(s.Dir, name),
+			"--durability", top.Durability, "--log-level", "info"}
+		if top.NATS > 1 {
+			args = append(args, "--cluster", "millrace", "--cluster-listen", strings.TrimPrefix(routes[i], "nats://"),
+				"--routes", strings.Join(routes, ","))
+		}
+		if _, err := s.add(name, nil, args...); err != nil {
+			return err
+		}
+	}
+	s.URL = "nats://" + strings.Join(clients, ",nats://")
+	return nil
+}
+
+const topologyTimeout = 60 * time.Second
+
+func (s *Split) await(top *Topology) error {
+	for i, a := range s.APIs {
+		if err := a.AwaitReady(topologyTimeout, s.Program(fmt.Sprintf("gateway-%d", i+1))); err != nil {
+			return err
+		}
+	}
+	var alive int
+	if !Poll(topologyTimeout, func() bool { alive = s.APIs[0].AliveHosts(); return alive >= top.Hosts }) {
+		return fmt.Errorf("%d of %d hosts are alive after %v", alive, top.Hosts, topologyTimeout)
+	}
+	return nil
+}
+
+// killSandboxes asks whoever answers.
+func (s *Split) killSandboxes() {
+	for _, p := range s.programs {
+		p.Cont()
+	}
+	for _, a := range s.APIs {
+		if a.KillAll() {
+			return
+		}
+	}
+}

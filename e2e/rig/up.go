@@ -1,0 +1,128 @@
+package rig
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Options say how to run it. The zero value is what most tests want.
+type Options struct {
+	Driver string   // default: Driver
+	Args   []string // more arguments of `up`
+	Env    []string // more of its environment
+}
+
+// Up is everything in one process.
+type Up struct {
+	*Nest
+	*Program
+	*API
+	Data string // its data directory
+}
+
+const readyTimeout = 30 * time.Second
+
+// NewUp runs `millrace up` for as long as the test lasts.
+func NewUp(t testing.TB, opt Options) *Up {
+	t.Helper()
+	if opt.Driver == "" {
+		opt.Driver = Driver(t)
+	}
+	u, err := StartUp(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.keep(t)
+	return u
+}
+
+// StartUp runs `millrace up`; whoever calls it closes it.
+func StartUp(opt Options) (*Up, error) {
+	if opt.Driver == "" {
+		var err error
+		if opt.Driver, err = driver(); err != nil {
+			return nil, err
+		}
+	}
+	nest, err := newNest()
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr}}
+	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--log-level", "info"}, opt.Args...)
+	if u.Program, err = nest.add("up", opt.Env, args...); err == nil {
+		err = u.await()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, nest.Dump())
+		u.Program.Kill9IfAny()
+		nest.Close() //nolint:errcheck // the first error says more
+		return nil, err
+	}
+	nest.last = func() { u.API.KillAll() }
+	return u, nil
+}
+
+// await waits until it serves, and finds its key.
+func (u *Up) await() error {
+	if err := u.API.AwaitReady(readyTimeout, u.Program); err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(u.Data, "key"))
+	if err != nil {
+		return err
+	}
+	u.API.Key = strings.TrimSpace(string(raw))
+	return nil
+}
+
+// Restart begins another life on the same data and address, and returns when it
+// serves.
+func (u *Up) Restart() error {
+	if err := u.Program.Restart(); err != nil {
+		return err
+	}
+	return u.await()
+}
+
+// Kill9IfAny is Kill9 for a program that may never have begun.
+func (p *Program) Kill9IfAny() {
+	if p != nil && p.cmd != nil {
+		p.Kill9()
+	}
+}
+
+// AwaitReady waits for /readyz, as long as the program lives.
+func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
+	last := "no answer"
+	c := http.Client{Timeout: 2 * time.Second}
+	ok := Poll(timeout, func() bool {
+		if p != nil && !p.Running() {
+			return true
+		}
+		resp, err := c.Get(a.URL + "/readyz")
+		if err != nil {
+			last = err.Error()
+			return false
+		}
+		resp.Body.Close() //nolint:errcheck // not read
+		last = resp.Status
+		return resp.StatusCode == http.StatusOK
+	})
+	if p != nil && !p.Running() {
+		return fmt.Errorf("%s ended: %v", p.Name, p.err)
+	}
+	if !ok {
+		return fmt.Errorf("%s is not ready after %v: %s", a.URL, timeout, last)
+	}
+	return nil
+}
