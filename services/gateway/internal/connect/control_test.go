@@ -1,0 +1,242 @@
+package connect
+
+import (
+	"bufio"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	fspb "github.com/millrace/millrace/schema/filesystem"
+	pb "github.com/millrace/millrace/schema/process"
+	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
+)
+
+// running is a surface with a process with pid 7 and tag "t" that runs; pid 8
+// has a terminal, pid 9 has ended.
+func running(t *testing.T) *surface {
+	t.Helper()
+	f := newFake(nil)
+	tag := "t"
+	active := surfacetest.NewRecord("active", process.Spec{Cmd: "cat", Args: []string{"-n"}, Cwd: "/tmp", Tag: &tag, Stdin: true}, surfacetest.Out("x"))
+	f.add(living, 7, active)
+	f.add(living, 8, surfacetest.NewRecord("tty", process.Spec{Cmd: "sh", PTY: &process.Size{}}, surfacetest.TTY("$ ")))
+	f.add(living, 9, record(surfacetest.Code(0)))
+	return serve(t, f, Config{})
+}
+
+func TestC033ListShowsWhatRuns(t *testing.T) {
+	s := running(t)
+	r := s.unary(t, "List", `{}`, "Connect-Protocol-Version: 1")
+	var got pb.ListResponse
+	if err := protojson.Unmarshal([]byte(r.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Processes) != 2 || r.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("got %v as %s", &got, r.header.Get("Content-Type"))
+	}
+	p := got.Processes[0]
+	if p.Pid != 7 || p.GetTag() != "t" || p.Config.Cmd != "cat" || !slices.Equal(p.Config.Args, []string{"-n"}) || p.Config.GetCwd() != "/tmp" {
+		t.Errorf("got %v", p)
+	}
+}
+
+func TestC002UnaryInBothCodecs(t *testing.T) {
+	s := running(t)
+	req := &pb.SendSignalRequest{Process: &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: "t"}}, Signal: pb.Signal_SIGNAL_SIGTERM}
+	raw, err := proto.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.post(t, processService+"SendSignal", typeProto, string(raw))
+	if r.status != 200 || r.body != "" || r.header.Get("Content-Type") != typeProto {
+		t.Errorf("got %d %q %v", r.status, r.body, r.header)
+	}
+	for _, msg := range []string{`{"process":{"pid":7},"signal":"SIGNAL_SIGKILL"}`, `{"process":{"pid":7},"signal":9}`, `{"pid":7,"signal":9}`, `{"tag":"t","signal":9}`} {
+		if r := s.unary(t, "SendSignal", msg); r.status != 200 || r.body != "{}" || r.header.Get("Content-Type") != typeJSON {
+			t.Errorf("%s: got %d %q %v", msg, r.status, r.body, r.header)
+		}
+	}
+	if want := []int32{15, 9, 9, 9, 9}; !slices.Equal(s.signals, want) {
+		t.Errorf("signals %v, want %v", s.signals, want)
+	}
+}
+
+func TestC028UnaryErrors(t *testing.T) {
+	for _, tt := range []struct {
+		method, msg string
+		err         error
+		status      int
+		want        string
+	}{
+		{"SendSignal", `{"process":{"pid":4242},"signal":9}`, nil, 404, `{"code":"not_found","message":"process with pid 4242 not found"}`},
+		{"SendSignal", `{"process":{"pid":9},"signal":9}`, nil, 404, `{"code":"not_found","message":"process with pid 9 not found"}`},
+		{"SendSignal", `{"process":{"pid":7},"signal":2}`, nil, 501, `{"code":"unimplemented","message":"invalid signal: 2"}`},
+		{"SendSignal", `{"process":{"pid":7}}`, nil, 501, `{"code":"unimplemented","message":"invalid signal: SIGNAL_UNSPECIFIED"}`},
+		{"SendSignal", `{"signal":9}`, nil, 400, `{"code":"invalid_argument","message":"process selector is required: pid or tag"}`},
+		{"SendInput", `{"process":{"pid":7},"input":{"stdin":"YQ=="}}`, kind.New(kind.Precondition, "", "", "off"), 500, `{"code":"internal","message":"error writing to stdin: stdin not enabled or closed"}`},
+		{"SendInput", `{"process":{"pid":7},"input":{"stdin":"YQ=="}}`, kind.New(kind.NotFound, "", "", "ended"), 404, `{"code":"not_found","message":"process with pid 7 not found"}`},
+		{"SendInput", `{"process":{"pid":7},"input":{"stdin":"YQ=="}}`, kind.New(kind.Unavailable, "", "", "the host is away"), 503, `{"code":"unavailable","message":"the host is away"}`},
+		{"SendInput", `{"process":{"pid":7},"input":{"pty":"YQ=="}}`, nil, 500, `{"code":"internal","message":"error writing to tty: tty not assigned to process"}`},
+		{"SendInput", `{"process":{"pid":8},"input":{"stdin":"YQ=="}}`, nil, 500, `{"code":"internal","message":"error writing to stdin: tty assigned to process: send pty input instead"}`},
+		{"SendInput", `{"process":{"pid":7}}`, nil, 501, `{"code":"unimplemented","message":"invalid input type: want stdin or pty"}`},
+		{"CloseStdin", `{"process":{"pid":7}}`, kind.New(kind.Conflict, "", "", "closed"), 500, `{"code":"internal","message":"error closing stdin: stdin not enabled or closed"}`},
+		{"CloseStdin", `{"process":{"pid":8}}`, nil, 500, `{"code":"internal","message":"error closing stdin: tty assigned to process: send Ctrl+D (0x04) instead"}`},
+		{"List", `{"a":` + strings.Repeat("[", 100000), nil, 400, `{"code":"invalid_argument","message":"unmarshal`},
+		{"List", `{}{}`, nil, 400, `{"code":"invalid_argument","message":"unmarshal`},
+		{"SendSignal", `{"signal":9,"signal":9}`, nil, 400, `{"code":"invalid_argument","message":"unmarshal`},
+	} {
+		s := running(t)
+		s.inputErr = tt.err
+		r := s.unary(t, tt.method, tt.msg)
+		if r.status != tt.status || !strings.HasPrefix(r.body, tt.want) || r.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %.80s: got %d %s, want %d %s", tt.method, tt.msg, r.status, r.body, tt.status, tt.want)
+		}
+	}
+}
+
+func TestC029InputAndItsEnd(t *testing.T) {
+	s := running(t)
+	data := surfacetest.AllBytes()
+	b64 := base64.StdEncoding.EncodeToString([]byte(data))
+	s.unary(t, "SendInput", `{"process":{"pid":7},"input":{"stdin":"`+b64+`"}}`)
+	s.unary(t, "SendInput", `{"process":{"pid":8},"input":{"pty":"bHMK"}}`)
+	s.unary(t, "CloseStdin", `{"process":{"pid":7}}`)
+	if want := []string{data, "ls\n", "", "EOF"}; !slices.Equal(s.inputs, want) {
+		t.Errorf("got %q, want %q", s.inputs, want)
+	}
+}
+
+func TestC031UpdateResizes(t *testing.T) {
+	s := running(t)
+	for _, msg := range []string{`{"process":{"pid":8},"pty":{"size":{"cols":4000,"rows":2000}}}`, `{"process":{"pid":8},"pty":{"size":{}}}`, `{"process":{"pid":8}}`} {
+		if r := s.unary(t, "Update", msg); r.status != 200 || r.body != "{}" {
+			t.Errorf("%s: got %d %s", msg, r.status, r.body)
+		}
+	}
+	if want := []process.Size{{Cols: 4000, Rows: 2000}, {}}; !slices.Equal(s.sizes, want) {
+		t.Errorf("got %v, want %v", s.sizes, want)
+	}
+}
+
+const selects = `{"start":{"process":{"pid":7}}}`
+
+func input(data string) string {
+	return `{"data":{"input":{"stdin":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `"}}}`
+}
+
+func TestStreamInputKeepsOrder(t *testing.T) {
+	s := running(t)
+	r := s.stream(t, "StreamInput", selects)
+	same(t, r.lines(t), []string{`{}`, `END {}`})
+	body := envelope(0, selects)
+	var want []string
+	for i := range 100 {
+		want = append(want, fmt.Sprint(i))
+		body += envelope(0, input(want[i])) + envelope(0, `{"keepalive":{}}`)
+	}
+	r = s.post(t, processService+"StreamInput", typeStreamJSON, body)
+	same(t, r.lines(t), []string{`{}`, `END {}`})
+	same(t, s.inputs, want)
+}
+
+func TestStreamInputErrors(t *testing.T) {
+	for _, tt := range []struct{ name, body, want string }{
+		{"nothing", "", `END {"error":{"code":"invalid_argument","message":"the first event must be start"}}`},
+		{"data first", envelope(0, input("a")), `END {"error":{"code":"invalid_argument","message":"the first event must be start"}}`},
+		{"start twice", envelope(0, selects) + envelope(0, selects), `END {"error":{"code":"invalid_argument","message":"a second start event"}}`},
+		{"nobody", envelope(0, `{"start":{"process":{"pid":4242}}}`), `END {"error":{"code":"not_found","message":"process with pid 4242 not found"}}`},
+		{"cut short", envelope(0, selects) + "\x00\x00\x00", `END {"error":{"code":"invalid_argument","message":"protocol error: incomplete envelope: 3 of 5 bytes of its head"}}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := running(t)
+			r := s.post(t, processService+"StreamInput", typeStreamJSON, tt.body)
+			same(t, r.lines(t), []string{tt.want})
+		})
+	}
+}
+
+func TestStreamInputIsTakenAsItComes(t *testing.T) {
+	s := running(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()                                 //nolint:errcheck // the test is over
+	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read tells
+	fmt.Fprintf(c, "POST %sStreamInput HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
+		processService, living, typeStreamJSON)
+	send := func(msg string) {
+		raw := envelope(0, msg)
+		fmt.Fprintf(c, "%x\r\n%s\r\n", len(raw), raw)
+	}
+	send(selects)
+	for i := range 5 {
+		send(input(fmt.Sprint(i)))
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			s.mu.Lock()
+			n := len(s.inputs)
+			s.mu.Unlock()
+			if n == i+1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("message %d was not taken while the request goes on", i)
+			}
+		}
+	}
+	io.WriteString(c, "0\r\n\r\n") //nolint:errcheck // the answer tells
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, (&reply{body: string(raw)}).lines(t), []string{`{}`, `END {}`})
+}
+
+func TestN011WriteAndStat(t *testing.T) {
+	s := running(t)
+	var err error
+	if s.entry, err = proto.Marshal(&fspb.EntryInfo{Name: "a", Path: "/tmp/a", Type: fspb.FileType_FILE_TYPE_FILE, Size: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		method, msg string
+		status      int
+		want        string
+	}{
+		{"Write", `{"path":"/tmp/a","data":"YWJj"}`, 200, ""},
+		{"Stat", `{"path":"/tmp/a"}`, 200, ""},
+		{"Stat", `{"path":"/missing"}`, 404, `{"code":"not_found","message":"path '/missing' does not exist"}`},
+		{"Stat", `{}`, 400, `{"code":"invalid_argument","message":"path is required"}`},
+		{"ListDir", `{"path":"/"}`, 501, `{"code":"unimplemented","message":"/filesystem.Filesystem/ListDir is not implemented"}`},
+	} {
+		r := s.post(t, filesystemService+tt.method, typeJSON, tt.msg, "Authorization: Basic dXNlcjo=")
+		if tt.want == "" {
+			var got fspb.StatResponse
+			if err := protojson.Unmarshal([]byte(r.body), &got); err != nil || got.Entry.GetPath() != "/tmp/a" || got.Entry.GetSize() != 3 {
+				t.Errorf("%s: got %d %s", tt.method, r.status, r.body)
+			}
+			continue
+		}
+		if r.status != tt.status || r.body != tt.want {
+			t.Errorf("%s: got %d %s, want %d %s", tt.method, r.status, r.body, tt.status, tt.want)
+		}
+	}
+	if len(s.asks) != 3 || s.asks[0].Method != "write" || string(s.asks[0].Data) != "abc" || s.asks[0].User != "user" || s.asks[1].Method != "stat" {
+		t.Errorf("asked %+v", s.asks)
+	}
+}
