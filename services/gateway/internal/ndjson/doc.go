@@ -15,7 +15,10 @@
 //	{"type":"end","exit_code":null,"signal":null,"cause":"host_lost"} nobody saw its end
 //
 // # Coming back
-// The command does not end with the connection. Its record is at
-// /v1/processes/<id>/events; a stream that ends early says from where in a
-// reconnect line, after which nothing that it has sent comes again.
+// The command does not end with the connection. Its lines are the same whenever
+// they are read, so that a client that was cut off counts those it has:
+// GET /commands/<process>/stream?skip=N, or the POST once more with the same
+// Idempotency-Key and ?skip=N, gives the rest. Keepalives do not count. A stream
+// that the gateway ends sends all it has, then a reconnect line: its after is the
+// place to go on from at /v1/processes/<process>/events.
 package ndjson

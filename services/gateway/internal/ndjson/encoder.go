@@ -1,6 +1,7 @@
 package ndjson
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 
@@ -15,18 +16,42 @@ type encoder struct {
 	after process.Seq // the last event given; all of its output is sent or held
 	pulse textenc.Pulse
 	raw   bool // output goes out as it comes
+	skip  int  // lines that the client has, of a stream begun anew
 	held  [process.PTY + 1]output
 }
 
-// newEncoder gives an encoder that says something every so often (0: never).
-func newEncoder(id process.ID, keepalive time.Duration) *encoder {
-	return &encoder{id: id, pulse: textenc.NewPulse(keepalive)}
+// newEncoder gives an encoder that says something every so often (0: never) and
+// leaves out the first skip lines. The lines of a record are always the same,
+// however its events come, so that a number of them is a place.
+func newEncoder(id process.ID, keepalive time.Duration, skip int) *encoder {
+	return &encoder{id: id, pulse: textenc.NewPulse(keepalive), skip: skip}
 }
 
 // AppendEvent appends what a client of /commands wants to know of e.
 func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	before := len(dst)
 	n.after = e.Seq
+	dst = n.event(dst, &e)
+	if n.skip > 0 {
+		dst = n.leaveOut(dst, before)
+	}
+	if len(dst) > before {
+		n.pulse.Sent()
+	}
+	return dst, nil
+}
+
+// leaveOut takes out of dst[from:] the lines that are to be skipped.
+func (n *encoder) leaveOut(dst []byte, from int) []byte {
+	rest := dst[from:]
+	for n.skip > 0 && len(rest) > 0 {
+		rest = rest[bytes.IndexByte(rest, '\n')+1:]
+		n.skip--
+	}
+	return append(dst[:from], rest...)
+}
+
+func (n *encoder) event(dst []byte, e *process.Event) []byte {
 	switch b := e.Body.(type) {
 	case process.Wrote:
 		dst = n.wrote(dst, &b)
@@ -60,10 +85,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	case process.StdinAcked, process.Resized, process.Signaled, process.Exited, process.Lost:
 		// The record tells those; what matters of Exited and Lost, Finished says.
 	}
-	if len(dst) > before {
-		n.pulse.Sent()
-	}
-	return dst, nil
+	return dst
 }
 
 // appendEnd spells an end: a code alone where that says all, which includes

@@ -124,7 +124,7 @@ func TestC034LinesAreTheSamplesBytes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := encode(t, newEncoder(id, 0), tt.end, tt.bodies...); got != tt.want {
+			if got := encode(t, newEncoder(id, 0, 0), tt.end, tt.bodies...); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
@@ -140,7 +140,7 @@ func TestALineLongerThanMaxLineComesInPieces(t *testing.T) {
 		rest = rest[n:]
 	}
 	got, lines := "", 0
-	for line := range strings.Lines(encode(t, newEncoder(id, 0), nil, bodies...)) {
+	for line := range strings.Lines(encode(t, newEncoder(id, 0, 0), nil, bodies...)) {
 		var l struct{ Data string }
 		if err := json.Unmarshal([]byte(line), &l); err != nil || len(l.Data) > MaxLine {
 			t.Fatalf("line of %d bytes: %v", len(l.Data), err)
@@ -153,10 +153,10 @@ func TestALineLongerThanMaxLineComesInPieces(t *testing.T) {
 }
 
 func TestC039KeepalivesOnlyIfAskedFor(t *testing.T) {
-	if b, wait := newEncoder(id, 0).AppendIdle(nil, time.Hour); len(b) != 0 || wait != 0 {
+	if b, wait := newEncoder(id, 0, 0).AppendIdle(nil, time.Hour); len(b) != 0 || wait != 0 {
 		t.Errorf("not asked: got %q, wait %v", b, wait)
 	}
-	n := newEncoder(id, time.Nanosecond)
+	n := newEncoder(id, time.Nanosecond, 0)
 	n.AppendIdle(nil, 0)
 	if b, _ := n.AppendIdle(nil, time.Second); string(b) != `{"type":"keepalive","after":0}`+"\n" {
 		t.Errorf("asked: got %q", b)
@@ -176,7 +176,7 @@ func FuzzLinesAreTheOutput(f *testing.F) {
 			rest = rest[n:]
 		}
 		got := ""
-		for line := range strings.Lines(encode(t, newEncoder(id, 0), nil, append(bodies, code(0))...)) {
+		for line := range strings.Lines(encode(t, newEncoder(id, 0, 0), nil, append(bodies, code(0))...)) {
 			var l struct{ Type, Data string }
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatalf("%q: %v", line, err)
@@ -197,7 +197,7 @@ func FuzzLinesAreTheOutput(f *testing.F) {
 func FuzzADrainLosesNothing(f *testing.F) {
 	f.Add([]byte("a\nb\xe2\x82\xac\nend"), uint8(2), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, size, cut uint8) {
-		n, step := newEncoder(id, 0), int(size)%9+1
+		n, step := newEncoder(id, 0, 0), int(size)%9+1
 		at := min(int(cut)*step, len(data))
 		var dst []byte
 		for i := 0; i < at; i += step {
@@ -230,7 +230,7 @@ func BenchmarkLines(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			line := strings.Repeat("x", size-1) + "\n"
 			e := process.Event{Seq: 1, Body: out(1, strings.Repeat(line, 32<<10/size))}
-			n, dst := newEncoder(id, 0), make([]byte, 0, 1<<20)
+			n, dst := newEncoder(id, 0, 0), make([]byte, 0, 1<<20)
 			b.SetBytes(32 << 10)
 			b.ReportAllocs()
 			for b.Loop() {

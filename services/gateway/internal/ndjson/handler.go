@@ -2,6 +2,7 @@ package ndjson
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -33,6 +34,7 @@ type controls interface {
 type gateway interface {
 	finder
 	controls
+	record.Records
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
 }
 
@@ -52,6 +54,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/commands", h.run)
 	r.Get("/commands", h.list)
 	r.Get("/commands/:pid", h.get)
+	r.Add(fiber.MethodGet, "/commands/:pid/stream", h.again)
 	r.Post("/commands/:pid/kill", h.kill)
 	r.Post("/commands/:pid/stdin", h.stdin)
 	r.Post("/commands/:pid/resize", h.resize)
@@ -60,7 +63,8 @@ func (h *Handler) Register(r fiber.Router) {
 // headerKey makes a start that is retried one start.
 const headerKey = "Idempotency-Key"
 
-// run starts a command and streams it.
+// run starts a command and streams it. Sent again with its Idempotency-Key, it
+// streams the same command; skip leaves out the lines the client has.
 func (h *Handler) run(c *fiber.Ctx) error {
 	spec, err := parseCommand(c.Body())
 	if err != nil {
@@ -68,6 +72,10 @@ func (h *Handler) run(c *fiber.Ctx) error {
 	}
 	key := strings.Clone(c.Get(headerKey))
 	if err := parseKey(key); err != nil {
+		return err
+	}
+	skip, err := parseSkip(c)
+	if err != nil {
 		return err
 	}
 	p := auth.From(c)
@@ -81,6 +89,43 @@ func (h *Handler) run(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return h.serve(c, id, src, skip)
+}
+
+// again streams a command that was started before, from its first line on but
+// for those that the client has.
+func (h *Handler) again(c *fiber.Ctx) error {
+	skip, err := parseSkip(c)
+	if err != nil {
+		return err
+	}
+	s, err := h.process(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	o, err := record.Open(ctx, h.core, auth.From(c), s.ID, record.Options{Follow: true})
+	if err != nil {
+		return record.WriteError(c, err)
+	}
+	return h.serve(c, s.ID, o.Source, skip)
+}
+
+func (h *Handler) serve(c *fiber.Ctx, id process.ID, src stream.Source, skip int) error {
 	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0)}
-	return h.streams.Serve(c, head, src, newEncoder(id, textenc.Keepalive(c.Get(textenc.KeepaliveHeader), 0)))
+	return h.streams.Serve(c, head, src, newEncoder(id, textenc.Keepalive(c.Get(textenc.KeepaliveHeader), 0), skip))
+}
+
+// parseSkip reads how many lines of the stream the client has.
+func parseSkip(c *fiber.Ctx) (int, error) {
+	v := c.Query("skip")
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil {
+		return 0, invalid("skip: a number of lines")
+	}
+	return int(n), nil
 }

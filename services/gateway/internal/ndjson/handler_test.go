@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,6 +249,32 @@ func TestADrainSaysWhereToGoOn(t *testing.T) {
 `
 	if string(rest) != want || err != nil {
 		t.Errorf("got %s, %v, want %s", rest, err, want)
+	}
+}
+
+func TestAClientThatWasCutOffCountsItsLines(t *testing.T) {
+	b := recordtest.New("i1")
+	prints(b, "a\nb", "\nc")
+	url, _ := serve(t, b)
+	req := recordtest.Request{Method: "POST", Path: "/commands", Body: `{"cmd":"x"}`, Header: header{"Idempotency-Key": "k"}}
+	resp, whole := recordtest.Do(t, url, req)
+	lines := strings.SplitAfter(whole, "\n")
+	id := resp.Header.Get("X-Process-Id")
+	for n := range lines {
+		want := strings.Join(lines[n:], "")
+		skip := "?skip=" + strconv.Itoa(n)
+		if _, got := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/commands/" + id + "/stream" + skip}); got != want {
+			t.Errorf("GET %s: got %s, want %s", skip, got, want)
+		}
+		req.Path = "/commands" + skip
+		if _, got := recordtest.Do(t, url, req); got != want {
+			t.Errorf("POST %s: got %s, want %s", skip, got, want)
+		}
+	}
+	for path, status := range map[string]int{"/commands/" + id + "/stream?skip=-1": 400, "/commands/99/stream": 404} {
+		if resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: path}); resp.StatusCode != status {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
 	}
 }
 
