@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -243,7 +244,7 @@ func TestList(t *testing.T) {
 		a.decode(t, &got)
 		var out []string
 		for _, x := range got {
-			out = append(out, fmt.Sprint(index(ids, x.ID)))
+			out = append(out, strconv.Itoa(index(ids, x.ID)))
 		}
 		return strings.Join(out, ""), a.header
 	}

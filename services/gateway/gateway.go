@@ -72,7 +72,7 @@ func (cfg *Config) setDefaults() {
 // did not end in time.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.setDefaults()
-	ln, err := listen(&cfg)
+	ln, err := listen(ctx, &cfg)
 	if err != nil {
 		return err
 	}
@@ -97,11 +97,11 @@ func Run(ctx context.Context, cfg Config) error {
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
 }
 
-func listen(cfg *Config) (net.Listener, error) {
+func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 	if cfg.Listener != nil {
 		return cfg.Listener, nil
 	}
-	ln, err := net.Listen("tcp", cfg.Listen)
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

@@ -228,7 +228,7 @@ func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 func TestDrainTellsStreamsToComeBack(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+f.addr+"/commands?sandbox="+m.ID, strings.NewReader(`{"cmd":"sleep","timeout_ms":0}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+f.addr+"/commands?sandbox="+m.ID, strings.NewReader(`{"cmd":"sleep","timeout_ms":0}`))
 	if err != nil {
 		t.Fatal(err)
 	}

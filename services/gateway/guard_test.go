@@ -130,7 +130,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}()
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read tells
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || resp.StatusCode != 413 {
+	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)
 	}
 	// A body that is not read to its end by its handler is not the next request.

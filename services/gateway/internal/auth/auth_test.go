@@ -3,6 +3,7 @@ package auth_test
 import (
 	"context"
 	"crypto/sha256"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			app := fiber.New(fiber.Config{ErrorHandler: func(c *fiber.Ctx, err error) error { return httperr.Write(c, err) }})
+			app := fiber.New(fiber.Config{ErrorHandler: httperr.Write})
 			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, tokens{}))
 			var got core.Principal
 			app.All("/*", func(c *fiber.Ctx) error {
@@ -96,7 +97,7 @@ func TestNobodyWithoutTheMiddleware(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := app.Test(httptest.NewRequest("GET", "/", nil)); err != nil {
+	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil {
 		t.Fatal(err)
 	}
 }

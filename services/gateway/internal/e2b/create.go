@@ -70,7 +70,7 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	case !knownTemplate(b.TemplateID):
 		return sandbox.Requested{}, kind.Newf(kind.NotFound, "create sandbox", "", "template '%s' not found", b.TemplateID)
 	}
-	timeout, err := h.lifetime("timeout", b.Timeout, def.timeout)
+	timeout, err := h.lifetime(b.Timeout, def.timeout)
 	if err == nil {
 		err = b.unsupported()
 	}

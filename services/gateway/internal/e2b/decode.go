@@ -51,14 +51,14 @@ func invalid(format string, args ...any) error {
 }
 
 // lifetime checks a time to live in seconds; nil means def.
-func (h *Handler) lifetime(field string, seconds *int64, def time.Duration) (time.Duration, error) {
+func (h *Handler) lifetime(seconds *int64, def time.Duration) (time.Duration, error) {
 	switch {
 	case seconds == nil:
 		return def, nil
 	case *seconds < 0:
-		return 0, invalid("%s cannot be negative", field)
+		return 0, invalid("timeout cannot be negative")
 	case *seconds > int64(h.cfg.MaxTimeout/time.Second):
-		return 0, invalid("%s cannot be greater than %d seconds", field, h.cfg.MaxTimeout/time.Second)
+		return 0, invalid("timeout cannot be greater than %d seconds", h.cfg.MaxTimeout/time.Second)
 	}
 	return time.Duration(*seconds) * time.Second, nil
 }

@@ -52,7 +52,7 @@ func (h *Handler) connect(required bool) fiber.Handler {
 		if required && body.Timeout == nil {
 			return invalid("timeout is required")
 		}
-		timeout, err := h.lifetime("timeout", body.Timeout, defaultConnect)
+		timeout, err := h.lifetime(body.Timeout, defaultConnect)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 	if err := decode(c, &body, false); err != nil {
 		return err
 	}
-	if _, err := h.lifetime("timeout", body.Timeout, defaultResume); err != nil {
+	if _, err := h.lifetime(body.Timeout, defaultResume); err != nil {
 		return err
 	}
 	st, err := h.running(c, auth.From(c))
@@ -96,7 +96,7 @@ func (h *Handler) timeout(c *fiber.Ctx) error {
 	if body.Timeout == nil {
 		return invalid("timeout is required")
 	}
-	timeout, err := h.lifetime("timeout", body.Timeout, 0)
+	timeout, err := h.lifetime(body.Timeout, 0)
 	if err != nil {
 		return err
 	}

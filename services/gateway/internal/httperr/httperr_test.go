@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestHandlerTellsWhatAClientMayKnow(t *testing.T) {
 			var log bytes.Buffer
 			app := fiber.New(fiber.Config{ErrorHandler: httperr.Handler(slog.New(slog.NewTextHandler(&log, nil)))})
 			app.Get("/x", func(*fiber.Ctx) error { return tt.err })
-			resp, err := app.Test(httptest.NewRequest("GET", "/x?api_key=canary", nil))
+			resp, err := app.Test(httptest.NewRequest(http.MethodGet, "/x?api_key=canary", nil))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestOf(t *testing.T) {
 				}
 				return nil
 			})
-			req := httptest.NewRequest("GET", tt.url, nil)
+			req := httptest.NewRequest(http.MethodGet, tt.url, nil)
 			req.Host = tt.host
 			if tt.id != "" {
 				req.Header.Set(route.HeaderSandbox, tt.id)

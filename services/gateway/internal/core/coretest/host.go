@@ -30,7 +30,7 @@ import (
 // A shell's is the last of its arguments, split at spaces.
 type Host struct {
 	Name string
-	t    testing.TB
+	tb   testing.TB
 	log  *events.Log
 	view *events.View
 
@@ -55,34 +55,35 @@ type proc struct {
 const epoch = 7
 
 // Run runs a host until the test ends.
-func Run(t testing.TB, log *events.Log, view *events.View) *Host {
-	t.Helper()
-	h := New(t, log, view)
+func Run(tb testing.TB, log *events.Log, view *events.View) *Host {
+	tb.Helper()
+	h := New(tb, log, view)
 	h.Start()
 	return h
 }
 
 // New gives a host that does nothing yet.
-func New(t testing.TB, log *events.Log, view *events.View) *Host {
+func New(tb testing.TB, log *events.Log, view *events.View) *Host {
+	tb.Helper()
 	return &Host{
-		Name: "h1", t: t, log: log, view: view,
+		Name: "h1", tb: tb, log: log, view: view,
 		procs: make(map[process.ID]*proc), starts: make(map[process.ID]int),
 	}
 }
 
 // Start lets the host live until the test ends.
 func (h *Host) Start() {
-	h.t.Helper()
+	h.tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	h.Lease(ctx, fleet.Lease{TTL: time.Hour})
 	var wg sync.WaitGroup
 	wg.Go(func() { h.sandboxes(ctx) })
 	wg.Go(func() {
 		if err := h.log.Commands(ctx, h.Name, 0, func(c events.Command) error { return h.command(ctx, c) }); err != nil && ctx.Err() == nil {
-			h.t.Errorf("host: %v", err)
+			h.tb.Errorf("host: %v", err)
 		}
 	})
-	h.t.Cleanup(func() {
+	h.tb.Cleanup(func() {
 		cancel()
 		wg.Wait()
 	})
@@ -90,17 +91,17 @@ func (h *Host) Start() {
 
 // Lease stores the host's next lease; its name and epoch are filled in.
 func (h *Host) Lease(ctx context.Context, l fleet.Lease) {
-	h.t.Helper()
+	h.tb.Helper()
 	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, []string{"fake"}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rev, err := h.log.PutLease(ctx, l, h.rev)
 	if err != nil {
-		h.t.Errorf("lease: %v", err)
+		h.tb.Errorf("lease: %v", err)
 	}
 	h.rev = rev
 	if err := h.view.Sync(ctx); err != nil {
-		h.t.Errorf("lease: %v", err)
+		h.tb.Errorf("lease: %v", err)
 	}
 }
 
@@ -119,7 +120,7 @@ func (h *Host) sandboxes(ctx context.Context) {
 		for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
 			_, err := h.view.ChangeSandbox(ctx, s.ID, h.decide)
 			if err != nil && ctx.Err() == nil {
-				h.t.Errorf("host: sandbox %s: %v", s.ID, err)
+				h.tb.Errorf("host: sandbox %s: %v", s.ID, err)
 			}
 		}
 		select {
@@ -157,21 +158,27 @@ var errStdin = kind.New(kind.Conflict, "stdin", "", "stdin is closed")
 func (h *Host) command(ctx context.Context, c events.Command) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s, ok := c.Body.(events.Start); ok {
-		return h.start(ctx, c, s.Spec)
-	}
-	if a, ok := c.Body.(events.Ask); ok {
-		h.log.Reply(c, events.Reply{Data: append([]byte(a.Method+" "+a.Path+" "), a.Data...)})
-		return nil
-	}
 	p := h.procs[c.Process]
-	if p == nil || p.sum.Exit != nil {
-		h.log.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
-		return nil
+	if p != nil && p.sum.Exit != nil {
+		p = nil
 	}
 	r := events.Reply{}
 	var err error
 	switch b := c.Body.(type) {
+	case events.Start:
+		return h.start(ctx, c, b.Spec)
+	case events.Ask:
+		r.Data = append([]byte(b.Method+" "+b.Path+" "), b.Data...)
+		h.log.Reply(c, r)
+		return nil
+	default:
+		if p == nil {
+			h.log.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
+			return nil
+		}
+	}
+	switch b := c.Body.(type) {
+	case events.Start, events.Ask: // done
 	case events.Stdin:
 		if err = h.stdin(ctx, p, c.ID, b); errors.Is(err, errStdin) {
 			r.Err, err = err, nil
@@ -186,10 +193,10 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 }
 
 func ignore(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
