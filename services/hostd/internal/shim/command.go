@@ -1,0 +1,86 @@
+package shim
+
+import (
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// keepOutcomes is how many answers are kept for commands that come again.
+const keepOutcomes = 256
+
+// outcomes are the answers to the last commands, so that one that comes again
+// after hostd restarted gets the answer it got.
+type outcomes struct {
+	ring [keepOutcomes]wire.Reply
+	next int
+}
+
+func (o *outcomes) add(r wire.Reply) {
+	r.Data = nil
+	o.ring[o.next] = r
+	o.next = (o.next + 1) % keepOutcomes
+}
+
+func (o *outcomes) find(rev uint64) (wire.Reply, bool) {
+	for i := range o.ring {
+		if o.ring[i].Rev == rev {
+			return o.ring[i], true
+		}
+	}
+	return wire.Reply{}, false
+}
+
+// command applies f to a process, unless it was applied before: each command is
+// taken once.
+func (s *Shim) command(err error, token string, rev uint64, f func(*proc)) error {
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.procs[token]
+	switch {
+	case p == nil:
+		s.refuse(rev, kind.NotFound, "the process has ended")
+	case rev <= p.rev:
+		s.again(rev)
+	case uint64(p.spool.bytes) > s.limits.SpoolProcess+maxInput:
+		s.refuse(rev, kind.Exhausted, "too many commands wait to be recorded")
+	default:
+		p.rev = rev
+		f(p)
+	}
+	return nil
+}
+
+// again answers a command that was taken before.
+func (s *Shim) again(rev uint64) {
+	if r, ok := s.outcomes.find(rev); ok {
+		s.post(&r)
+		return
+	}
+	s.taken(rev)
+}
+
+// reply answers a command.
+func (s *Shim) reply(r *wire.Reply) {
+	s.outcomes.add(*r)
+	s.post(r)
+}
+
+func (s *Shim) post(r *wire.Reply) {
+	if c := s.session; c != nil {
+		c.send(func(dst []byte) []byte { return wire.AppendReply(dst, r) })
+	}
+}
+
+func (s *Shim) refuse(rev uint64, k kind.Kind, text string) {
+	s.reply(&wire.Reply{Rev: rev, Kind: k, Error: text})
+}
+
+// taken tells hostd that a command need not be sent again.
+func (s *Shim) taken(rev uint64) {
+	if c := s.session; c != nil {
+		c.send(func(dst []byte) []byte { return wire.AppendTaken(dst, rev) })
+	}
+}

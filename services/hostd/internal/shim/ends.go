@@ -1,0 +1,116 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// ends are the two sides of a process's stdin, stdout and stderr.
+type ends struct {
+	child [3]uintptr
+	in    *input
+	tty   *os.File
+	out   []outEnd
+	files []*os.File // ours
+	fds   []int      // the child's
+}
+
+type outEnd struct {
+	id process.Stream
+	f  *os.File
+	rc syscall.RawConn
+	fd int
+}
+
+func openEnds(spec *process.Spec, who *account) (*ends, error) {
+	e := &ends{}
+	var err error
+	if spec.PTY != nil {
+		err = e.openTTY(*spec.PTY, who)
+	} else {
+		err = e.openPipes(spec.Stdin)
+	}
+	if err != nil {
+		e.closeChild()
+		e.closeOurs()
+		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
+	}
+	return e, nil
+}
+
+func (e *ends) closeChild() {
+	for _, fd := range e.fds {
+		syscall.Close(fd) //nolint:errcheck // the child has its own
+	}
+	e.fds = nil
+}
+
+func (e *ends) closeOurs() {
+	for _, f := range e.files {
+		f.Close() //nolint:errcheck // nothing was written
+	}
+}
+
+func (e *ends) openPipes(stdin bool) error {
+	if stdin {
+		r, w, err := pipe()
+		if err != nil {
+			return err
+		}
+		e.fds = append(e.fds, r)
+		e.child[0] = uintptr(r)
+		f := e.ours(w, "stdin")
+		e.in = &input{f: f, fd: w}
+	} else {
+		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		e.fds = append(e.fds, fd)
+		e.child[0] = uintptr(fd)
+	}
+	for i, id := range []process.Stream{process.Stdout, process.Stderr} {
+		r, w, err := pipe()
+		if err != nil {
+			return err
+		}
+		e.fds = append(e.fds, w)
+		e.child[i+1] = uintptr(w)
+		if err := e.output(id, e.ours(r, id.String()), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pipe makes a pipe whose descriptors no child inherits by accident.
+func pipe() (r, w int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, fmt.Errorf("pipe: %w", err)
+	}
+	return p[0], p[1], nil
+}
+
+// ours makes a file that waits without holding a thread.
+func (e *ends) ours(fd int, name string) *os.File {
+	unix.SetNonblock(fd, true) //nolint:errcheck // cannot fail on a pipe
+	f := os.NewFile(uintptr(fd), name)
+	e.files = append(e.files, f)
+	return f
+}
+
+func (e *ends) output(id process.Stream, f *os.File, fd int) error {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	e.out = append(e.out, outEnd{id: id, f: f, rc: rc, fd: fd})
+	return nil
+}

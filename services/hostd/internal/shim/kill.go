@@ -1,0 +1,153 @@
+package shim
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// kill sends a signal to p's group, and to the group in its terminal's
+// foreground.
+func (p *proc) kill(sig syscall.Signal) error {
+	if p.reaped && p.s.pids[p.pid] != nil {
+		return syscall.ESRCH // the pid is another's by now
+	}
+	if p.tty != nil && p.in.f != nil && !p.reaped {
+		if group := foreground(p.in.fd); group > 1 && group != p.pid {
+			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
+		}
+	}
+	return syscall.Kill(-p.pid, sig)
+}
+
+// timeout ends a process whose own time ran out.
+func (p *proc) timeout() {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.reaped {
+		return
+	}
+	p.timedOut = true
+	p.kill(syscall.SIGKILL) //nolint:errcheck // it may have ended
+}
+
+// end kills everything; Ended follows when every record is complete.
+func (s *Shim) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return
+	}
+	s.ending = true
+	s.setLimits(s.limits)
+	for _, p := range s.procs {
+		if p.exited && p.timer != nil && !p.finished {
+			p.timer.Reset(endGrace)
+		}
+	}
+	go func() {
+		s.killAll()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ifEnded()
+	}()
+}
+
+// ifEnded tells hostd when, after End, every record is complete.
+func (s *Shim) ifEnded() {
+	if !s.ending || s.ended {
+		return
+	}
+	for _, p := range s.procs {
+		if !p.finished {
+			return
+		}
+	}
+	s.ended = true
+	if c := s.session; c != nil {
+		c.send(wire.AppendEnded)
+	}
+}
+
+// How long killAll goes on: what starts while it looks is found the next time.
+const (
+	killRounds = 200
+	killPause  = 5 * time.Millisecond
+)
+
+// killAll kills everything that runs in the sandbox, until nothing is left or
+// what is left does not die.
+func (s *Shim) killAll() {
+	for range killRounds {
+		if s.pid1 {
+			if err := syscall.Kill(-1, syscall.SIGKILL); err == syscall.ESRCH {
+				return
+			}
+		} else {
+			left := descendants(os.Getpid())
+			if len(left) == 0 {
+				return
+			}
+			for _, pid := range left {
+				syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+			}
+		}
+		time.Sleep(killPause)
+	}
+}
+
+// descendants are the pids of all that descend from root and are no zombies.
+func descendants(root int) []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // it was only read from
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	children := make(map[int][]int)
+	dead := make(map[int]bool)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if parent, state := parentOf(name); parent > 0 {
+			children[parent] = append(children[parent], pid)
+			dead[pid] = state == "Z" || state == "X"
+		}
+	}
+	var out []int
+	for next := children[root]; len(next) > 0; {
+		pid := next[len(next)-1]
+		next = append(next[:len(next)-1], children[pid]...)
+		if !dead[pid] {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// parentOf reads a process's parent and state; 0 if it is gone.
+func parentOf(pid string) (parent int, state string) {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return 0, ""
+	}
+	stat := string(b) // pid (name) state ppid ...; the name may hold anything
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0, ""
+	}
+	parent, err = strconv.Atoi(fields[1])
+	if err != nil {
+		return 0, ""
+	}
+	return parent, fields[0]
+}

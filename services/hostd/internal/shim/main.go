@@ -1,0 +1,84 @@
+package shim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenFD is the descriptor at which a shim finds its listening socket.
+const ListenFD = 3
+
+// Main runs a shim as a process of its own and gives its exit code. Its
+// listening unix socket is descriptor ListenFD. Arguments: -user NAME runs what
+// names no user; -oom-fd N is an open memory.events or memory.oom_control of the
+// sandbox's cgroup.
+func Main(args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	user := flags.String("user", "", "who runs what names no user")
+	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	// Whatever else was inherited, no child gets it; an older kernel has drivers
+	// that hand in nothing else.
+	unix.CloseRange(ListenFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // see above
+	ln, err := listener(ListenFD)
+	if err != nil {
+		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
+		return 1
+	}
+	ctx, cancel := terminated()
+	defer cancel()
+	if err := New(Config{Listener: ln, User: *user, OOM: *oom}).Run(ctx); err != nil {
+		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
+		return 1
+	}
+	return 0
+}
+
+// listener takes over the inherited socket; no child gets it.
+func listener(fd uintptr) (net.Listener, error) {
+	syscall.CloseOnExec(int(fd))
+	f := os.NewFile(fd, "listener")
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	defer f.Close() //nolint:errcheck // the listener has its own
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if u, ok := ln.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // the path is hostd's
+	}
+	return ln, nil
+}
+
+// terminated ends with SIGTERM. The other signals that a terminal or a closing
+// session sends do nothing; they are caught, not ignored, because children
+// inherit what is ignored.
+func terminated() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 8)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	go func() {
+		for sig := range ch {
+			if sig == syscall.SIGTERM {
+				cancel()
+			}
+		}
+	}()
+	return ctx, cancel
+}

@@ -1,0 +1,198 @@
+package shim
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// proc is one process. Shim.mu guards all of it.
+type proc struct {
+	s     *Shim
+	token string
+	pid   int // 0: never ran
+	spool spool
+	rev   uint64 // of the last command taken
+
+	queued  bool // in the session's line
+	streams []*stream
+	in      *input   // nil: no stdin
+	tty     *os.File // the terminal's master; nil: pipes, or closed
+
+	open      int // streams that are not at their end
+	undrained int // streams in which the exiting process may have left something
+	blocked   int // streams that wait for room in the spool
+	timer     *time.Timer
+	timedOut  bool
+	asked     map[int32]bool // signals that were asked for
+	reaped    bool
+	exited    bool // Exited was made
+	finished  bool // Finished was made, or nobody wants to know: output is dropped
+	abandoned bool // nothing is recorded any more
+	exit      process.Exit
+	exitedAt  time.Time
+	wroteAt   time.Time // of the last output
+
+	recorded uint64 // bytes of output
+	dropped  map[process.Stream]*drops
+}
+
+// drops counts what the quota kept out of a stream.
+type drops struct{ n, told uint64 }
+
+var errProtocol = errors.New("hostd broke the protocol")
+
+// describe is p's line in a Hello.
+func (p *proc) describe() wire.Process {
+	return wire.Process{Token: p.token, PID: uint32(p.pid), First: p.spool.first(), Last: p.spool.last, Rev: p.rev}
+}
+
+// record appends an event that is not output.
+func (p *proc) record(b process.Body) uint64 {
+	e := p.push(entry{time: time.Now().UnixNano(), body: b})
+	return e.seq
+}
+
+func (p *proc) push(e entry) *entry {
+	if p.abandoned {
+		return &e
+	}
+	tail := p.spool.push(e)
+	p.s.bytes += tail.cost()
+	p.tell()
+	return tail
+}
+
+// tell puts p in the line of the session, if it has what may be sent.
+func (p *proc) tell() {
+	if c := p.s.session; c != nil {
+		c.enqueue(p)
+	}
+}
+
+// resume is hostd's word that it has everything up to seq.
+func (p *proc) resume(seq uint64) error {
+	c := p.s.session
+	c.flight -= p.spool.flight
+	if !p.spool.resume(seq) {
+		return errProtocol
+	}
+	c.flight += p.spool.flight
+	p.tell()
+	return nil
+}
+
+// ack is hostd's word that everything up to seq is stored.
+func (p *proc) ack(seq uint64) error {
+	if !p.spool.resumed || seq > p.spool.sent() {
+		return errProtocol
+	}
+	s, c := p.s, p.s.session
+	was := p.spool.bytes
+	full := c.flight >= wire.WindowConn
+	c.flight -= p.spool.drop(seq, s.free)
+	s.bytes -= was - p.spool.bytes
+	s.room.Broadcast()
+	if p.finished && p.spool.len() == 0 {
+		s.forget(p)
+		return nil
+	}
+	p.tell()
+	if full && c.flight < wire.WindowConn {
+		for _, other := range s.procs {
+			c.enqueue(other)
+		}
+	}
+	return nil
+}
+
+// abandon ends a process that nobody may record any more.
+func (p *proc) abandon(uint64) error {
+	if !p.reaped && p.pid != 0 {
+		p.kill(syscall.SIGKILL)
+	}
+	p.discard()
+	return nil
+}
+
+// discard drops what p made and will make.
+func (p *proc) discard() {
+	s := p.s
+	p.finished, p.abandoned = true, true
+	p.closeInput()
+	s.bytes -= p.spool.bytes
+	if c := s.session; c != nil {
+		c.flight -= p.spool.flight
+	}
+	p.spool.drop(p.spool.last, s.free)
+	p.spool.resumed = false
+	s.room.Broadcast()
+	s.forget(p)
+}
+
+// settle makes the events that are due: Exited once nothing of the process's own
+// output can be missing before it, Finished once nothing more is to come.
+func (p *proc) settle() {
+	if !p.reaped || p.finished {
+		return
+	}
+	if !p.exited && p.undrained == 0 {
+		p.exited = true
+		p.exitedAt = time.Now()
+		p.record(process.Exited{Exit: p.exit})
+		p.closeInput()
+		if p.open > 0 {
+			p.timer = time.AfterFunc(p.s.limits.Grace, p.lull)
+		}
+	}
+	if p.exited && p.open == 0 {
+		p.finish()
+	}
+}
+
+// lull ends a record whose pipes are held by somebody who says nothing.
+func (p *proc) lull() {
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.finished {
+		return
+	}
+	now, limits := time.Now(), s.limits
+	last := p.exitedAt
+	if p.wroteAt.After(last) {
+		last = p.wroteAt
+	}
+	wait := min(last.Add(limits.Grace).Sub(now), p.exitedAt.Add(limits.GraceMax).Sub(now))
+	if p.blocked > 0 { // there is output, and no room for it
+		wait = max(wait, limits.Grace)
+	}
+	if wait > 0 {
+		p.timer.Reset(wait)
+		return
+	}
+	p.finish()
+}
+
+func (p *proc) finish() {
+	p.tellDropped(true)
+	p.record(process.Finished{Exit: p.exit})
+	p.finished = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.s.ifEnded()
+}
+
+// fail records that a process never ran.
+func (p *proc) fail(f process.Failed) {
+	p.record(f)
+	p.record(process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted, Message: f.Message}})
+	p.finished = true
+	p.reaped = true
+	p.s.ifEnded()
+}

@@ -1,0 +1,340 @@
+package shim_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+func (h *host) awaitOutput(token, want string) {
+	h.t.Helper()
+	p := h.procs[token]
+	h.await(fmt.Sprintf("%q", want), func() bool {
+		return bytes.Contains(p.out[process.Stdout], []byte(want)) || bytes.Contains(p.out[process.PTY], []byte(want))
+	})
+}
+
+func TestStdin(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "cat", Stdin: true})
+	if r := h.awaitReply(h.stdin(token, "one\x00\xff\n", false)); r.Error != "" || r.Offset != 6 {
+		t.Errorf("reply %+v", r)
+	}
+	h.awaitOutput(token, "one\x00\xff\n")
+	if r := h.awaitReply(h.stdin(token, "two", true)); r.Error != "" || r.Offset != 9 {
+		t.Errorf("reply %+v", r)
+	}
+	p := h.awaitEnd(token)
+	if got := string(p.out[process.Stdout]); got != "one\x00\xff\ntwo" {
+		t.Errorf("stdout %q", got)
+	}
+	if r := h.awaitReply(h.stdin(token, "three", true)); r.Kind != kind.NotFound {
+		t.Errorf("stdin after the end: %+v", r)
+	}
+}
+
+func TestStdinRefusals(t *testing.T) {
+	h := connected(t)
+	closed := h.start(process.Spec{Cmd: "sleep", Args: []string{"60"}})
+	twice := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "cat >/dev/null; sleep 60"}, Stdin: true})
+	full := h.start(process.Spec{Cmd: "sleep", Args: []string{"60"}, Stdin: true})
+	tty := h.start(process.Spec{Cmd: "sleep", Args: []string{"60"}, PTY: &process.Size{}})
+	h.awaitReply(h.stdin(twice, "", true))
+	tests := []struct {
+		name, token, data string
+		eof               bool
+		want              kind.Kind
+	}{
+		{"to a process without stdin", closed, "x", false, kind.Precondition},
+		{"closed twice", twice, "", true, kind.Precondition},
+		{"more than the queue holds", full, strings.Repeat("x", wire.MaxFrame-1000), false, 0},
+		{"and more", full, strings.Repeat("x", wire.MaxFrame-1000), false, 0},
+		{"and too much", full, strings.Repeat("x", wire.MaxFrame-1000), false, kind.Exhausted},
+		{"the end of a terminal", tty, "", true, kind.Precondition},
+		{"to nobody", "01arz3ndektsv4rrffq69g5fav", "x", false, kind.NotFound},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rev := h.stdin(tt.token, tt.data, tt.eof)
+			if tt.want == 0 {
+				h.await("taken", func() bool { return h.taken[rev] })
+				return
+			}
+			if r := h.awaitReply(rev); r.Error == "" || r.Kind != tt.want {
+				t.Errorf("got %v %q, want %v", r.Kind, r.Error, tt.want)
+			}
+		})
+	}
+}
+
+// A reader slower than its input gets all of it; a sender that waits for each
+// reply is slowed down and never refused.
+func TestStdinToASlowReader(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "sleep 0.2; sha256sum"}, Stdin: true})
+	sum := sha256.New()
+	chunk := make([]byte, 256<<10)
+	const chunks = 256 // 64 MiB
+	for i := range chunks {
+		for j := range chunk {
+			chunk[j] = byte(i + j*7)
+		}
+		sum.Write(chunk)
+		if r := h.awaitReply(h.stdin(token, string(chunk), i == chunks-1)); r.Error != "" {
+			t.Fatalf("chunk %d: %+v", i, r)
+		}
+	}
+	p := h.awaitEnd(token)
+	if got := string(p.out[process.Stdout]); !strings.HasPrefix(got, fmt.Sprintf("%x", sum.Sum(nil))) {
+		t.Errorf("sum %q", got)
+	}
+}
+
+// A command that hostd sends again is applied once, and answered again.
+func TestCommandsAreTakenOnce(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "cat", Stdin: true})
+	rev := h.nextRev()
+	f := wire.AppendStdin(nil, &wire.Stdin{Rev: rev, Token: token, Command: "c", Data: []byte("once\n")})
+	h.send(f)
+	first := h.awaitReply(rev)
+	h.connect()
+	h.mu.Lock()
+	delete(h.replies, rev)
+	h.mu.Unlock()
+	h.send(f)
+	if again := h.awaitReply(rev); again.Offset != first.Offset || again.Error != "" {
+		t.Errorf("first %+v, then %+v", first, again)
+	}
+	h.awaitReply(h.stdin(token, "", true))
+	if p := h.awaitEnd(token); string(p.out[process.Stdout]) != "once\n" {
+		t.Errorf("stdout %q", p.out[process.Stdout])
+	}
+}
+
+func TestStartIsTakenOnce(t *testing.T) {
+	h := connected(t)
+	file := filepath.Join(t.TempDir(), "forks")
+	spec := sh("echo x >> " + file + "; sleep 60")
+	token := h.start(spec)
+	f := wire.AppendStart(nil, &wire.Start{Rev: h.nextRev(), Token: token, Spec: process.AppendSpec(nil, &spec)})
+	h.send(f)
+	h.connect()
+	h.send(f)
+	h.awaitReply(h.signal(token, 9))
+	h.awaitEnd(token)
+	if b, err := os.ReadFile(file); err != nil || string(b) != "x\n" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	tests := []struct {
+		name, script string
+		signal       int32
+		exit         string
+	}{
+		{"SIGTERM ends", "echo ready; sleep 60", 15, "killed by 15"},
+		{"SIGTERM can be caught", "trap 'echo caught; exit 7' TERM; echo ready; sleep 60 & wait", 15, "exited 7"},
+		{"SIGKILL cannot", "trap '' TERM; echo ready; sleep 60; sleep 60", 9, "killed by 9"},
+		{"SIGINT ends", "echo ready; exec sleep 60", 2, "killed by 2"},
+	}
+	h := connected(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			token := h.start(sh(tt.script))
+			h.awaitOutput(token, "ready")
+			if r := h.awaitReply(h.signal(token, tt.signal)); r.Error != "" || r.After == 0 {
+				t.Errorf("reply %+v", r)
+			}
+			if p := h.awaitEnd(token); describe(p.end) != tt.exit {
+				t.Errorf("got %s, want %s", describe(p.end), tt.exit)
+			}
+		})
+	}
+}
+
+func TestKillReachesTheGroup(t *testing.T) {
+	h := connected(t)
+	token := h.start(sh("sleep 61.5 & sh -c 'sleep 61.5 & wait' & echo ready; wait"))
+	h.awaitOutput(token, "ready")
+	h.awaitReply(h.signal(token, 9))
+	h.awaitEnd(token)
+	for _, pid := range pidsOf(t, "61.5") {
+		t.Errorf("pid %d lives", pid)
+	}
+}
+
+// pidsOf are the processes with that argument that are no zombies.
+func pidsOf(t *testing.T, arg string) (pids []int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range dirs {
+		b, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(b, []byte("\x00"+arg+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestTimeout(t *testing.T) {
+	h := connected(t)
+	spec := sh("echo before; sleep 60")
+	spec.Timeout = 200 * time.Millisecond
+	begun := time.Now()
+	p := h.awaitEnd(h.start(spec))
+	if d := time.Since(begun); describe(p.end) != "timeout by 9" || string(p.out[process.Stdout]) != "before\n" || d < spec.Timeout || d > 5*time.Second {
+		t.Errorf("%s, %q after %v", describe(p.end), p.out[process.Stdout], d)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "bash", Args: []string{"--norc", "-i"}, PTY: &process.Size{Cols: 80, Rows: 24},
+		Env: map[string]string{"PS1": "$ ", "TERM": "xterm"}})
+	h.awaitOutput(token, "$ ")
+	h.stdin(token, "stty size; tty\n", false)
+	h.awaitOutput(token, "24 80\r\n/dev/pts/")
+	for i := range uint32(50) { // a storm, and then no size at all
+		h.send(wire.AppendResize(nil, &wire.Resize{Rev: h.nextRev(), Token: token, Cols: 4000 + i, Rows: 2000 + i}))
+	}
+	h.send(wire.AppendResize(nil, &wire.Resize{Rev: h.nextRev(), Token: token}))
+	rev := h.nextRev()
+	h.send(wire.AppendResize(nil, &wire.Resize{Rev: rev, Token: token, Cols: 132, Rows: 43}))
+	if r := h.awaitReply(rev); r.Error != "" {
+		t.Errorf("resize: %+v", r)
+	}
+	h.stdin(token, "stty size\n", false)
+	h.awaitOutput(token, "43 132\r\n")
+	h.stdin(token, "sh -c 'echo re$((1+1))dy; sleep 62.5'\n", false)
+	h.awaitOutput(token, "re2dy\r\n")
+	h.stdin(token, "\x03", false) // interrupts the sleep, not the shell
+	h.stdin(token, "echo st$((1+1))ll\n", false)
+	h.awaitOutput(token, "st2ll\r\n")
+	h.stdin(token, "sh -c 'echo ca$((1+1)); cat'\n", false)
+	h.awaitOutput(token, "ca2\r\n")
+	h.stdin(token, "\x04", false) // ends cat
+	h.stdin(token, "exit 5\n", false)
+	if p := h.awaitEnd(token); describe(p.end) != "exited 5" {
+		t.Errorf("exit %s", describe(p.end))
+	}
+}
+
+func TestTerminalKeepsTheTail(t *testing.T) {
+	h := connected(t)
+	want := strings.ReplaceAll(seq(3000), "\n", "\r\n")
+	for _, script := range []string{"seq 1 3000", "seq 1 3000; kill -9 $$", "seq 1 3000; sleep 60 &"} {
+		spec := sh(script)
+		spec.PTY = &process.Size{Cols: 80, Rows: 24}
+		for range 50 {
+			if p := h.awaitEnd(h.start(spec)); string(p.out[process.PTY]) != want {
+				t.Fatalf("%s: %d bytes, want %d", script, len(p.out[process.PTY]), len(want))
+			}
+		}
+	}
+}
+
+func TestResizeWithoutTerminal(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "sleep", Args: []string{"60"}})
+	rev := h.nextRev()
+	h.send(wire.AppendResize(nil, &wire.Resize{Rev: rev, Token: token, Cols: 1, Rows: 1}))
+	if r := h.awaitReply(rev); r.Error != "" {
+		t.Errorf("reply %+v", r)
+	}
+}
+
+func TestUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	h := connected(t)
+	spec := sh("id -un; id -gn; echo $HOME $USER $LOGNAME; pwd; id -G")
+	spec.User = "nobody"
+	p := h.awaitEnd(h.start(spec))
+	want, err := exec.Command("sh", "-c", "id -un nobody; id -gn nobody").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(p.out[process.Stdout]); !strings.HasPrefix(got, string(want)+"/nonexistent nobody nobody\n/\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestZombiesAreReaped(t *testing.T) {
+	socket, cmd := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	for range 50 {
+		h.awaitEnd(h.start(sh("(setsid true &) ; (setsid sh -c 'exit 3' &)")))
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		b, err := exec.Command("ps", "-o", "stat=", "--ppid", strconv.Itoa(cmd.Process.Pid)).Output()
+		if !bytes.Contains(b, []byte("Z")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s %v", b, err)
+		}
+	}
+}
+
+func TestEndKillsEverything(t *testing.T) {
+	socket, cmd := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	quiet := h.start(sh("sleep 63.5"))
+	hidden := h.start(sh("setsid sh -c 'trap \"\" TERM HUP; sleep 63.5; sleep 63.5' & echo ready; sleep 63.5"))
+	h.awaitOutput(hidden, "ready")
+	h.send(wire.AppendEnd(nil))
+	h.await("ended", func() bool { return h.ended })
+	for _, token := range []string{quiet, hidden} {
+		if p := h.awaitEnd(token); describe(p.end) != "sandbox_gone by 9" {
+			t.Errorf("%s", describe(p.end))
+		}
+	}
+	if left := pidsOf(t, "63.5"); len(left) > 0 {
+		t.Errorf("pids %v live", left)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("shim: %v", err)
+	}
+}
+
+func TestShimsDeathKills(t *testing.T) {
+	socket, cmd := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	token := h.start(process.Spec{Cmd: "sleep", Args: []string{"64.5"}})
+	h.await("start", func() bool { return h.procs[token].started != 0 })
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() //nolint:errcheck // it was killed
+	deadline := time.Now().Add(patience)
+	for len(pidsOf(t, "64.5")) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the process outlives its shim")
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package shim
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// becomeReaper makes orphans ours: pid 1 has them anyway.
+func becomeReaper(pid1 bool) error {
+	if pid1 {
+		return nil
+	}
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// reap waits for every child, ours and adopted, for as long as the shim lives.
+func (s *Shim) reap() {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case err == syscall.ECHILD:
+			select {
+			case <-s.spawned:
+			case <-s.done:
+				return
+			}
+		case err == nil && (ws.Exited() || ws.Signaled()):
+			s.waited(pid, ws)
+		}
+	}
+}
+
+// waited is told how a child ended.
+func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
+	s.mu.Lock()
+	p := s.pids[pid]
+	if p == nil {
+		if s.spawning > 0 {
+			s.early[pid] = ws
+		}
+		s.mu.Unlock()
+		return
+	}
+	delete(s.pids, pid)
+	p.reaped = true
+	p.exit = p.exitOf(ws)
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	streams := p.streams
+	s.mu.Unlock()
+	for _, st := range streams {
+		st.exit()
+	}
+	s.mu.Lock()
+	p.settle()
+	s.mu.Unlock()
+}
+
+// exitOf says how the process ended, and why as far as the shim knows.
+func (p *proc) exitOf(ws syscall.WaitStatus) process.Exit {
+	if ws.Exited() {
+		code := int32(ws.ExitStatus())
+		return process.Exit{Code: &code, Cause: process.CauseExited}
+	}
+	sig := int32(ws.Signal())
+	x := process.Exit{Signal: sig, Cause: process.CauseSignaled}
+	switch {
+	case p.timedOut && sig == int32(syscall.SIGKILL):
+		x.Cause = process.CauseTimeout
+	case p.s.ending && sig == int32(syscall.SIGKILL):
+		x.Cause = process.CauseSandboxGone
+	case p.asked[sig]:
+		x.Cause = process.CauseKilled
+	case sig == int32(syscall.SIGKILL) && p.s.outOfMemory():
+		x.Cause = process.CauseOOM
+	}
+	return x
+}

@@ -1,0 +1,127 @@
+package shim_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// Hostd goes away after every single event and comes back: no byte is lost or
+// doubled, no seq is used twice (the host of the tests judges each event).
+func TestReconnectAtEveryEvent(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while [ $i -lt 300 ]; do echo $i; echo $i >&2; i=$((i+1)); done; exit 9"}})
+	p := h.procs[token]
+	for seen := 0; ; {
+		done := false
+		h.await("another event", func() bool {
+			done = p.end != nil
+			return done || len(p.events) > seen
+		})
+		if done {
+			break
+		}
+		seen = len(p.events)
+		h.connect()
+	}
+	var want bytes.Buffer
+	for i := range 300 {
+		fmt.Fprintln(&want, i)
+	}
+	if !bytes.Equal(p.out[process.Stdout], want.Bytes()) || !bytes.Equal(p.out[process.Stderr], want.Bytes()) || describe(p.end) != "exited 9" {
+		t.Errorf("%d and %d bytes, %s", len(p.out[process.Stdout]), len(p.out[process.Stderr]), describe(p.end))
+	}
+}
+
+// The same in the middle of a flood, cut wherever the stream happens to be.
+func TestReconnectInAFlood(t *testing.T) {
+	h := connected(t)
+	const size = 64 << 20
+	token := h.start(sh(fmt.Sprintf("yes 0123456789abcde | head -c %d", size)))
+	p := h.procs[token]
+	for next := 1 << 20; next < size; next += 2 << 20 {
+		h.await("more output", func() bool { return len(p.out[process.Stdout]) >= next || p.end != nil })
+		h.connect()
+	}
+	h.awaitEnd(token)
+	if want := bytes.Repeat([]byte("0123456789abcde\n"), size/16); !bytes.Equal(p.out[process.Stdout], want) {
+		t.Errorf("%d bytes, or others", len(p.out[process.Stdout]))
+	}
+}
+
+// What was stored and not acked when hostd died is not sent again, what was sent
+// and not stored is.
+func TestANewLifeGoesOnWhereTheRecordEnds(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.hold = true
+	h.connect()
+	token := h.start(sh("for i in 1 2 3 4 5; do echo $i; sleep 0.01; done; sleep 60"))
+	h.awaitOutput(token, "5\n")
+	second := newHost(t, socket)
+	second.epoch, second.rev = 2, 1000
+	p := h.procs[token]
+	stored := 3 // of the events
+	kept := &rec{out: make(map[process.Stream][]byte), events: p.events[:stored:stored]}
+	kept.out[process.Stdout] = p.out[process.Stdout][:len("1\n2\n")]
+	second.procs[token] = kept
+	second.connect()
+	second.awaitOutput(token, "1\n2\n3\n4\n5\n")
+	second.signal(token, 9)
+	second.awaitEnd(token)
+}
+
+func TestAnOlderLifeIsNotHeard(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.epoch = 7
+	h.connect()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Write(wire.AppendAttach(nil, &wire.Attach{Epoch: 6})) //nolint:errcheck // the read tells
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the older life got an answer")
+	}
+	h.awaitEnd(h.start(sh("true"))) // the newer one is still heard
+}
+
+// Rubbish on the socket does not disturb the talk.
+func TestRubbishIsCutOff(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	for _, junk := range []string{"GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff\x01\x00\x00\x00", string(wire.AppendEnd(nil))} {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write([]byte(junk)) //nolint:errcheck // the read tells
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%q was answered", junk)
+		}
+		conn.Close() //nolint:errcheck // done
+	}
+	h.awaitEnd(h.start(sh("true")))
+}
+
+func TestForgetKills(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "sleep", Args: []string{"65.5"}})
+	p := h.procs[token]
+	h.await("start", func() bool { return p.started != 0 })
+	h.send(wire.AppendForget(nil, token))
+	for range 100 {
+		h.awaitEnd(h.start(sh("sleep 0.01")))
+		if len(pidsOf(t, "65.5")) == 0 {
+			return
+		}
+	}
+	t.Error("it lives")
+}

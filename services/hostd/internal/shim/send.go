@@ -1,0 +1,129 @@
+package shim
+
+import (
+	"net"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+const (
+	sendTurn   = 128 << 10 // bytes of one process before it is another's turn
+	sendBatch  = 512 << 10 // bytes of one write
+	inlineData = 2 << 10   // shorter output is copied beside its head: cheaper than a vector
+)
+
+// write sends until the session ends. While one write flies, more output gathers
+// in the spools; a lone chunk leaves at once.
+func (c *session) write() {
+	defer c.wg.Done()
+	var b batch
+	for {
+		c.s.mu.Lock()
+		for len(c.control) == 0 && len(c.ready) == 0 && !c.closed {
+			c.wake.Wait()
+		}
+		if c.closed {
+			c.s.mu.Unlock()
+			return
+		}
+		c.collect(&b)
+		c.s.mu.Unlock()
+		if _, err := b.vec.WriteTo(c.conn); err != nil {
+			c.s.mu.Lock()
+			c.close()
+			c.s.mu.Unlock()
+			return
+		}
+	}
+}
+
+// batch is what one write sends.
+type batch struct {
+	bufs [][]byte
+	vec  net.Buffers
+	text []byte // heads and short frames
+	from int    // of text that is not in bufs yet
+	size int
+}
+
+func (b *batch) reset() {
+	if cap(b.text) > 64<<10 {
+		b.text = nil
+	}
+	clear(b.bufs)
+	b.bufs, b.text, b.from, b.size = b.bufs[:0], b.text[:0], 0, 0
+}
+
+// cut puts the text so far into bufs: what was cut stays where it is even if
+// text grows elsewhere.
+func (b *batch) cut() {
+	if len(b.text) > b.from {
+		b.bufs = append(b.bufs, b.text[b.from:len(b.text):len(b.text)])
+		b.from = len(b.text)
+	}
+}
+
+// collect takes what is to be sent next; Shim.mu is held.
+func (c *session) collect(b *batch) {
+	b.reset()
+	b.text = append(b.text, c.control...)
+	b.size = len(b.text)
+	if cap(c.control) > 64<<10 {
+		c.control = nil
+	}
+	if len(c.control) > maxControl {
+		c.wake.Broadcast() // the reader waits for this
+	}
+	c.control = c.control[:0]
+	for n := len(c.ready); n > 0 && len(c.ready) > 0 && b.size < sendBatch; n-- {
+		p := c.ready[0]
+		c.ready = c.ready[1:]
+		p.queued = false
+		p.collect(c, b)
+		c.enqueue(p)
+	}
+	if len(c.ready) == 0 {
+		c.ready = nil
+	}
+	b.cut()
+	b.vec = b.bufs
+}
+
+// enqueue puts p in line if it has something that may be sent; Shim.mu is held.
+func (c *session) enqueue(p *proc) {
+	if p.queued || !p.spool.sendable() || c.flight >= wire.WindowConn {
+		return
+	}
+	p.queued = true
+	c.ready = append(c.ready, p)
+	c.wake.Signal()
+}
+
+// collect adds a turn's worth of p's events to b.
+func (p *proc) collect(c *session, b *batch) {
+	for turn := 0; turn < sendTurn && p.spool.sendable() && c.flight < wire.WindowConn; {
+		e := p.spool.send()
+		n := e.flight()
+		c.flight += n
+		turn += n
+		b.size += n
+		b.add(p.token, e)
+	}
+}
+
+func (b *batch) add(token string, e *entry) {
+	if e.stream == 0 {
+		ev := process.Event{Time: e.at(), Body: e.body}
+		b.text = wire.AppendEvent(b.text, token, e.seq, func(dst []byte) []byte { return process.AppendEvent(dst, &ev) })
+		return
+	}
+	o := wire.Output{Token: token, Seq: e.seq, Time: e.time, Stream: uint8(e.stream), Offset: e.offset, Data: e.data}
+	b.text = wire.AppendOutputHead(b.text, &o)
+	if len(e.data) < inlineData {
+		b.text = append(b.text, e.data...)
+		return
+	}
+	b.cut()
+	b.bufs = append(b.bufs, e.data)
+}

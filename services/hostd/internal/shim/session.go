@@ -1,0 +1,184 @@
+package shim
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// session is one connection of hostd. All but conn is guarded by Shim.mu.
+type session struct {
+	s       *Shim
+	conn    net.Conn
+	wake    sync.Cond // there is something to send, or to be done
+	control []byte    // frames that are not events
+	ready   []*proc   // those with something to send, each once
+	flight  int       // sent and not acked, of all processes
+	closed  bool
+	wg      sync.WaitGroup // its reader and its writer
+}
+
+const (
+	attachTimeout = 10 * time.Second
+	maxControl    = 4 << 20 // bytes of control frames that wait before commands do
+	endGrace      = 200 * time.Millisecond
+)
+
+// serve talks to one connection until it ends or a newer one comes.
+func (s *Shim) serve(conn net.Conn) {
+	defer conn.Close()                                  //nolint:errcheck // nothing to be done
+	conn.SetReadDeadline(time.Now().Add(attachTimeout)) //nolint:errcheck // the read fails if this did
+	r := wire.NewReader(conn)
+	t, payload, err := r.Next()
+	if err != nil || t != wire.TypeAttach {
+		return
+	}
+	a, err := wire.ParseAttach(payload)
+	if err != nil {
+		return
+	}
+	conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the read fails if this did
+	c := s.installSession(conn, &a)
+	if c == nil {
+		return
+	}
+	defer c.wg.Done()
+	c.read(r)
+	s.mu.Lock()
+	c.close()
+	s.mu.Unlock()
+}
+
+// installSession puts a connection in the place of the one before, unless that
+// is of a newer life of hostd. The caller is its reader.
+func (s *Shim) installSession(conn net.Conn, a *wire.Attach) *session {
+	s.install.Lock()
+	defer s.install.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Epoch < s.epoch {
+		return nil
+	}
+	if old := s.session; old != nil {
+		old.close()
+		s.mu.Unlock()
+		old.wg.Wait() // it may hold memory that an ack on the new one lets go of
+		s.mu.Lock()
+	}
+	c := &session{s: s, conn: conn}
+	c.wake.L = &s.mu
+	var hello wire.Hello
+	for _, p := range s.procs {
+		p.spool.rewind()
+		p.queued = false
+		hello.Processes = append(hello.Processes, p.describe())
+	}
+	c.control = wire.AppendHello(c.control, &hello)
+	s.adopt(a)
+	s.session = c
+	if s.ended {
+		c.control = wire.AppendEnded(c.control)
+	}
+	c.wg.Add(2)
+	go c.write()
+	return c
+}
+
+// close ends the session; Shim.mu is held.
+func (c *session) close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	if c.s.session == c {
+		c.s.session = nil
+	}
+	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.wake.Broadcast()
+}
+
+// send puts a control frame in line; Shim.mu is held.
+func (c *session) send(f func([]byte) []byte) {
+	c.control = f(c.control)
+	c.wake.Signal()
+}
+
+// read takes frames until the connection ends or says what it must not.
+func (c *session) read(r *wire.Reader) {
+	for {
+		t, payload, err := r.Next()
+		if err != nil || c.handle(t, payload) != nil {
+			return
+		}
+		c.s.mu.Lock()
+		for len(c.control) > maxControl && !c.closed {
+			c.wake.Wait()
+		}
+		closed := c.closed
+		c.s.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+func (c *session) handle(t wire.Type, b []byte) error {
+	s := c.s
+	switch t {
+	case wire.TypeStart:
+		f, err := wire.ParseStart(b)
+		if err != nil {
+			return err
+		}
+		return s.start(&f)
+	case wire.TypeStdin:
+		f, err := wire.ParseStdin(b)
+		return s.command(err, f.Token, f.Rev, func(p *proc) { p.write(&f) })
+	case wire.TypeSignal:
+		f, err := wire.ParseSignal(b)
+		return s.command(err, f.Token, f.Rev, func(p *proc) { p.signal(&f) })
+	case wire.TypeResize:
+		f, err := wire.ParseResize(b)
+		return s.command(err, f.Token, f.Rev, func(p *proc) { p.resize(&f) })
+	case wire.TypeAsk:
+		f, err := wire.ParseAsk(b)
+		if err != nil {
+			return err
+		}
+		s.ask(&f)
+	case wire.TypeResume:
+		m, err := wire.ParseMark(b)
+		return c.mark(err, m, (*proc).resume)
+	case wire.TypeAck:
+		m, err := wire.ParseMark(b)
+		return c.mark(err, m, (*proc).ack)
+	case wire.TypeForget:
+		token, err := wire.ParseForget(b)
+		return c.mark(err, wire.Mark{Token: token}, (*proc).abandon)
+	case wire.TypeEnd:
+		s.end()
+	default:
+		return wire.ErrMalformed
+	}
+	return nil
+}
+
+// mark applies f to a process that may be gone already. What a connection that
+// was cut still has to say is not heard.
+func (c *session) mark(err error, m wire.Mark, f func(*proc, uint64) error) error {
+	if err != nil {
+		return err
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	if p := s.procs[m.Token]; p != nil {
+		return f(p, m.Seq)
+	}
+	return nil
+}

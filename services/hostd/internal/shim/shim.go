@@ -1,0 +1,152 @@
+package shim
+
+import (
+	"context"
+	"maps"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// Config says how to run a shim. The zero value of a field is its default.
+type Config struct {
+	Listener net.Listener // where hostd connects; required
+	User     string       // who runs what names no user; default: who runs the shim
+	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
+}
+
+// The defaults of wire.Limits.
+const (
+	defaultSpoolProcess = 4 << 20
+	defaultSpoolTotal   = 64 << 20
+	defaultGrace        = 2 * time.Second
+	defaultGraceMax     = 30 * time.Second
+)
+
+// maxProcesses is how many processes may run or wait to be acked.
+const maxProcesses = 16 << 10
+
+// Shim is the state of a sandbox's shim.
+type Shim struct {
+	cfg  Config
+	pid1 bool // everything in the pid namespace is ours
+	uid  int  // our own
+
+	blocks  sync.Pool     // of *[blockSize]byte
+	spawned chan struct{} // gets a value after a fork: there is something to wait for
+	done    chan struct{} // closed when the sandbox has ended and all is acked
+	install sync.Mutex    // one connection after the other
+
+	mu       sync.Mutex // guards all below, and all of proc that is not a stream's
+	procs    map[string]*proc
+	pids     map[int]*proc
+	early    map[int]syscall.WaitStatus // of children that ended before spawn told who they are
+	spawning int
+	bytes    int       // of all spools
+	room     sync.Cond // there may be room in a spool
+	session  *session  // nil: hostd is away
+	epoch    uint64
+	env      map[string]string
+	limits   wire.Limits
+	outcomes outcomes
+	asked    uint64     // rev of the last Ask taken
+	asks     []wire.Ask // the first is being answered
+	oomKills uint64
+	ending   bool
+	ended    bool
+}
+
+// New makes a shim; Run runs it.
+func New(cfg Config) *Shim {
+	s := &Shim{
+		cfg:     cfg,
+		pid1:    syscall.Getpid() == 1,
+		uid:     syscall.Geteuid(),
+		spawned: make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		procs:   make(map[string]*proc),
+		pids:    make(map[int]*proc),
+		early:   make(map[int]syscall.WaitStatus),
+	}
+	s.blocks.New = func() any { return new([blockSize]byte) }
+	s.room.L = &s.mu
+	s.setLimits(wire.Limits{})
+	s.oomKills = s.readOOM()
+	return s
+}
+
+// Run serves hostd until the sandbox has ended or ctx ends; then it kills what
+// still runs. It waits for every child of this operating system process, so that
+// nothing else in it may start any.
+func (s *Shim) Run(ctx context.Context) error {
+	if err := becomeReaper(s.pid1); err != nil {
+		return err
+	}
+	go s.reap()
+	go s.accept()
+	select {
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	s.cfg.Listener.Close() //nolint:errcheck // the process ends
+	s.killAll()
+	return nil
+}
+
+func (s *Shim) accept() {
+	for {
+		conn, err := s.cfg.Listener.Accept()
+		if err != nil {
+			return
+		}
+		go s.serve(conn)
+	}
+}
+
+// setLimits puts l's values, or the defaults, in force.
+func (s *Shim) setLimits(l wire.Limits) {
+	if l.SpoolProcess == 0 {
+		l.SpoolProcess = defaultSpoolProcess
+	}
+	if l.SpoolTotal == 0 {
+		l.SpoolTotal = defaultSpoolTotal
+	}
+	if l.Grace == 0 {
+		l.Grace = defaultGrace
+	}
+	if l.GraceMax == 0 {
+		l.GraceMax = defaultGraceMax
+	}
+	if s.ending {
+		l.Grace, l.GraceMax = endGrace, endGrace
+	}
+	s.limits = l
+}
+
+// adopt takes what hostd says of the sandbox.
+func (s *Shim) adopt(a *wire.Attach) {
+	s.epoch = a.Epoch
+	s.env = maps.Clone(a.Env)
+	s.setLimits(a.Limits)
+	s.room.Broadcast()
+}
+
+// forget lets go of a process that hostd has all of, and of the shim itself if
+// that was the last after End.
+func (s *Shim) forget(p *proc) {
+	delete(s.procs, p.token)
+	if s.ended && len(s.procs) == 0 {
+		s.close()
+	}
+}
+
+func (s *Shim) close() {
+	select {
+	case <-s.done:
+	default:
+		close(s.done)
+	}
+}

@@ -1,0 +1,218 @@
+package shim
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// start spawns a process, once however often hostd asks.
+func (s *Shim) start(f *wire.Start) error {
+	spec, err := process.ParseSpec(f.Spec)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.procs[f.Token] != nil {
+		s.taken(f.Rev)
+		s.mu.Unlock()
+		return nil
+	}
+	p := &proc{s: s, token: f.Token, rev: f.Rev}
+	p.spool.last = 1 // Accepted
+	p.spool.resumed = true
+	refusal := s.refusal()
+	s.procs[f.Token] = p
+	s.spawning++
+	s.mu.Unlock()
+
+	if refusal == nil {
+		refusal = p.spawn(&spec)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spawning--; s.spawning == 0 {
+		clear(s.early)
+	}
+	s.taken(f.Rev)
+	if refusal != nil {
+		p.fail(process.Failed{Kind: uint32(kind.Of(refusal)), Message: kind.Message(refusal)})
+	}
+	return nil
+}
+
+// refusal says why nothing can be started right now.
+func (s *Shim) refusal() error {
+	switch {
+	case s.ending:
+		return kind.New(kind.Unavailable, "start", "", "the sandbox is ending")
+	case len(s.procs) >= maxProcesses:
+		return kind.New(kind.Exhausted, "start", "", "too many processes in the sandbox")
+	}
+	return nil
+}
+
+// spawn runs what spec says and records Started. Its error says why it cannot.
+func (p *proc) spawn(spec *process.Spec) error {
+	s := p.s
+	who, err := s.lookup(spec.User)
+	if err != nil {
+		return err
+	}
+	dir, err := who.cwd(spec.Cwd)
+	if err != nil {
+		return err
+	}
+	cred, err := s.credential(&who)
+	if err != nil {
+		return err
+	}
+	ends, err := openEnds(spec, &who)
+	if err != nil {
+		return err
+	}
+	env := s.environ(&who, spec.Env)
+	attr := &syscall.ProcAttr{
+		Dir: dir, Env: pairs(env), Files: ends.child[:],
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},
+	}
+	if !s.pid1 {
+		// The runtime never ends the thread that forks, so that this is the
+		// death of the shim and of nothing less.
+		attr.Sys.Pdeathsig = syscall.SIGKILL
+	}
+	attr.Sys.Setctty = spec.PTY != nil
+	pid, err := fork(spec, env["PATH"], attr)
+	ends.closeChild()
+	if err != nil {
+		ends.closeOurs()
+		return err
+	}
+	p.started(pid, spec, ends)
+	return nil
+}
+
+// fork runs the program. One that cannot be run is left to a shell, which says
+// so on stderr and exits with 127 or 126, as users know it.
+func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) {
+	argv := append([]string{spec.Cmd}, spec.Args...)
+	pid, err := syscall.ForkExec(find(spec.Cmd, path, attr.Dir), argv, attr)
+	switch {
+	case err == nil:
+		return pid, nil
+	case errors.Is(err, syscall.E2BIG):
+		return 0, kind.New(kind.Invalid, "start", "", "argument list too long")
+	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
+		return 0, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
+	}
+	argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, argv...)
+	if pid, shErr := syscall.ForkExec("/bin/sh", argv, attr); shErr == nil {
+		return pid, nil
+	}
+	return 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
+}
+
+// find looks a command up as a shell does. What is not found is given back as it
+// is: running it fails in the way that says why.
+func find(cmd, path, dir string) string {
+	if strings.Contains(cmd, "/") {
+		return cmd
+	}
+	for d := range strings.SplitSeq(path, ":") {
+		file := filepath.Join(d, cmd)
+		at := file
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(dir, at)
+		}
+		if fi, err := os.Stat(at); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return at
+		}
+	}
+	return "/nonexistent/" + cmd
+}
+
+// resolve makes a path absolute: relative ones and ~ are the account's home.
+func (a *account) resolve(path string) (string, error) {
+	switch {
+	case path == "" || path == "~":
+		return a.home, nil
+	case strings.HasPrefix(path, "~/"):
+		return filepath.Join(a.home, path[2:]), nil
+	case strings.HasPrefix(path, "~"):
+		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': only one's own home can be named by ~", path)
+	case !filepath.IsAbs(path):
+		return filepath.Join(a.home, path), nil
+	}
+	return filepath.Clean(path), nil
+}
+
+// cwd is where a process starts.
+func (a *account) cwd(path string) (string, error) {
+	dir, err := a.resolve(path)
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(dir)
+	switch {
+	case err == nil && fi.IsDir():
+		return dir, nil
+	case path == "":
+		return "/", nil // an account may have no home
+	case err == nil:
+		return "", kind.Newf(kind.Invalid, "start", "", "cwd '%s' is not a directory", path)
+	}
+	return "", kind.Newf(kind.Invalid, "start", "", "cwd '%s' does not exist", path)
+}
+
+func pairs(env map[string]string) []string {
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// started puts a running process on record and begins to read its output.
+func (p *proc) started(pid int, spec *process.Spec, e *ends) {
+	s := p.s
+	s.mu.Lock()
+	p.pid = pid
+	p.in, p.tty = e.in, e.tty
+	p.record(process.Started{PID: uint32(pid)})
+	for _, o := range e.out {
+		st := &stream{p: p, id: o.id, f: o.f, rc: o.rc, fd: o.fd}
+		p.streams = append(p.streams, st)
+	}
+	p.open, p.undrained = len(p.streams), len(p.streams)
+	s.pids[pid] = p
+	ws, early := s.early[pid]
+	if spec.Timeout > 0 {
+		p.timer = time.AfterFunc(spec.Timeout, p.timeout)
+	}
+	gone := p.finished // abandoned while it was being spawned
+	ending := s.ending
+	s.mu.Unlock()
+	for _, st := range p.streams {
+		go st.run()
+	}
+	if gone || ending {
+		syscall.Kill(-pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	}
+	if early {
+		s.waited(pid, ws)
+	}
+	select {
+	case s.spawned <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,295 @@
+package shim
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+const (
+	takeWhole = 8 << 10 // a longer read gives its memory to the spool instead of a copy
+	smallGrow = 4 << 10 // an event that grows past this gets a whole block
+	ttySlack  = 64 << 10
+)
+
+// stream is the reading end of one pipe or terminal.
+type stream struct {
+	p  *proc
+	id process.Stream
+	f  *os.File
+	rc syscall.RawConn
+
+	mu      sync.Mutex // held while reading, so that whoever reads appends in order; taken before Shim.mu
+	fd      int
+	block   *[blockSize]byte // to read into; nil: none yet
+	offset  uint64           // of the next byte
+	full    bool             // stopped reading for want of room
+	eof     bool
+	hung    bool // the last read found a terminal without its other end
+	exited  bool // the process was waited for
+	drained bool // nothing that the process left is unread
+	owed    int  // bytes that it left at its exit
+	wide    bool // the pipe was made larger
+}
+
+// run reads until the stream's end.
+func (st *stream) run() {
+	for st.p.s.waitRoom(st.p) {
+		err := st.rc.Read(func(uintptr) bool { return st.pump() })
+		if err != nil || st.ended() {
+			break
+		}
+	}
+	st.close()
+}
+
+func (st *stream) ended() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.eof
+}
+
+func (st *stream) close() {
+	st.mu.Lock()
+	st.atEnd()
+	st.fd = -1
+	st.mu.Unlock()
+	s := st.p.s
+	s.mu.Lock()
+	if st.p.tty == st.f {
+		st.p.tty = nil
+		st.p.closeInput()
+	}
+	s.mu.Unlock()
+	st.f.Close() //nolint:errcheck // it was only read from
+}
+
+// waitRoom waits until p's output has room in the spool, or is dropped.
+func (s *Shim) waitRoom(p *proc) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.blocked++
+	for !s.hasRoom(p) {
+		s.room.Wait()
+	}
+	p.blocked--
+	return true
+}
+
+func (s *Shim) hasRoom(p *proc) bool {
+	return p.finished || uint64(p.spool.bytes) < s.limits.SpoolProcess && uint64(s.bytes) < s.limits.SpoolTotal
+}
+
+// pump reads what is at hand. It reports false when there is nothing and the
+// stream is open: wait until it is readable.
+func (st *stream) pump() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for !st.eof {
+		if !st.read() {
+			return st.full || st.eof
+		}
+	}
+	return true
+}
+
+// exit is told when the process was waited for. Whatever it left is read now if
+// there is room, so that Exited comes after it and soon.
+func (st *stream) exit() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.eof {
+		return
+	}
+	st.exited = true
+	if n, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil {
+		st.owed = n
+	}
+	if st.id == process.PTY {
+		st.owed += ttySlack // what is on its way inside the terminal is not counted
+	}
+	for !st.drained && st.read() {
+	}
+}
+
+// read reads once and reports whether to go on.
+func (st *stream) read() bool {
+	s := st.p.s
+	st.full = false
+	s.mu.Lock()
+	if !s.hasRoom(st.p) {
+		s.mu.Unlock()
+		st.full = true
+		return false
+	}
+	s.mu.Unlock()
+	if st.block == nil {
+		st.block = s.blocks.Get().(*[blockSize]byte)
+	}
+	n, err := unix.Read(st.fd, st.block[:])
+	switch {
+	case err == unix.EINTR:
+		return true
+	case err == unix.EAGAIN:
+		s.blocks.Put(st.block)
+		st.block = nil
+		if st.exited {
+			st.drain()
+		}
+		return false
+	case err == unix.EIO && !st.hung:
+		// A terminal whose other end is gone. The kernel may say so although
+		// the last words came between its two looks: what is there now is all.
+		st.hung = true
+		return true
+	case n <= 0 || err != nil:
+		st.atEnd()
+		return false
+	}
+	st.hung = false
+	st.take(n)
+	if n == blockSize && !st.wide {
+		st.widen()
+	}
+	if st.exited && !st.drained {
+		if st.owed -= n; st.owed <= 0 {
+			st.drain()
+		}
+	}
+	return true
+}
+
+// widen gives a busy pipe more room, so that one read finds more.
+func (st *stream) widen() {
+	st.wide = true
+	if st.id != process.PTY {
+		unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, 4*blockSize) //nolint:errcheck // smaller is slower, not wrong
+	}
+}
+
+// drain says that nothing is missing before the Exited.
+func (st *stream) drain() {
+	if st.drained {
+		return
+	}
+	st.drained = true
+	s := st.p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.p.undrained--
+	st.p.settle()
+}
+
+func (st *stream) atEnd() {
+	if st.eof {
+		return
+	}
+	st.eof = true
+	s := st.p.s
+	if st.block != nil {
+		s.blocks.Put(st.block)
+		st.block = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.p.open--
+	if !st.drained {
+		st.drained = true
+		st.p.undrained--
+	}
+	st.p.settle()
+}
+
+// take records the first n bytes of the block.
+func (st *stream) take(n int) {
+	p, s := st.p, st.p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.wroteAt = time.Now()
+	if p.finished {
+		return
+	}
+	n = p.withinQuota(st.id, n)
+	if n == 0 {
+		return
+	}
+	st.append(n)
+	st.offset += uint64(n)
+	p.recorded += uint64(n)
+}
+
+// append puts the first n bytes of the block in the spool: into the last event
+// if that was not sent yet and is of the same stream, else into a new one.
+func (st *stream) append(n int) {
+	p, s := st.p, st.p.s
+	data := st.block[:n]
+	if e := p.spool.tail(); e != nil && e.stream == st.id && len(e.data)+n <= blockSize {
+		was := e.cost()
+		e.data = s.grow(e.data, n)
+		e.data = append(e.data, data...)
+		p.spool.bytes += e.cost() - was
+		s.bytes += e.cost() - was
+		return
+	}
+	e := entry{time: p.wroteAt.UnixNano(), stream: st.id, offset: st.offset}
+	if n >= takeWhole {
+		e.data, st.block = data, nil
+	} else {
+		e.data = append(make([]byte, 0, n), data...)
+	}
+	p.push(e)
+}
+
+// grow gives b room for n more bytes.
+func (s *Shim) grow(b []byte, n int) []byte {
+	if len(b)+n <= cap(b) || len(b)+n <= smallGrow {
+		return b
+	}
+	block := s.blocks.Get().(*[blockSize]byte)
+	return block[:copy(block[:], b)]
+}
+
+// free takes back the memory of an event's output.
+func (s *Shim) free(b []byte) {
+	if cap(b) == blockSize {
+		s.blocks.Put((*[blockSize]byte)(b[:blockSize]))
+	}
+}
+
+// withinQuota is how many of n bytes may be recorded; the rest is counted.
+func (p *proc) withinQuota(id process.Stream, n int) int {
+	quota := p.s.limits.Quota
+	if quota == 0 || p.recorded+uint64(n) <= quota {
+		return n
+	}
+	keep := int(quota - min(quota, p.recorded))
+	if p.dropped == nil {
+		p.dropped = make(map[process.Stream]*drops)
+	}
+	d := p.dropped[id]
+	if d == nil {
+		d = &drops{}
+		p.dropped[id] = d
+	}
+	d.n += uint64(n - keep)
+	if keep == 0 {
+		p.tellDropped(false)
+	}
+	return keep
+}
+
+// tellDropped records how much was dropped: at first, at each doubling, and at
+// the end.
+func (p *proc) tellDropped(last bool) {
+	for _, id := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
+		if d := p.dropped[id]; d != nil && (d.n >= 2*d.told && !last || last && d.n > d.told) {
+			d.told = d.n
+			p.record(process.Truncated{Stream: id, Dropped: d.n})
+		}
+	}
+}

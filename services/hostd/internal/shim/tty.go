@@ -1,0 +1,49 @@
+package shim
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// openTTY makes a terminal: the child's side blocks, as programs expect, and
+// ours does not. The child's side is opened through the master, so that it is
+// the right one whatever is mounted at /dev/pts.
+func (e *ends) openTTY(size process.Size, who *account) error {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a terminal: %w", err)
+	}
+	master := e.ours(fd, "tty")
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return fmt.Errorf("unlock a terminal: %w", err)
+	}
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return fmt.Errorf("open a terminal's other side: %w", errno)
+	}
+	child := int(peer)
+	e.fds = append(e.fds, child)
+	if err := setSize(fd, size); err != nil {
+		return err
+	}
+	unix.Fchown(child, who.uid, -1) //nolint:errcheck // without it mesg(1) fails, nothing else
+	e.child = [3]uintptr{uintptr(child), uintptr(child), uintptr(child)}
+	e.tty, e.in = master, &input{f: master, fd: fd, tty: true}
+	return e.output(process.PTY, master, fd)
+}
+
+func setSize(tty int, size process.Size) error {
+	return unix.IoctlSetWinsize(tty, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(size.Cols), Row: uint16(size.Rows)})
+}
+
+// foreground is the process group in a terminal's foreground; 0: none.
+func foreground(tty int) int {
+	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}

@@ -1,0 +1,131 @@
+package shim
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// account is a line of the sandbox's /etc/passwd.
+type account struct {
+	name, home string
+	uid, gid   int
+}
+
+// lookup finds who is to run a process: by name, by number, or the default.
+func (s *Shim) lookup(name string) (account, error) {
+	if name == "" {
+		name = s.cfg.User
+	}
+	if name == "" {
+		return s.self(), nil
+	}
+	number, err := strconv.Atoi(name)
+	isNumber := err == nil
+	for a := range accounts {
+		if a.name == name || isNumber && a.uid == number {
+			return a, nil
+		}
+	}
+	return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
+}
+
+// self is who runs the shim.
+func (s *Shim) self() account {
+	for a := range accounts {
+		if a.uid == s.uid {
+			return a
+		}
+	}
+	a := account{name: strconv.Itoa(s.uid), home: "/", uid: s.uid, gid: os.Getegid()}
+	if s.uid == 0 {
+		a.name, a.home = "root", "/root"
+	}
+	return a
+}
+
+// accounts yields the lines of /etc/passwd.
+func accounts(yield func(account) bool) {
+	for f := range colonFile("/etc/passwd") {
+		if len(f) < 7 {
+			continue
+		}
+		uid, err1 := strconv.Atoi(f[2])
+		gid, err2 := strconv.Atoi(f[3])
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		if !yield(account{name: f[0], uid: uid, gid: gid, home: f[5]}) {
+			return
+		}
+	}
+}
+
+// groups are the ids of all groups of an account.
+func (a *account) groups() []uint32 {
+	out := []uint32{uint32(a.gid)}
+	for f := range colonFile("/etc/group") {
+		if len(f) < 4 {
+			continue
+		}
+		gid, err := strconv.Atoi(f[2])
+		if err != nil || gid == a.gid {
+			continue
+		}
+		for member := range strings.SplitSeq(f[3], ",") {
+			if member == a.name {
+				out = append(out, uint32(gid))
+			}
+		}
+	}
+	return out
+}
+
+func colonFile(path string) func(func([]string) bool) {
+	return func(yield func([]string) bool) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(string(b)) {
+			if !yield(strings.Split(strings.TrimSuffix(line, "\n"), ":")) {
+				return
+			}
+		}
+	}
+}
+
+// credential is what a child needs to run as a; nil: it already does.
+func (s *Shim) credential(a *account) (*syscall.Credential, error) {
+	if a.uid == s.uid && a.gid == os.Getegid() {
+		return nil, nil
+	}
+	if s.uid != 0 {
+		return nil, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s': the sandbox has one user only", a.name)
+	}
+	c := &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: a.groups()}
+	if b, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(b)) == "deny" {
+		c.NoSetGroups = true
+	}
+	return c, nil
+}
+
+// env is a process's environment: who it is, then the sandbox's, then its own.
+// Nothing of the shim's.
+func (s *Shim) environ(a *account, own map[string]string) map[string]string {
+	env := map[string]string{"PATH": defaultPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name}
+	s.mu.Lock()
+	for k, v := range s.env {
+		env[k] = v
+	}
+	s.mu.Unlock()
+	for k, v := range own {
+		env[k] = v
+	}
+	return env
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,0 +1,67 @@
+// Package wire is the language of hostd and the shim of a sandbox: frames over
+// one byte stream, each 8 bytes of head (length, type, zeroes) and a payload.
+//
+// # The talk
+// Hostd speaks first: Attach, with its epoch and what the shim needs to know of
+// its sandbox. The shim answers Hello, with every process that it has not
+// forgotten. From then on hostd sends commands, Resume, Ack, Forget and End; the
+// shim sends events, Reply, Taken and, once after End, Ended.
+//
+// # Nothing lost, nothing twice
+// The shim keeps an event until Ack; after a reconnect it says nothing of a
+// process before Resume tells it after which seq to go on. A command carries
+// its Rev; the shim drops what it has taken before.
+//
+// # Credit
+// At most WindowProcess bytes of a process and WindowConn of all are sent and
+// not acked, so that a slow hostd holds a bounded amount for a shim, and knows a
+// shim that sends more as a hostile one. Every byte from a shim is hostile:
+// parsing never trusts a length, and package link judges what was parsed.
+package wire
+
+// Version is spoken by both ends, or the talk ends.
+const Version = 1
+
+// Limits of the protocol, in bytes.
+const (
+	MaxFrame      = 2 << 20   // payload of any frame
+	MaxData       = 128 << 10 // output in one frame
+	WindowProcess = 1 << 20   // of one process, sent and not acked
+	WindowConn    = 16 << 20  // of all processes, sent and not acked
+	EventCost     = 64        // what an event counts besides its output
+)
+
+// TokenLen is the length of a process's token (process.ID.Token).
+const TokenLen = 26
+
+const (
+	headLen = 8
+	magic   = 0x6d72_7368 // "mrsh"
+)
+
+// Type says what a frame's payload is.
+type Type uint8
+
+// From hostd.
+const (
+	TypeAttach Type = 1
+	TypeStart  Type = 2
+	TypeStdin  Type = 3
+	TypeSignal Type = 4
+	TypeResize Type = 5
+	TypeAsk    Type = 6
+	TypeResume Type = 7
+	TypeAck    Type = 8
+	TypeForget Type = 9
+	TypeEnd    Type = 10
+)
+
+// From the shim.
+const (
+	TypeHello  Type = 65
+	TypeOutput Type = 66
+	TypeEvent  Type = 67
+	TypeReply  Type = 68
+	TypeTaken  Type = 69
+	TypeEnded  Type = 70
+)

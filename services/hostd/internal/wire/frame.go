@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrMalformed is what a payload that cannot be read gives.
+var ErrMalformed = errors.New("malformed frame")
+
+// AppendFrame appends a frame whose payload is what f appends.
+func AppendFrame(dst []byte, t Type, f func([]byte) []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0, byte(t), 0, 0, 0)
+	if f != nil {
+		dst = f(dst)
+	}
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start-headLen))
+	return dst
+}
+
+// Reader reads frames. It belongs to one goroutine.
+type Reader struct {
+	br *bufio.Reader
+	// Alloc gives the memory for a payload of n bytes; nil: made anew.
+	Alloc func(n int) []byte
+}
+
+// readBuffer is small, because every idle sandbox has one; a large payload goes
+// past it into its own memory.
+const readBuffer = 8 << 10
+
+// NewReader gives a reader of r's frames.
+func NewReader(r io.Reader) *Reader { return &Reader{br: bufio.NewReaderSize(r, readBuffer)} }
+
+// Next gives the next frame. The payload is the caller's to keep. io.EOF is the
+// end of the stream between two frames.
+func (r *Reader) Next() (Type, []byte, error) {
+	head, err := r.br.Peek(headLen)
+	if err != nil {
+		if len(head) > 0 && err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, nil, err
+	}
+	n, t := binary.LittleEndian.Uint32(head), Type(head[4])
+	if n > MaxFrame {
+		return 0, nil, fmt.Errorf("frame of %d bytes: %w", n, ErrMalformed)
+	}
+	if head[5]|head[6]|head[7] != 0 {
+		return 0, nil, fmt.Errorf("frame head: %w", ErrMalformed)
+	}
+	if _, err := r.br.Discard(headLen); err != nil {
+		return 0, nil, err
+	}
+	var payload []byte
+	if r.Alloc != nil {
+		payload = r.Alloc(int(n))[:n]
+	} else {
+		payload = make([]byte, n)
+	}
+	if _, err := io.ReadFull(r.br, payload); err != nil {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return t, payload, nil
+}
+
+// dec reads a payload's fields in turn; after the first that is not there, all
+// are zero and err is set.
+type dec struct {
+	b   []byte
+	err error
+}
+
+func (d *dec) fail() { d.b, d.err = nil, ErrMalformed }
+
+func (d *dec) u64() uint64 {
+	if len(d.b) < 8 {
+		d.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+func (d *dec) u32() uint32 {
+	if len(d.b) < 4 {
+		d.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(d.b)
+	d.b = d.b[4:]
+	return v
+}
+
+func (d *dec) u8() uint8 {
+	if len(d.b) < 1 {
+		d.fail()
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+// bytes reads a length and as many bytes; they share the payload's memory.
+func (d *dec) bytes() []byte {
+	n := d.u32()
+	if uint64(n) > uint64(len(d.b)) {
+		d.fail()
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *dec) str() string { return string(d.bytes()) }
+
+// token reads a process's token.
+func (d *dec) token() string {
+	if len(d.b) < TokenLen {
+		d.fail()
+		return ""
+	}
+	v := string(d.b[:TokenLen])
+	d.b = d.b[TokenLen:]
+	return v
+}
+
+// end is the error of the whole payload: nothing may be left of it.
+func (d *dec) end() error {
+	if d.err == nil && len(d.b) != 0 {
+		return ErrMalformed
+	}
+	return d.err
+}
+
+func putU64(dst []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(dst, v) }
+func putU32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
+
+func putBytes[T string | []byte](dst []byte, v T) []byte {
+	return append(putU32(dst, uint32(len(v))), v...)
+}
+
+// putToken writes a token at its fixed length, whatever it was given.
+func putToken(dst []byte, t string) []byte {
+	var fixed [TokenLen]byte
+	copy(fixed[:], t)
+	return append(dst, fixed[:]...)
+}
+
+func putBool(dst []byte, v bool) []byte {
+	if v {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}

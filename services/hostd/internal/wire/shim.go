@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Hello is the shim's answer to Attach.
+type Hello struct{ Processes []Process }
+
+// Process is one that the shim has not forgotten.
+type Process struct {
+	Token string
+	PID   uint32 // 0: none
+	First uint64 // seq of the first event that was not acked
+	Last  uint64 // seq of the last event made; First-1 if all were acked
+	Rev   uint64 // of the last command taken for it
+}
+
+// AppendHello appends h as a frame.
+func AppendHello(dst []byte, h *Hello) []byte {
+	return AppendFrame(dst, TypeHello, func(dst []byte) []byte {
+		dst = putU32(putU32(putU32(dst, magic), Version), uint32(len(h.Processes)))
+		for i := range h.Processes {
+			p := &h.Processes[i]
+			dst = putU32(putToken(dst, p.Token), p.PID)
+			dst = putU64(putU64(putU64(dst, p.First), p.Last), p.Rev)
+		}
+		return dst
+	})
+}
+
+// ParseHello reads what AppendHello wrote; ErrMalformed also if it is another
+// protocol or version.
+func ParseHello(b []byte) (Hello, error) {
+	d := dec{b: b}
+	if d.u32() != magic || d.u32() != Version {
+		return Hello{}, ErrMalformed
+	}
+	var h Hello
+	for n := d.u32(); n > 0 && d.err == nil; n-- {
+		h.Processes = append(h.Processes, Process{Token: d.token(), PID: d.u32(), First: d.u64(), Last: d.u64(), Rev: d.u64()})
+	}
+	return h, d.end()
+}
+
+// Output is a process.Wrote: the hot frame. Its data is never copied on the
+// shim's side, so that its head is written apart.
+type Output struct {
+	Token  string
+	Seq    uint64
+	Time   int64 // Unix nanoseconds
+	Stream uint8
+	Offset uint64
+	Data   []byte
+}
+
+const outputHead = TokenLen + 8 + 8 + 8 + 1
+
+// AppendOutputHead appends all of o's frame but the data, which must follow.
+func AppendOutputHead(dst []byte, o *Output) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(outputHead+len(o.Data)))
+	dst = append(dst, byte(TypeOutput), 0, 0, 0)
+	dst = putU64(putU64(putU64(putToken(dst, o.Token), o.Seq), uint64(o.Time)), o.Offset)
+	return append(dst, o.Stream)
+}
+
+// ParseOutput reads an output frame; Data shares b's memory.
+func ParseOutput(b []byte) (Output, error) {
+	d := dec{b: b}
+	o := Output{Token: d.token(), Seq: d.u64(), Time: int64(d.u64()), Offset: d.u64(), Stream: d.u8()}
+	o.Data = d.b
+	return o, d.err
+}
+
+// Event is any other event of a process.
+type Event struct {
+	Token string
+	Seq   uint64
+	Event []byte // process.AppendEvent
+}
+
+// AppendEvent appends a frame for the event whose bytes f appends.
+func AppendEvent(dst []byte, token string, seq uint64, f func([]byte) []byte) []byte {
+	return AppendFrame(dst, TypeEvent, func(dst []byte) []byte { return f(putU64(putToken(dst, token), seq)) })
+}
+
+// ParseEvent reads what AppendEvent wrote; Event shares b's memory.
+func ParseEvent(b []byte) (Event, error) {
+	d := dec{b: b}
+	e := Event{Token: d.token(), Seq: d.u64()}
+	e.Event = d.b
+	return e, d.err
+}
+
+// Reply tells what became of the command with that Rev. It counts when the
+// process's event After is stored; 0: at once.
+type Reply struct {
+	Rev    uint64
+	After  uint64
+	Kind   kind.Kind // meaningful with Error
+	Error  string    // empty: done
+	Offset uint64
+	Data   []byte
+}
+
+// AppendReply appends r as a frame.
+func AppendReply(dst []byte, r *Reply) []byte {
+	return AppendFrame(dst, TypeReply, func(dst []byte) []byte {
+		dst = putU32(putU64(putU64(dst, r.Rev), r.After), uint32(r.Kind))
+		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), r.Data)
+	})
+}
+
+// ParseReply reads what AppendReply wrote; Data shares b's memory.
+func ParseReply(b []byte) (Reply, error) {
+	d := dec{b: b}
+	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64(), Data: d.bytes()}
+	return r, d.end()
+}
+
+// AppendTaken appends a frame that says: the command is the shim's affair from
+// here on, hostd may forget it. Its Reply follows.
+func AppendTaken(dst []byte, rev uint64) []byte {
+	return AppendFrame(dst, TypeTaken, func(dst []byte) []byte { return putU64(dst, rev) })
+}
+
+// ParseTaken reads what AppendTaken wrote.
+func ParseTaken(b []byte) (uint64, error) {
+	d := dec{b: b}
+	rev := d.u64()
+	return rev, d.end()
+}
+
+// AppendEnded appends a frame that says: after End, every record is complete and
+// nothing of the sandbox runs.
+func AppendEnded(dst []byte) []byte { return AppendFrame(dst, TypeEnded, nil) }
