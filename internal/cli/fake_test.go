@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// gate is a gateway that knows one process and speaks the wire about it.
+type gate struct {
+	t   *testing.T
+	srv *httptest.Server
+
+	mu       sync.Mutex
+	record   []string      // the events, as JSON without seq
+	grown    chan struct{} // closed, and made anew, when record grew
+	cutAfter map[int]bool  // the connection breaks once after these events
+	onInput  func([]byte, bool)
+	fail     map[string]int // by method and path: how many times to answer 503
+	mortal   bool           // a cut is the end of it
+	dead     bool
+
+	commands []map[string]any
+	keys     []string
+	stdin    bytes.Buffer
+	eof      bool
+	signals  []int
+	sizes    []winsize
+	created  int
+	removed  []string
+	afters   []string
+}
+
+const fakeID = "01hzz-iabc"
+
+func newGate(t *testing.T, record ...string) *gate {
+	g := &gate{t: t, record: slices.Clone(record), grown: make(chan struct{}), cutAfter: map[int]bool{}, fail: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /sandboxes", g.create)
+	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
+	mux.HandleFunc("GET /v2/sandboxes", g.list)
+	mux.HandleFunc("POST /commands", g.start)
+	mux.HandleFunc("GET /v1/processes", g.processes)
+	mux.HandleFunc("GET /v1/processes/{id}", g.process)
+	mux.HandleFunc("GET /v1/processes/{id}/events", g.events)
+	mux.HandleFunc("POST /v1/processes/{id}/stdin", g.input)
+	mux.HandleFunc("POST /v1/processes/{id}/signal", g.signal)
+	mux.HandleFunc("POST /v1/processes/{id}/resize", g.resize)
+	mux.HandleFunc("GET /v1/hosts", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
+	})
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	g.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-API-KEY") != "e2b_00" {
+			say(w, 401, "no such key")
+			return
+		}
+		g.mu.Lock()
+		name := r.Method + " " + r.URL.Path
+		failing := g.fail[name] > 0 || g.dead
+		if g.fail[name] > 0 {
+			g.fail[name]--
+		}
+		g.mu.Unlock()
+		if failing {
+			say(w, 503, "try again")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { g.srv.CloseClientConnections(); g.srv.Close() })
+	return g
+}
+
+func say(w http.ResponseWriter, status int, msg string) {
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"code": status, "message": msg})
+}
+
+func (g *gate) locked(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f()
+}
+
+// grow adds events to the record.
+func (g *gate) grow(events ...string) {
+	g.locked(func() {
+		g.record = append(g.record, events...)
+		close(g.grown)
+		g.grown = make(chan struct{})
+	})
+}
+
+func (g *gate) create(w http.ResponseWriter, _ *http.Request) {
+	g.locked(func() { g.created++ })
+	w.WriteHeader(201)
+	fmt.Fprint(w, `{"sandboxID":"iabc","templateID":"base","clientID":"c","envdVersion":"0.6.13"}`)
+}
+
+func (g *gate) remove(w http.ResponseWriter, r *http.Request) {
+	g.locked(func() { g.removed = append(g.removed, r.PathValue("id")) })
+	w.WriteHeader(204)
+}
+
+func (g *gate) list(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("nextToken") == "" {
+		w.Header().Set("X-Next-Token", "2")
+		fmt.Fprint(w, `[{"sandboxID":"i1","templateID":"base","state":"running"}]`)
+		return
+	}
+	fmt.Fprint(w, `[{"sandboxID":"i2","templateID":"ba\u001b[31mse","state":"running"}]`)
+}
+
+func (g *gate) start(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	json.NewDecoder(r.Body).Decode(&body)
+	body["sandbox"] = r.Header.Get("E2b-Sandbox-Id")
+	g.locked(func() {
+		g.commands = append(g.commands, body)
+		g.keys = append(g.keys, r.Header.Get("Idempotency-Key"))
+	})
+	w.Header().Set("X-Process-Id", fakeID)
+	fmt.Fprintf(w, `{"type":"start","pid":7,"process":%q}`+"\n", fakeID)
+}
+
+const fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
+
+func (g *gate) processes(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprint(w, "["+fakeProcess+`,{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}]`)
+}
+
+func (g *gate) process(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, fakeProcess) }
+
+func (g *gate) events(w http.ResponseWriter, r *http.Request) {
+	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
+	at, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	fmt.Fprintln(w, `{"type":"keepalive","after":0}`)
+	for {
+		g.mu.Lock()
+		grown, have := g.grown, len(g.record)
+		var line string
+		cut := false
+		if at < have {
+			line = g.record[at]
+			at++
+			cut = g.cutAfter[at]
+			delete(g.cutAfter, at)
+			g.dead = cut && g.mortal
+		}
+		g.mu.Unlock()
+		switch {
+		case line != "":
+			fmt.Fprintf(w, `{"seq":%d,"time":"2026-01-02T03:04:05.000006Z",%s`+"\n", at, line[1:])
+			if cut {
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			if strings.Contains(line, `"type":"end"`) {
+				return
+			}
+		case r.URL.Query().Get("follow") == "0":
+			return
+		default:
+			w.(http.Flusher).Flush()
+			select {
+			case <-grown:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+func (g *gate) input(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	eof := r.URL.Query().Get("eof") == "1"
+	g.mu.Lock()
+	g.stdin.Write(b)
+	g.eof = g.eof || eof
+	f := g.onInput
+	g.mu.Unlock()
+	if f != nil {
+		f(b, eof)
+	}
+	w.WriteHeader(204)
+}
+
+func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Signal int }
+	json.NewDecoder(r.Body).Decode(&body)
+	g.locked(func() { g.signals = append(g.signals, body.Signal) })
+	w.WriteHeader(204)
+}
+
+func (g *gate) resize(w http.ResponseWriter, r *http.Request) {
+	var s winsize
+	json.NewDecoder(r.Body).Decode(&s)
+	g.locked(func() { g.sizes = append(g.sizes, s) })
+	w.WriteHeader(204)
+}
+
+// result is what a verb left behind.
+type result struct {
+	code        int
+	say         string
+	out, errOut string
+}
+
+// safe is a buffer that several goroutines may write.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// verb runs one against the gateway, with input.
+func (g *gate) verb(in io.Reader, args ...string) result {
+	g.t.Helper()
+	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HOME": g.t.TempDir()}
+	return verb(g.t, env, in, args...)
+}
+
+func verb(t *testing.T, env map[string]string, in io.Reader, args ...string) result {
+	t.Helper()
+	var out, errOut safe
+	cfg := Config{In: in, Out: &out, Err: &errOut, Getenv: func(k string) string { return env[k] }, Version: "test"}
+	for _, c := range Commands(cfg) {
+		if c.Name() != args[0] {
+			continue
+		}
+		c.SetArgs(args[1:])
+		c.SetOut(&out)
+		c.SetErr(&errOut)
+		c.SilenceErrors = true
+		code, say := ExitCode(c.ExecuteContext(t.Context()))
+		return result{code, say, out.String(), errOut.String()}
+	}
+	t.Fatalf("no verb %s", args[0])
+	return result{}
+}

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+var short = []string{
+	`{"type":"accepted","cmd":"x","args":[]}`,
+	`{"type":"start","pid":7}`,
+	`{"type":"stdout","offset":0,"data":"a\n"}`,
+	`{"type":"stderr","offset":0,"data":"oops\n"}`,
+	`{"type":"stdout","offset":2,"data_b64":"/wA="}`,
+	`{"type":"exited","exit_code":0,"signal":null,"cause":"exited"}`,
+}
+
+func end(s string) []string { return append(short[:len(short):len(short)], s) }
+
+func TestRunExitsAsTheCommandDid(t *testing.T) {
+	tests := []struct {
+		name, end string
+		code      int
+		say       string
+	}{
+		{"code 0", `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`, 0, ""},
+		{"code 3", `{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`, 3, ""},
+		{"code 255", `{"type":"end","exit_code":255,"signal":null,"cause":"exited"}`, 255, ""},
+		{"a signal is 128 and its number", `{"type":"end","exit_code":-1,"signal":9,"cause":"killed"}`, 137, ""},
+		{"an end nobody saw is never 0", `{"type":"end","exit_code":null,"signal":null,"cause":"host_lost"}`, 125, "nobody saw the process end (host_lost)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGate(t, end(tt.end)...)
+			got := g.verb(strings.NewReader(""), "run", "-s", "iabc", "x")
+			if got.code != tt.code || got.say != tt.say {
+				t.Errorf("exit %d %q; want %d %q", got.code, got.say, tt.code, tt.say)
+			}
+			if got.out != "a\n\xff\x00" || got.errOut != "oops\n" {
+				t.Errorf("stdout %q, stderr %q", got.out, got.errOut)
+			}
+		})
+	}
+}
+
+// A connection that breaks after every single event loses nothing, repeats
+// nothing, and is told of.
+func TestRunResumesAfterEveryEvent(t *testing.T) {
+	record := []string{`{"type":"accepted"}`, `{"type":"start","pid":7}`}
+	want := ""
+	for i := range 50 {
+		record = append(record, fmt.Sprintf(`{"type":"stdout","offset":%d,"data":"%d\n"}`, len(want), i))
+		want += fmt.Sprintf("%d\n", i)
+	}
+	g := newGate(t, append(record, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	for i := range record {
+		g.cutAfter[i+1] = true
+	}
+	got := g.verb(strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
+	if got.code != 0 || got.out != want {
+		t.Errorf("exit %d %s, stdout %q", got.code, got.say, got.out)
+	}
+	if n := strings.Count(got.errOut, "resumed after event"); n != len(record) {
+		t.Errorf("told of %d resumptions of %d:\n%s", n, len(record), got.errOut)
+	}
+}
+
+func TestRunComesBackToTheNextGateway(t *testing.T) {
+	first := newGate(t, short[:4]...)
+	first.cutAfter[4] = true
+	second := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	first.mortal = true
+	env := map[string]string{"MILLRACE_URL": first.srv.URL + "," + second.srv.URL, "MILLRACE_API_KEY": "e2b_00"}
+	got := verb(t, env, strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
+	if got.code != 0 || got.out != "a\n\xff\x00" {
+		t.Errorf("exit %d %s, stdout %q\n%s", got.code, got.say, got.out, got.errOut)
+	}
+}
+
+func TestAHoleIsNeverSilent(t *testing.T) {
+	g := newGate(t, `{"type":"accepted"}`, `{"type":"gap","from":2,"to":2,"reason":"not stored"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+	got := g.verb(strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
+	if got.code != 0 || !strings.Contains(got.errOut, "events 2 to 2 cannot be read: not stored") {
+		t.Errorf("exit %d, stderr %q", got.code, got.errOut)
+	}
+}
+
+func TestRunMakesAndRemovesItsSandbox(t *testing.T) {
+	g := newGate(t, end(`{"type":"end","exit_code":1,"signal":null,"cause":"exited"}`)...)
+	if got := g.verb(strings.NewReader(""), "run", "--", "printf", "%s", "a b"); got.code != 1 {
+		t.Errorf("exit %d %s", got.code, got.say)
+	}
+	if g.created != 1 || len(g.removed) != 1 || g.removed[0] != "iabc" {
+		t.Errorf("created %d, removed %v", g.created, g.removed)
+	}
+	cmd := g.commands[0]
+	if cmd["cmd"] != "printf" || fmt.Sprint(cmd["args"]) != "[%s a b]" || cmd["sandbox"] != "iabc" || cmd["stdin"] != true || cmd["timeout_ms"] != 0.0 {
+		t.Errorf("command %v", cmd)
+	}
+}
+
+func TestOneArgumentIsALineForTheShell(t *testing.T) {
+	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "-e", "A=1", "-w", "/tmp", "seq 3 | tac")
+	cmd := g.commands[0]
+	if _, ok := cmd["args"]; ok || cmd["cmd"] != "seq 3 | tac" || cmd["cwd"] != "/tmp" || fmt.Sprint(cmd["envs"]) != "map[A:1]" || cmd["stdin"] != nil {
+		t.Errorf("command %v", cmd)
+	}
+}
+
+func TestStartIsRetriedUnderOneKey(t *testing.T) {
+	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g.fail["POST /commands"] = 2
+	if got := g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "x"); got.code != 0 {
+		t.Errorf("exit %d %s", got.code, got.say)
+	}
+	if len(g.keys) != 1 || g.keys[0] == "" {
+		t.Errorf("keys %q", g.keys)
+	}
+}
+
+func TestOurFailureIs125(t *testing.T) {
+	g := newGate(t)
+	tests := []struct {
+		name string
+		env  map[string]string
+		say  string
+	}{
+		{"no gateway known", map[string]string{"HOME": t.TempDir()}, "no gateway known"},
+		{"nobody listens", map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"}, "127.0.0.1:1"},
+		{"wrong key", map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "k"}, "no such key"},
+		{"no URL", map[string]string{"MILLRACE_URL": "localhost", "MILLRACE_API_KEY": "k"}, "no http or https URL"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := verb(t, tt.env, strings.NewReader(""), "run", "x")
+			if got.code != 125 || !strings.Contains(got.say, tt.say) || got.out != "" {
+				t.Errorf("exit %d %q, stdout %q", got.code, got.say, got.out)
+			}
+		})
+	}
+}
+
+func TestInputIsForwardedToItsEnd(t *testing.T) {
+	g := newGate(t, short[:2]...)
+	g.onInput = func(b []byte, eof bool) {
+		if eof {
+			g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+		}
+	}
+	in := strings.Repeat("0123456789\x00\xff", 20_000)
+	if got := g.verb(strings.NewReader(in), "run", "-s", "iabc", "cat"); got.code != 0 {
+		t.Errorf("exit %d %s", got.code, got.say)
+	}
+	if g.stdin.String() != in || !g.eof {
+		t.Errorf("%d bytes of %d came, eof %v", g.stdin.Len(), len(in), g.eof)
+	}
+}
+
+// An input whose answer was lost is not sent again if the record says that the
+// process took it.
+func TestInputIsNotRepeated(t *testing.T) {
+	g := newGate(t, short[:2]...)
+	sent := 0
+	r, w := io.Pipe()
+	g.onInput = func(b []byte, eof bool) {
+		sent++
+		switch {
+		case sent == 1: // taken, but the answer is lost
+			g.grow(`{"type":"stdin_ack","offset":3}`)
+			panic(http.ErrAbortHandler)
+		case eof:
+			g.grow(`{"type":"stdin_ack","offset":6,"eof":true}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+		default:
+			go w.Close()
+		}
+	}
+	go func() {
+		w.Write([]byte("abc"))
+		w.Write([]byte("def"))
+	}()
+	got := g.verb(r, "run", "-s", "iabc", "cat")
+	if got.code != 0 || g.stdin.String() != "abcdef" || sent != 3 {
+		t.Errorf("exit %d %s; %q in %d requests\n%s", got.code, got.say, g.stdin.String(), sent, got.errOut)
+	}
+}
