@@ -1,0 +1,25 @@
+# One image for every role. The programs are static; the base is a system only
+# because the `host` templates show sandboxes the /usr they run on.
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ENV CGO_ENABLED=0 GOWORK=off
+RUN go build -trimpath -ldflags=-s -o /out/millrace . \
+ && go build -trimpath -ldflags=-s -o /out/millrace-shim ./services/hostd/cmd/millrace-shim
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates curl git less procps python3-minimal \
+ && rm -rf /var/lib/apt/lists/* \
+ && mkdir -p /var/lib/millrace
+# The shim stands beside the program: hostd looks for it there.
+COPY --from=build /out/millrace /out/millrace-shim /usr/local/bin/
+ENV MILLRACE_DATA=/var/lib/millrace
+VOLUME /var/lib/millrace
+EXPOSE 7300
+# A role is told to end by SIGTERM, and needs a while to drain.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["millrace"]
+CMD ["up", "--listen", "0.0.0.0:7300"]
