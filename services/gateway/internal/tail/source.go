@@ -14,6 +14,8 @@ type Tailer interface {
 	Tail(ctx context.Context, f events.TailFilter, fn func(events.TailEvent) error) error
 }
 
+var _ Tailer = (*events.View)(nil)
+
 // carried is an event of any record in the shape of one of a process, as streams
 // carry them. It is never Finished: a tail goes on after a process.
 type carried struct {
