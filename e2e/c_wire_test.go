@@ -1,0 +1,467 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// spec is a StartRequest for cmd with args; more is fields of the request.
+func spec(cmd string, args []string, more ...any) map[string]any {
+	s := map[string]any{"process": map[string]any{"cmd": cmd, "args": args}, "stdin": false}
+	for i := 0; i+1 < len(more); i += 2 {
+		s[more[i].(string)] = more[i+1]
+	}
+	return s
+}
+
+// byPID is a request for a process; more is fields of the request.
+func byPID(pid uint32, more ...any) map[string]any {
+	s := map[string]any{"process": map[string]any{"pid": pid}}
+	for i := 0; i+1 < len(more); i += 2 {
+		s[more[i].(string)] = more[i+1]
+	}
+	return s
+}
+
+// stdin is the input of a SendInput.
+func stdin(b []byte) map[string]any {
+	return map[string]any{"stdin": base64.StdEncoding.EncodeToString(b)}
+}
+
+// Every route answers, and only to POST.
+func TestC001(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	run := a.StartSpec(t, box.ID, spec("/bin/cat", nil, "stdin", true))
+	pid := run.Started(t).Event.Start.PID
+	a.ConnectTo(t, box.ID, pid).Started(t)
+	for _, tt := range []struct {
+		method string
+		msg    any
+	}{
+		{"List", struct{}{}},
+		{"Update", byPID(pid)},
+		{"SendInput", byPID(pid, "input", stdin([]byte("x")))},
+		{"CloseStdin", byPID(pid)},
+	} {
+		if ans := a.RPC(t, box.ID, "/process.Process/"+tt.method, tt.msg); ans.Status != http.StatusOK {
+			t.Errorf("%s: %v", tt.method, ans)
+		}
+	}
+	run.Next() //nolint:errcheck // the rest is other tests'
+	other := a.StartStream(t, box.ID, "sleep 60")
+	pid = other.Started(t).Event.Start.PID
+	if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")); ans.Status != http.StatusOK {
+		t.Errorf("SendSignal: %v", ans)
+	}
+	for _, m := range []string{"Start", "Connect", "List", "SendSignal", "SendInput", "CloseStdin", "Update"} {
+		ans := a.Do(t, http.MethodGet, "/process.Process/"+m, nil, "E2b-Sandbox-Id", box.ID)
+		if ans.Status != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: %v", m, ans)
+		}
+	}
+}
+
+// Unary calls are JSON in and out.
+func TestC002(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	for _, tt := range []struct {
+		name, method string
+		msg          any
+		status       int
+	}{
+		{"a result", "List", struct{}{}, http.StatusOK},
+		{"an error", "SendSignal", byPID(4194301, "signal", 9), http.StatusNotFound},
+	} {
+		ans := a.RPC(t, box.ID, "/process.Process/"+tt.method, tt.msg)
+		if got := ans.Header.Get("Content-Type"); got != "application/json" || ans.Status != tt.status || !json.Valid(ans.Body) {
+			t.Errorf("%s: content type %q, %v", tt.name, got, ans)
+		}
+	}
+}
+
+// A stream's request may be plain JSON as well as an envelope.
+func TestC003(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	msg := spec("/bin/echo", []string{"hello"})
+	plain, err := json.Marshal(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		req  rig.Request
+	}{
+		{"an envelope", rig.Message("/process.Process/Start", msg, "E2b-Sandbox-Id", box.ID)},
+		{"plain JSON", rig.Request{Path: "/process.Process/Start", Body: plain,
+			Headers: []string{"Content-Type", "application/json", "E2b-Sandbox-Id", box.ID}}},
+	} {
+		run := a.Dial(t, tt.req).All(t)
+		if run.Stdout() != "hello\n" || run.End == nil || run.End.ExitCode != 0 {
+			t.Errorf("%s: %q %+v %+v", tt.name, run.Stdout(), run.End, run.Error)
+		}
+	}
+}
+
+// Each message is a flag, a big-endian length and exactly that many bytes; 0x00
+// is a message (C-005), 0x02 the last, once, with {} (C-007).
+func TestC004(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	raw := a.StartStream(t, box.ID, "seq 1 50; echo err >&2").Rest(t)
+	var ends, messages int
+	for rest := raw; len(rest) > 0; {
+		if len(rest) < 5 {
+			t.Fatalf("%d bytes are left", len(rest))
+		}
+		n := int(binary.BigEndian.Uint32(rest[1:5]))
+		if len(rest) < 5+n {
+			t.Fatalf("promised %d bytes, %d are left", n, len(rest)-5)
+		}
+		payload := rest[5 : 5+n]
+		switch rest[0] {
+		case 0:
+			messages++
+			if ends > 0 || !json.Valid(payload) {
+				t.Errorf("message %q after %d ends", payload, ends)
+			}
+		case rig.FlagEnd:
+			ends++
+			if string(payload) != "{}" {
+				t.Errorf("the last payload is %q", payload)
+			}
+		default:
+			t.Errorf("flags %#x", rest[0])
+		}
+		rest = rest[5+n:]
+	}
+	if ends != 1 || messages < 4 {
+		t.Errorf("%d ends after %d messages", ends, messages)
+	}
+}
+
+func TestC005(t *testing.T) {
+	a := api(t)
+	run := a.StartStream(t, a.Create(t).ID, "echo x").All(t)
+	for _, m := range run.Messages {
+		if m.Flags != 0 {
+			t.Errorf("flags %#x: %s", m.Flags, m.Payload)
+		}
+	}
+}
+
+// Nothing is compressed that was not asked for, and nothing compressed is taken
+// without the name of the encoding.
+func TestC006(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	msg, err := json.Marshal(spec("/bin/echo", []string{"x"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(rig.FlagCompressed, msg),
+		Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}}).All(t)
+	if run.Error == nil || run.Error.Code != "internal" && run.Error.Code != "invalid_argument" {
+		t.Errorf("a compressed message without an encoding: %s", run.Words.Payload)
+	}
+	if len(run.Messages) > 0 {
+		t.Errorf("it was run: %s", run.Messages[0].Payload)
+	}
+}
+
+func TestC007(t *testing.T) {
+	a := api(t)
+	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t) // All demands exactly one
+	if run.Words.Flags != rig.FlagEnd || string(run.Words.Payload) != "{}" {
+		t.Errorf("last envelope: %#x %s", run.Words.Flags, run.Words.Payload)
+	}
+}
+
+// A failure is told in the last envelope, with HTTP status 200.
+func TestC008(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	for _, tt := range []struct {
+		name string
+		open func() *rig.Raw
+		code string
+	}{
+		{"no such cwd", func() *rig.Raw {
+			return a.StartSpec(t, box.ID, map[string]any{"process": map[string]any{"cmd": "/bin/true", "cwd": "/nope"}})
+		}, "invalid_argument"},
+		{"no such pid", func() *rig.Raw { return a.ConnectTo(t, box.ID, 4194301) }, "not_found"},
+		{"no such user", func() *rig.Raw {
+			return a.StartStream(t, box.ID, "true", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("nobodyhere:")))
+		}, "unauthenticated"},
+		{"a message that is none", func() *rig.Raw {
+			return a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(0, []byte(`{"process":3}`)),
+				Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}})
+		}, "invalid_argument"},
+	} {
+		r := tt.open()
+		if r.Status != http.StatusOK {
+			t.Errorf("%s: status %d", tt.name, r.Status)
+			continue
+		}
+		run := r.All(t)
+		if run.Error == nil || run.Error.Code != tt.code || run.Error.Message == "" || run.End != nil {
+			t.Errorf("%s: %s, want the code %s", tt.name, run.Words.Payload, tt.code)
+		}
+	}
+}
+
+// Whatever ends a process, its stream ends with the last envelope.
+func TestC009(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	t.Run("killed", func(t *testing.T) {
+		r := a.StartStream(t, box.ID, "sleep 60")
+		a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(r.Started(t).Event.Start.PID, "signal", "SIGNAL_SIGKILL"))
+		end, words := rest(t, r)
+		if end == nil || end.Exited || end.ExitCode != -1 || end.Status != "signal: killed" || words != "{}" {
+			t.Errorf("end %+v, last %s", end, words)
+		}
+	})
+	t.Run("timed out", func(t *testing.T) {
+		r := a.StartStream(t, box.ID, "echo before; sleep 60", "Connect-Timeout-Ms", "500")
+		run := r.All(t)
+		if run.Stdout() != "before\n" || run.Error == nil || run.Error.Code != "deadline_exceeded" {
+			t.Errorf("%q, last %s", run.Stdout(), run.Words.Payload)
+		}
+	})
+	t.Run("the sandbox is killed", func(t *testing.T) {
+		other := a.Create(t)
+		r := a.StartStream(t, other.ID, "sleep 60")
+		r.Started(t)
+		a.Kill(t, other.ID)
+		end, words := rest(t, r)
+		if end == nil && !strings.Contains(words, `"error"`) || end != nil && end.ExitCode == 0 {
+			t.Errorf("end %+v, last %s", end, words)
+		}
+	})
+	t.Run("never started", func(t *testing.T) {
+		run := a.StartSpec(t, box.ID, map[string]any{"process": map[string]any{"cmd": "/bin/true", "cwd": "/nope"}}).All(t)
+		if run.Error == nil {
+			t.Errorf("last %s", run.Words.Payload)
+		}
+	})
+}
+
+// rest reads a stream from after its start event: how the process ended, and
+// the last payload.
+func rest(t *testing.T, r *rig.Raw) (*rig.EndEvent, string) {
+	t.Helper()
+	var end *rig.EndEvent
+	for {
+		e, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Flags&rig.FlagEnd != 0 {
+			return end, string(e.Payload)
+		}
+		m, err := rig.Decode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Event.End != nil {
+			end = m.Event.End
+		}
+	}
+}
+
+// Each event is exactly one of four kinds; All checks each message.
+func TestC010(t *testing.T) {
+	a := api(t)
+	run := a.StartStream(t, a.Create(t).ID, "echo a; sleep 1.3; echo b >&2", "Keepalive-Ping-Interval", "1").All(t)
+	kinds := map[string]int{}
+	for _, m := range run.Messages {
+		kinds[m.Keys[0]]++
+	}
+	if kinds["start"] != 1 || kinds["data"] != 2 || kinds["end"] != 1 || kinds["keepalive"] < 1 || len(kinds) != 4 {
+		t.Errorf("events: %v", kinds)
+	}
+}
+
+func TestC011(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	r := a.StartStream(t, box.ID, "sleep 60")
+	e, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := rig.Decode(e)
+	if err != nil || m.Event.Start == nil || m.Event.Start.PID == 0 {
+		t.Fatalf("first event: %s (%v)", e.Payload, err)
+	}
+	if pids := list(t, a, box.ID); len(pids) != 1 || pids[0].PID != m.Event.Start.PID {
+		t.Errorf("List: %+v, want pid %d", pids, m.Event.Start.PID)
+	}
+}
+
+// listed is an entry of List.
+type listed struct {
+	PID    uint32 `json:"pid"`
+	Tag    string `json:"tag"`
+	Config struct {
+		Cmd  string            `json:"cmd"`
+		Args []string          `json:"args"`
+		Envs map[string]string `json:"envs"`
+		Cwd  string            `json:"cwd"`
+	} `json:"config"`
+}
+
+func list(t testing.TB, a *rig.API, sandbox string) []listed {
+	t.Helper()
+	var res struct{ Processes []listed }
+	ans := a.RPC(t, sandbox, "/process.Process/List", struct{}{})
+	if ans.Status != http.StatusOK {
+		t.Fatalf("List: %v", ans)
+	}
+	ans.Decode(t, &res)
+	return res.Processes
+}
+
+// allBytes is each byte value, which is no text.
+func allBytes() []byte {
+	b := make([]byte, 256)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}
+
+// printAll is a command that prints allBytes to a descriptor.
+const printAll = `for i in $(seq 0 255); do printf "\\x$(printf %%x $i)"; done >&%d`
+
+func TestC012(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	for fd, stream := range map[int]string{1: "stdout", 2: "stderr"} {
+		run := a.StartStream(t, box.ID, fmt.Sprintf(printAll, fd)).All(t)
+		if !bytes.Equal(run.Out[stream], allBytes()) || len(run.Out) != 1 {
+			t.Errorf("%s: %x (%d streams)", stream, run.Out[stream], len(run.Out))
+		}
+	}
+}
+
+// dataEvents are the outputs of a run, event by event.
+func dataEvents(run *rig.Run) []string {
+	var out []string
+	for _, m := range run.Messages {
+		if m.Event.Data != nil {
+			_, b := m.Event.Output()
+			out = append(out, string(b))
+		}
+	}
+	return out
+}
+
+// An event ends where a line does.
+func TestC013(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	run := a.StartStream(t, box.ID, "seq 1 5").All(t)
+	if got := strings.Join(dataEvents(run), "|"); got != "1\n|2\n|3\n|4\n|5\n" {
+		t.Errorf("seq 1 5: %q", got)
+	}
+	slow := "printf a; sleep 0.5; printf 'b\\n'"
+	run = a.StartStream(t, box.ID, slow, "X-Line-Flush", "never").All(t)
+	if got := strings.Join(dataEvents(run), "|"); got != "ab\n" {
+		t.Errorf("half a line, line_flush=never: %q", got)
+	}
+	run = a.StartStream(t, box.ID, slow).All(t)
+	if got := strings.Join(dataEvents(run), "|"); got != "a|b\n" {
+		t.Errorf("half a line: %q", got)
+	}
+	lines := a.Commands(t, box.ID, slow).All(t)
+	if len(lines) != 3 || lines[1].Type != "stdout" || string(lines[1].Bytes()) != "ab\n" {
+		t.Errorf("half a line as NDJSON: %s", raws(lines))
+	}
+}
+
+func raws(ls []*rig.Line) string {
+	var b strings.Builder
+	for _, l := range ls {
+		b.WriteString(l.Raw + "\n")
+	}
+	return b.String()
+}
+
+func TestC014(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	run := a.StartStream(t, box.ID, "printf abc").All(t)
+	if got := dataEvents(run); len(got) != 1 || got[0] != "abc" {
+		t.Errorf("events: %q", got)
+	}
+	if lines := a.Commands(t, box.ID, "printf abc").All(t); len(lines) != 3 || string(lines[1].Bytes()) != "abc" {
+		t.Errorf("lines: %s", raws(lines))
+	}
+}
+
+// lastEvent is the payload of the last message.
+func lastEvent(run *rig.Run) string {
+	if len(run.Messages) == 0 {
+		return ""
+	}
+	return string(run.Messages[len(run.Messages)-1].Payload)
+}
+
+// A good end says all there is, zeros included.
+func TestC015(t *testing.T) {
+	a := api(t)
+	run := a.StartStream(t, a.Create(t).ID, "true").All(t)
+	var m struct {
+		Event struct {
+			End map[string]any `json:"end"`
+		} `json:"event"`
+	}
+	if err := json.Unmarshal([]byte(lastEvent(run)), &m); err != nil {
+		t.Fatal(err)
+	}
+	end := m.Event.End
+	if end["exitCode"] != 0.0 || end["exited"] != true || end["status"] != "" || end["error"] != "" || len(end) != 4 {
+		t.Errorf("end: %v", end)
+	}
+}
+
+func TestC016(t *testing.T) {
+	a := api(t)
+	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t)
+	if e := run.End; e == nil || e.ExitCode != 3 || !e.Exited || e.Status != "exit status 3" {
+		t.Errorf("end: %s", lastEvent(run))
+	}
+}
+
+// A quiet stream shows that it lives, as often as the client wants.
+func TestC017(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	began := time.Now()
+	run := a.StartStream(t, a.Create(t).ID, "sleep 3.5", "Keepalive-Ping-Interval", "1").All(t)
+	n := 0
+	for _, m := range run.Messages {
+		if m.Event.Keepalive != nil {
+			n++
+			if payload := string(m.Payload); !strings.Contains(payload, `"keepalive":{}`) {
+				t.Errorf("keepalive: %s", payload)
+			}
+		}
+	}
+	if n < 2 || n > 4 {
+		t.Errorf("%d keepalives in %v", n, time.Since(began))
+	}
+}
