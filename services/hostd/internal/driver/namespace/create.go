@@ -60,6 +60,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	if err := d.vacate(ctx, s); err != nil {
 		return nil, err
 	}
+	d.spread(filepath.Dir(s.Dir))
 	state := live.State{Driver: name, ID: s.ID}
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
