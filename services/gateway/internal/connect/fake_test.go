@@ -185,7 +185,14 @@ type surface struct {
 
 func serve(t testing.TB, f *fake, cfg Config) *surface {
 	t.Helper()
-	s := &surface{fake: f, streams: stream.New(stream.Config{})}
+	s := serveCore(t, f, cfg)
+	s.fake = f
+	return s
+}
+
+func serveCore(t testing.TB, f Core, cfg Config) *surface {
+	t.Helper()
+	s := &surface{streams: stream.New(stream.Config{})}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: 16 << 10, StreamRequestBody: true})
 	app.Server().KeepHijackedConns = true
 	app.Use(func(c *fiber.Ctx) error {

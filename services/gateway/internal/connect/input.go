@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"google.golang.org/protobuf/proto"
@@ -64,8 +65,8 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 		return wrongType(c, typeStreamJSON+", "+typeStreamProto)
 	}
 	err := h.takeInput(c, f)
-	if err != nil && !stream.DiscardBody(c) {
-		c.Context().SetConnectionClose()
+	if err != nil {
+		hear(c)
 	}
 	var u *unrouted
 	if errors.As(err, &u) {
@@ -81,6 +82,21 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 		out = closeEnvelope(out, at, 0)
 	}
 	return c.Send(appendEnd(out, err, ""))
+}
+
+// lastWait is how long a client whose input failed is still listened to.
+const lastWait = 20 * time.Millisecond
+
+// hear reads away what the client has sent already: closing a connection with
+// unread bytes would take the answer from it. The client may go on for ever, so
+// that the connection cannot be used again.
+func hear(c *fiber.Ctx) {
+	if c.Context().RequestBodyStream() == nil {
+		return
+	}
+	c.Context().SetConnectionClose()
+	c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the next read tells
+	stream.DiscardBody(c)
 }
 
 func (h *Handler) takeInput(c *fiber.Ctx, f format) error {

@@ -194,9 +194,20 @@ func (cn *conn) send(buf []byte, last bool) error {
 	if len(out) == 0 {
 		return nil
 	}
-	if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {
-		return err
+	return cn.deliver(out)
+}
+
+// deliver writes out. A reader has the write timeout for each part that it
+// takes: one that is slow is waited for, one that takes nothing is not.
+func (cn *conn) deliver(out []byte) error {
+	for {
+		if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {
+			return err
+		}
+		n, err := cn.raw.Write(out)
+		if err == nil || n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		out = out[n:]
 	}
-	_, err := cn.raw.Write(out)
-	return err
 }

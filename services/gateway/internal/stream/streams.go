@@ -15,8 +15,8 @@ import (
 
 // Config says how streams are held. The zero value of a field is its default.
 type Config struct {
-	// WriteTimeout is how long one flush may take before its reader counts as
-	// stuck and is dropped. Default 30 s.
+	// WriteTimeout is how long a reader may take nothing of what is sent before
+	// it counts as stuck and is dropped. Default 30 s.
 	WriteTimeout time.Duration
 	// IdleTimeout is how long a connection whose stream has ended may wait for
 	// its next request. Default 2 min.

@@ -192,7 +192,7 @@ func (s *Surface) silence(t *testing.T) {
 		sink := &Sink{}
 		done := make(chan error)
 		go func() { done <- stream.Copy(context.Background(), sink, src, enc) }()
-		time.Sleep(10 * time.Minute) // of the bubble's clock
+		<-time.After(10 * time.Minute) // of the bubble's clock
 		synctest.Wait()
 		units := s.Decode(t, sink.Raw)
 		if got := output(units, process.Stdout); !strings.HasPrefix(string(got), "line\n") {
@@ -280,7 +280,7 @@ func (s *Surface) standstill(t *testing.T) {
 		sink := &Sink{Block: make(chan struct{})}
 		done := make(chan error)
 		go func() { done <- stream.Copy(context.Background(), sink, src, enc) }()
-		time.Sleep(time.Hour) // of the bubble's clock
+		<-time.After(time.Hour) // of the bubble's clock
 		synctest.Wait()
 		if nexts > 2 {
 			t.Errorf("%d batches were read for a client that takes none", nexts)
@@ -304,7 +304,7 @@ func (s *Surface) endless(t *testing.T) {
 	if testing.Short() {
 		t.Skip("64 MiB")
 	}
-	frame := make([]byte, 64<<10) // shared by all events; does not compress
+	frame := make([]byte, 64<<10)           // shared by all events; does not compress
 	rand.NewChaCha8([32]byte{}).Read(frame) //nolint:errcheck // it never fails
 	for i := range frame {
 		frame[i] = frame[i]%64 + '0'
