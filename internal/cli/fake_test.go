@@ -42,6 +42,7 @@ type gate struct {
 const fakeID = "01hzz-iabc"
 
 func newGate(t *testing.T, record ...string) *gate {
+	t.Helper()
 	g := &gate{t: t, record: slices.Clone(record), grown: make(chan struct{}), cutAfter: map[int]bool{}, fail: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sandboxes", g.create)
@@ -103,13 +104,13 @@ func (g *gate) grow(events ...string) {
 
 func (g *gate) create(w http.ResponseWriter, _ *http.Request) {
 	g.locked(func() { g.created++ })
-	w.WriteHeader(201)
+	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, `{"sandboxID":"iabc","templateID":"base","clientID":"c","envdVersion":"0.6.13"}`)
 }
 
 func (g *gate) remove(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.removed = append(g.removed, r.PathValue("id")) })
-	w.WriteHeader(204)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (g *gate) list(w http.ResponseWriter, r *http.Request) {
@@ -193,21 +194,21 @@ func (g *gate) input(w http.ResponseWriter, r *http.Request) {
 	if f != nil {
 		f(b, eof)
 	}
-	w.WriteHeader(204)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Signal int }
 	json.NewDecoder(r.Body).Decode(&body)
 	g.locked(func() { g.signals = append(g.signals, body.Signal) })
-	w.WriteHeader(204)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (g *gate) resize(w http.ResponseWriter, r *http.Request) {
 	var s winsize
 	json.NewDecoder(r.Body).Decode(&s)
 	g.locked(func() { g.sizes = append(g.sizes, s) })
-	w.WriteHeader(204)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // result is what a verb left behind.

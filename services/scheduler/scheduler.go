@@ -83,7 +83,7 @@ func (s *scheduler) loop(ctx context.Context) error {
 	for {
 		again, err := s.pass(ctx)
 		switch {
-		case isFault(err):
+		case isFault(err) || ctx.Err() != nil:
 			return err
 		case err != nil:
 			s.cfg.Slog.Warn("placement will be tried again", "err", err)

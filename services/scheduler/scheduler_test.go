@@ -207,3 +207,44 @@ func TestOutageDelaysAndDoesNotRefuse(t *testing.T) {
 		t.Errorf("after the outage: %s %v, %v; want placed", s.Phase, s.Refusal, err)
 	}
 }
+
+// On three servers, of which the one that leads the sandboxes' stream dies while
+// places are filled, none is filled twice.
+func TestParallelCreatesOnAClusterThatLosesItsLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an election takes seconds")
+	}
+	cluster := eventstest.StartCluster(t)
+	log := cluster.Open()
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 10})
+	start(t, log, nil)
+	start(t, cluster.Open(), nil)
+	view := eventstest.View(t, log)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(8)
+	var decided atomic.Int32
+	for range 40 {
+		g.Go(func() error {
+			s, err := create(ctx, view, sandbox.Requested{})
+			if err == nil && s.Phase != sandbox.PhasePlaced && s.Refusal != kind.Exhausted {
+				err = fmt.Errorf("sandbox is %s, %v", s.Phase, s.Refusal)
+			}
+			if decided.Add(1) == 5 {
+				cluster.Stop(cluster.Leader("SBX"))
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := view.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	placed := view.Sandboxes(func(s *sandbox.State) bool { return s.Host == "a" })
+	if len(placed) != 10 {
+		t.Errorf("placed %d of 10", len(placed))
+	}
+}
