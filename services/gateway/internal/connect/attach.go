@@ -38,7 +38,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	}
 	if want.seq == 0 {
 		who := r.who
-		src = &retained{Source: src, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
+		src = &retained{Source: src, first: events.FirstSeq, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
 			return h.core.Read(ctx, who, sum.ID, after)
 		}}
 	}
@@ -73,13 +73,14 @@ func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wante
 // gives is a process.Gap.
 type retained struct {
 	stream.Source
-	read func(ctx context.Context, after process.Seq) (stream.Source, error)
+	first func(error) (process.Seq, bool) // reads the first frame left from an error
+	read  func(ctx context.Context, after process.Seq) (stream.Source, error)
 }
 
 // Next is the Source's.
 func (s *retained) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := s.Source.Next(ctx, idle)
-	first, ok := events.FirstSeq(err)
+	first, ok := s.first(err)
 	if !ok || first <= 1 || len(batch) > 0 || s.Source.After() > 0 {
 		return batch, err
 	}
