@@ -14,3 +14,5 @@ func TestContract(t *testing.T) {
 }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{})) }
+
+func TestRootless(t *testing.T) { drivertest.RunRootless(t, "^TestContract$") }

@@ -1,6 +1,10 @@
 package drivertest
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"runtime"
 	"unsafe"
 
@@ -93,6 +97,8 @@ func harmless() map[string]func() error {
 			}
 			return err
 		},
+		"no route": noRoute,
+		"loopback": loopback,
 		"ptmx": func() error {
 			fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
 			if err == nil {
@@ -101,6 +107,54 @@ func harmless() map[string]func() error {
 			return err
 		},
 	}
+}
+
+// noRoute asks the kernel for the way to a documentation address. A connected
+// datagram socket sends nothing.
+func noRoute() error {
+	for _, to := range []unix.Sockaddr{
+		&unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}},
+		&unix.SockaddrInet6{Port: 9, Addr: [16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}},
+	} {
+		family := unix.AF_INET
+		if _, ok := to.(*unix.SockaddrInet6); ok {
+			family = unix.AF_INET6
+		}
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		err = unix.Connect(fd, to)
+		unix.Close(fd)
+		if !errors.Is(err, unix.ENETUNREACH) {
+			return fmt.Errorf("the way to %v: %v, want no route", to, err)
+		}
+	}
+	return nil
+}
+
+// loopback sends a word through a server on it.
+func loopback() error {
+	l, err := net.Listen("tcp", "127.0.0.1:80")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			io.WriteString(c, "word") //nolint:errcheck // the reader tells
+			c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "word" {
+		return fmt.Errorf("read %q, %v", b, err)
+	}
+	return nil
 }
 
 // tryCall makes a call and returns its error's text; empty if it worked.

@@ -32,3 +32,7 @@ func templates(t testing.TB) string {
 func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{Templates: templates(b)})) }
+
+func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
+
+func TestRootless(t *testing.T) { drivertest.RunRootless(t, "^Test(Contract|Isolation)$") }

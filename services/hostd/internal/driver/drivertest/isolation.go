@@ -1,0 +1,262 @@
+package drivertest
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// RunIsolation runs what a driver that isolates must stand besides Run. The shim
+// of these tests is where it has the most rights: it is the sandbox's root where
+// there is one.
+func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
+	if _, err := newDriver(t).Probe(t.Context()); err != nil {
+		t.Skipf("it does not work here: %v", err)
+	}
+	s := &suite{newDriver: newDriver}
+	for _, tt := range []struct {
+		name string
+		run  func(*testing.T, *box)
+	}{
+		{"system calls are refused", refusedCalls},
+		{"harmless calls work", harmlessCalls},
+		{"processes of the host are invisible", hiddenProcesses},
+		{"files of the host are invisible", hiddenFiles},
+		{"secrets of the host are unreadable", secrets},
+		{"there are no devices", devices},
+		{"the host's settings cannot be changed", readOnly},
+		{"there are no privileges to gain", privileges},
+		{"the shim is out of reach", shimOutOfReach},
+		{"it has its own host name", hostname},
+		{"the loopback is the only interface", network},
+		{"there is a user with a home", users},
+		{"the usual places can be written to", writable},
+		{"terminals work", terminals},
+		{"tools of the host run", tools},
+		{"a fork bomb ends with the sandbox", forkBomb},
+		{"a deep tree is removed", deepTree},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.run(t, s.create(t, nil)) })
+	}
+}
+
+func refusedCalls(t *testing.T, b *box) {
+	for name := range calls() {
+		if got := ask(t, b.Instance, request{Call: name}).Out; got == "" {
+			t.Errorf("%s: allowed", name)
+		}
+	}
+}
+
+func harmlessCalls(t *testing.T, b *box) {
+	for name := range harmless() {
+		if got := ask(t, b.Instance, request{Call: name}).Out; got != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func hiddenProcesses(t *testing.T, b *box) {
+	pids := strings.Fields(b.sh(t, "cd /proc && echo [0-9]*"))
+	if len(pids) > 3 { // the shim, sh, perhaps one more
+		t.Errorf("processes %v", pids)
+	}
+	own := strconv.Itoa(os.Getpid())
+	if got := b.sh(t, "kill -0 "+own+" && echo reached"); strings.Contains(got, "reached") && !strings.Contains(strings.Join(pids, " "), own) {
+		t.Errorf("signal to the host's process %s: %q", own, got)
+	}
+}
+
+func hiddenFiles(t *testing.T, b *box) {
+	for _, path := range []string{b.spec.Dir, filepath.Dir(b.spec.Dir), "/boot/.", "/sys/kernel", "/root/.ssh", "/home/" + os.Getenv("SUDO_USER") + "/.",
+		"/var/lib/dpkg", "/etc/ssh", "/etc/ssl/private", "/etc/sudoers", "/etc/crontab", "/.dockerenv"} {
+		if path == "/home//." {
+			continue
+		}
+		if got := b.sh(t, "ls -d '"+path+"' 2>/dev/null"); got != "" {
+			t.Errorf("%s is visible", path)
+		}
+	}
+	if got := b.sh(t, "cat /proc/self/mountinfo"); strings.Contains(got, b.spec.Dir) || strings.Contains(got, "/boot") {
+		t.Errorf("mounts of the host: %s", got)
+	}
+	top := b.sh(t, "ls -A / /home /root /tmp /var/tmp /run/user/1000")
+	for _, e := range []string{"/", "/home", "/root", "/tmp"} {
+		if !strings.Contains(top, e+":") {
+			t.Errorf("%s is missing: %s", e, top)
+		}
+	}
+	if got := b.sh(t, "ls -A /home"); got != "user" {
+		t.Errorf("/home: %q", got)
+	}
+	if got := b.sh(t, "ls -A /tmp /root"); strings.Trim(got, "/rotmp:\n") != "" {
+		t.Errorf("/tmp and /root: %q", got)
+	}
+}
+
+func secrets(t *testing.T, b *box) {
+	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/proc/1/root/etc/shadow", "/proc/self/root/../etc/shadow"} {
+		if got := b.sh(t, "cat "+path+" 2>/dev/null"); got != "" {
+			t.Errorf("%s can be read", path)
+		}
+	}
+	// Files in /usr that only the host's root may read stay so.
+	if got := b.sh(t, `find /usr -xdev -type f ! -perm -004 -size +0 -exec sh -c 'head -c1 "$1" 2>/dev/null | grep -q . && echo "$1"' _ {} \; 2>/dev/null | head -3`); got != "" {
+		t.Errorf("readable although shut: %s", got)
+	}
+	if got := b.sh(t, "cat /proc/1/environ /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^GO\\|^SSH_\\|TOKEN'"); got != "0" {
+		t.Errorf("variables of the host: %s", got)
+	}
+}
+
+func devices(t *testing.T, b *box) {
+	got := strings.Fields(b.sh(t, "ls /dev"))
+	want := "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+	if strings.Join(got, " ") != want {
+		t.Errorf("/dev has %v, want %s", got, want)
+	}
+	if got := b.sh(t, "mknod /tmp/disk b 254 0 2>&1 || mknod /tmp/mem c 1 1 2>&1; ls /tmp"); strings.Count(got, "not permitted") != 2 || strings.HasSuffix(got, "disk") || strings.HasSuffix(got, "mem") {
+		t.Errorf("mknod: %q", got)
+	}
+	if got := b.sh(t, "head -c 4 /dev/zero | od -An -tx1; echo x > /dev/null && head -c 8 /dev/urandom | wc -c"); got != " 00 00 00 00\n8" {
+		t.Errorf("devices: %q", got)
+	}
+}
+
+func readOnly(t *testing.T, b *box) {
+	for _, path := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches",
+		"/proc/sysrq-trigger", "/proc/sys/net/ipv4/ip_forward"} {
+		if got := b.sh(t, "echo 1 2>/dev/null > "+path+" && echo written"); strings.Contains(got, "written") && path != "/proc/sysrq-trigger" {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got := b.sh(t, "cat /proc/kcore /proc/kmsg /proc/keys /proc/kallsyms 2>/dev/null | wc -c"); got != "0" {
+		t.Errorf("%s bytes of the kernel's own", got)
+	}
+	if got := b.sh(t, "echo x 2>/dev/null >> /usr/bin/env && echo written; ls /sys/fs/cgroup 2>/dev/null"); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func privileges(t *testing.T, b *box) {
+	status := b.sh(t, "cat /proc/self/status")
+	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("%s is missing in\n%s", want, status)
+		}
+	}
+	var kept uint64
+	for _, c := range nsinit.Kept() {
+		kept |= 1 << c
+	}
+	for _, set := range []string{"CapPrm", "CapEff", "CapBnd"} {
+		_, rest, _ := strings.Cut(status, set+":\t")
+		word, _, _ := strings.Cut(rest, "\n")
+		bits, err := strconv.ParseUint(word, 16, 64)
+		if err != nil || bits&^kept != 0 {
+			t.Errorf("%s is %s (%v)", set, word, err)
+		}
+	}
+	// A set-uid program gains nothing.
+	if got := b.shAs(t, 1000, "cp /bin/sh /tmp/s 2>/dev/null && chmod 4755 /tmp/s && /tmp/s -p -c 'id -u'"); got != "1000" {
+		t.Errorf("set-uid: %q", got)
+	}
+}
+
+func shimOutOfReach(t *testing.T, b *box) {
+	for _, f := range []string{"mem", "environ", "maps", "fd/3", "exe", "cwd", "root", "auxv"} {
+		if got := b.sh(t, "(cat /proc/1/"+f+" || ls /proc/1/"+f+"/ ) 2>/dev/null | head -c 20"); got != "" {
+			t.Errorf("/proc/1/%s: %q", f, got)
+		}
+	}
+	// pid 1 ignores signals from inside that it has no handler for.
+	if got := b.sh(t, "kill -9 1; kill -STOP 1; echo alive"); !strings.Contains(got, "alive") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func hostname(t *testing.T, b *box) {
+	if got := b.sh(t, "hostname; cat /etc/hostname /proc/sys/kernel/hostname"); got != strings.Repeat(string(b.spec.ID)+"\n", 2)+string(b.spec.ID) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func network(t *testing.T, b *box) {
+	got := b.sh(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route | wc -l")
+	if got != "lo\n0" {
+		t.Errorf("interfaces and routes: %q", got)
+	}
+	// No packet leaves: there is no route, and the kernel says so at once.
+	if got := ask(t, b.Instance, request{Call: "no route"}).Out; got != "" {
+		t.Error(got)
+	}
+	if got := ask(t, b.Instance, request{Call: "loopback"}).Out; got != "" {
+		t.Errorf("loopback: %s", got)
+	}
+}
+
+func users(t *testing.T, b *box) {
+	if got := b.shAs(t, 1000, "id -u; id -un; grep ^user: /etc/passwd; cd ~user && pwd && stat -c %U . && touch file"); got != "1000\nuser\nuser:*:1000:1000:user:/home/user:/bin/bash\n/home/user\nuser" {
+		t.Errorf("user: %q", got)
+	}
+	if b.sh(t, "id -u") != "0" {
+		t.Log("the sandbox has no root")
+		return
+	}
+	if got := b.sh(t, "id -un; grep -c ^root: /etc/passwd; stat -c %U /home/user/ /root"); got != "root\n1\nuser\nroot" {
+		t.Errorf("root: %q", got)
+	}
+	if got := b.shAs(t, 1000, "ls /root 2>&1; echo x 2>/dev/null > /etc/hosts || echo refused"); !strings.Contains(got, "ermission denied") || !strings.Contains(got, "refused") {
+		t.Errorf("user has root's rights: %q", got)
+	}
+}
+
+func writable(t *testing.T, b *box) {
+	for _, dir := range []string{"/tmp", "/var/tmp", "/home/user", "/dev/shm", "/usr/local/bin", "/opt", "/etc", "/var/lib", "/run", "/root"} {
+		if got := b.sh(t, "echo x > "+dir+"/probe && cat "+dir+"/probe && rm "+dir+"/probe"); got != "x" {
+			t.Errorf("%s: %q", dir, got)
+		}
+	}
+	if got := b.sh(t, "cd /tmp && mkdir a && mv a b && ln -s b c && touch b/d && ln b/d b/e && rm -r b c && sync && echo fine"); got != "fine" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := os.Stat("/usr/local/bin/probe"); err == nil {
+		t.Error("the host's /usr has been written to")
+	}
+}
+
+func terminals(t *testing.T, b *box) {
+	got := b.shAs(t, 1000, "script -qec 'tty; stty size' /dev/null 2>&1 </dev/null")
+	if !strings.Contains(got, "/dev/pts/0") && !strings.Contains(got, "not found") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func tools(t *testing.T, b *box) {
+	for _, script := range []string{
+		"bash -lc 'echo $((6*7)) | grep 42'",
+		"! command -v python3 >/dev/null || python3 -c 'import ssl, json, subprocess; print(subprocess.check_output([\"echo\", \"42\"]).decode())'",
+		"! command -v node >/dev/null || node -e 'console.log(42)'",
+		"! command -v git >/dev/null || (cd && git init -q repo && cd repo && git status --short)",
+		"! command -v perl >/dev/null || perl -e 'print 42'",
+	} {
+		if r := ask(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: 1000}); r.Code != 0 {
+			t.Errorf("%s: %d, %s", script, r.Code, r.Out)
+		}
+	}
+}
+
+func forkBomb(t *testing.T, b *box) {
+	b.shAs(t, 1000, "bomb() { bomb | bomb & }; (ulimit -u 300; bomb) >/dev/null 2>&1 &")
+}
+
+func deepTree(t *testing.T, b *box) {
+	if got := b.shAs(t, 1000, `cd /tmp && perl -e 'for (1..5000) { mkdir "d"; chdir "d" or die } print "deep"; chmod 0, ".."'`); got != "deep" {
+		t.Skipf("no deep tree: %q", got)
+	}
+}

@@ -1,0 +1,42 @@
+package drivertest
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// ordinary is who the tests are run as once more.
+const ordinary = 1000
+
+// RunRootless runs the named tests of this binary again as an ordinary user, if
+// this is root.
+func RunRootless(t *testing.T, pattern string) {
+	if os.Geteuid() != 0 {
+		t.Skip("this is an ordinary user already")
+	}
+	dir, err := os.MkdirTemp("", "millrace-rootless-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chown(dir, ordinary, ordinary); err != nil {
+		t.Fatal(err)
+	}
+	// By its own link, because the path to a test binary is shut to others.
+	cmd := exec.Command(self, "-test.run="+pattern, "-test.v", "-test.timeout=2m")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME=")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinary, Gid: ordinary}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("as uid %d: %v\n%s", ordinary, err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "does not work here") || strings.HasPrefix(line, "    run.go") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
