@@ -20,27 +20,27 @@ var (
 	unzippers = sync.Pool{New: func() any { return new(gzip.Reader) }}
 )
 
-// gunzip decompresses msg. A message that becomes larger than max is refused
+// gunzip decompresses msg. A message that becomes larger than limit is refused
 // when it does, not after.
-func gunzip(msg []byte, max int) ([]byte, error) {
-	z := unzippers.Get().(*gzip.Reader) //nolint:forcetypeassert // only Readers are put
+func gunzip(msg []byte, limit int) ([]byte, error) {
+	z := unzippers.Get().(*gzip.Reader) //nolint:errcheck,forcetypeassert // only Readers are put
 	defer unzippers.Put(z)
 	if err := z.Reset(bytes.NewReader(msg)); err != nil {
 		return nil, fail(CodeInvalid, "gzip: %v", err)
 	}
-	out, err := io.ReadAll(io.LimitReader(z, int64(max)+1))
+	out, err := io.ReadAll(io.LimitReader(z, int64(limit)+1))
 	if err != nil {
 		return nil, fail(CodeInvalid, "gzip: %v", err)
 	}
-	if len(out) > max {
-		return nil, fail(CodeExhausted, "message is larger than the limit of %d", max)
+	if len(out) > limit {
+		return nil, fail(CodeExhausted, "message is larger than the limit of %d", limit)
 	}
 	return out, nil
 }
 
 // appendGzip appends msg compressed.
 func appendGzip(dst, msg []byte) []byte {
-	z := zippers.Get().(*gzip.Writer) //nolint:forcetypeassert // only Writers are put
+	z := zippers.Get().(*gzip.Writer) //nolint:errcheck,forcetypeassert // only Writers are put
 	defer zippers.Put(z)
 	buf := bytes.NewBuffer(dst)
 	z.Reset(buf)

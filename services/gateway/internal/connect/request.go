@@ -147,14 +147,14 @@ func bodyReader(c *fiber.Ctx) io.Reader {
 	return bytes.NewReader(c.Request().Body())
 }
 
-// body reads the whole body, at most max bytes of it.
-func body(c *fiber.Ctx, max int) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(bodyReader(c), int64(max)+1))
+// body reads the whole body, at most limit bytes of it.
+func body(c *fiber.Ctx, limit int) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(bodyReader(c), int64(limit)+1))
 	switch {
 	case err != nil:
 		return nil, fail(CodeInvalid, "read body: %v", err)
-	case len(raw) > max:
-		return nil, fail(CodeExhausted, "message is larger than the limit of %d", max)
+	case len(raw) > limit:
+		return nil, fail(CodeExhausted, "message is larger than the limit of %d", limit)
 	}
 	return raw, nil
 }

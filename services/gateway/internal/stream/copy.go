@@ -30,7 +30,7 @@ var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, Headroo
 type buffer struct{ b []byte }
 
 func acquire() *buffer {
-	return buffers.Get().(*buffer) //nolint:forcetypeassert // only buffers are put
+	return buffers.Get().(*buffer) //nolint:errcheck,forcetypeassert // only buffers are put
 }
 
 func (b *buffer) release() {
@@ -98,7 +98,7 @@ func (c *copier) batch(batch []process.Event, err error) error {
 			c.flush()
 		}
 		if c.broken != nil {
-			return nil
+			break // nothing that follows counts
 		}
 	}
 	if _, over := batch[len(batch)-1].Body.(process.Finished); over && err == nil {

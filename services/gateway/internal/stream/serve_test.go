@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -231,11 +232,7 @@ func TestServeNoticesThatTheClientLeft(t *testing.T) {
 func TestServeDropsAStuckReaderAndNobodyElse(t *testing.T) {
 	flood := func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 		big := surfacetest.Out(strings.Repeat("x", 256<<10))
-		bodies := make([]process.Body, 100)
-		for i := range bodies {
-			bodies[i] = big
-		}
-		src := script(append(bodies, surfacetest.Code(0))...).Source(0)
+		src := script(append(slices.Repeat([]process.Body{big}, 100), surfacetest.Code(0))...).Source(0)
 		src.Batch = 1
 		return src, &words{}
 	}

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -102,7 +103,7 @@ func DiscardBody(c *fiber.Ctx) bool {
 		return true
 	}
 	n, err := io.CopyN(io.Discard, body, maxUnread)
-	return err == io.EOF && n < maxUnread
+	return errors.Is(err, io.EOF) && n < maxUnread
 }
 
 // Open is how many streams there are.

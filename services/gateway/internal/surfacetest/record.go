@@ -36,10 +36,9 @@ func NewRecord(name string, spec process.Spec, bodies ...process.Body) *Record {
 	r.add(process.Accepted{Spec: spec.Public(), Command: "c", Tenant: "t"})
 	started := true
 	if len(bodies) > 0 {
-		switch bodies[0].(type) {
-		case process.Failed, process.Lost:
-			started = false
-		}
+		_, failed := bodies[0].(process.Failed)
+		_, lost := bodies[0].(process.Lost)
+		started = !failed && !lost
 	}
 	if started {
 		r.add(process.Started{PID: PID})
@@ -72,18 +71,26 @@ func (r *Record) Output(s process.Stream) []byte {
 	return out
 }
 
-// Out, Err and TTY are output frames.
+// Out is a frame of stdout.
 func Out(s string) process.Body { return process.Wrote{Stream: process.Stdout, Data: []byte(s)} }
+
+// Err is a frame of stderr.
 func Err(s string) process.Body { return process.Wrote{Stream: process.Stderr, Data: []byte(s)} }
+
+// TTY is a frame of a terminal.
 func TTY(s string) process.Body { return process.Wrote{Stream: process.PTY, Data: []byte(s)} }
 
-// Code, Signal and Unseen are last events.
+// Code is the end of a process that exited.
 func Code(n int32) process.Body {
 	return process.Finished{Exit: process.Exit{Code: &n, Cause: process.CauseExited}}
 }
+
+// Signal is the end of a process that a signal ended.
 func Signal(n int32, c process.Cause) process.Body {
 	return process.Finished{Exit: process.Exit{Signal: n, Cause: c}}
 }
+
+// Unseen is the end of a process that nobody saw end.
 func Unseen(c process.Cause) process.Body {
 	return process.Finished{Exit: process.Exit{Cause: c}}
 }

@@ -17,6 +17,7 @@ import (
 
 // Run holds a surface to the contract.
 func Run(t *testing.T, s Surface) {
+	t.Helper()
 	t.Run("each byte once and in order, the exit once and last", s.wholeRecords)
 	t.Run("a client comes back at any place and misses nothing", s.everyPlace)
 	t.Run("what nobody saw is no exit", s.unseen)
@@ -82,7 +83,7 @@ func abridge(b []byte) []byte {
 }
 
 func wantCode(r *Record) int {
-	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:forcetypeassert // all records end so
+	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:errcheck,forcetypeassert // all records end so
 	if x.Code == nil {
 		return -1
 	}
