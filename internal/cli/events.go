@@ -38,7 +38,7 @@ and keys. Filters narrow it down.`,
 	tail.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "only of this sandbox and its processes")
 	tail.Flags().StringVarP(&f.process, "process", "p", "", "only of this process")
 	tail.Flags().StringSliceVarP(&f.kinds, "kind", "k", nil, "only of these kinds (start, end, running, lost...)")
-	tail.Flags().StringVar(&f.after, "after", "", "begin after this cursor; default: now")
+	tail.Flags().StringVar(&f.after, "since", "", "begin at a time (RFC 3339) or so long ago (10m); default: now, or with --no-follow at the first event")
 	tail.Flags().BoolVar(&f.noFollow, "no-follow", false, "end with what is stored")
 	tail.Flags().BoolVar(&f.json, "json", false, "write NDJSON")
 	c.AddCommand(tail)
@@ -52,11 +52,18 @@ func (f *tailFlags) query() url.Values {
 			q.Set(name, v)
 		}
 	}
-	if f.noFollow {
+	switch {
+	case f.noFollow:
 		q.Set("follow", "0")
+	case f.after == "":
+		q.Set("after", "now")
 	}
 	return q
 }
+
+// overlap is how far back a tail goes when it resumes: events of one record come
+// in order, but the clocks of those who write different ones differ.
+const overlap = 5 * time.Second
 
 // tail writes the events, and comes back where it was when the connection
 // breaks.
@@ -69,25 +76,46 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if err != nil {
 		return err
 	}
-	asJSON = asJSON || f.json
+	t := tailer{app: a, c: c, f: f, json: asJSON || f.json, seen: make(map[string]time.Time)}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 50*time.Millisecond), 2*time.Second) {
 		if !pause(ctx, wait) {
 			return nil
 		}
-		was := f.after
-		done, err := a.tailOnce(ctx, c, f, asJSON)
+		was := t.last
+		done, err := t.once(ctx)
 		if done || ctx.Err() != nil {
 			return err
 		}
-		if f.after != was {
+		if !t.last.IsZero() {
+			f.after = t.last.Add(-overlap).UTC().Format(time.RFC3339Nano)
+		}
+		if t.last.After(was) {
 			wait = 0
 		}
 		a.notef("connection lost (%v); resuming", err)
 	}
 }
 
-func (a *app) tailOnce(ctx context.Context, c *client, f *tailFlags, asJSON bool) (done bool, err error) {
-	l, err := c.lines(ctx, &request{method: "GET", path: "/v1/events", query: f.query()})
+// tailer is one tail over any number of connections.
+type tailer struct {
+	*app
+	c    *client
+	f    *tailFlags
+	json bool
+	last time.Time            // of the latest event
+	seen map[string]time.Time // what was written of the last while: it comes again after a break
+}
+
+// tailLine is what matters of a line to whoever must know whether it is new.
+type tailLine struct {
+	Record, Type, Sandbox, Process, Message string
+	Seq                                     uint64
+	Time                                    time.Time
+}
+
+// once follows on one connection. done says that there is no use in another.
+func (t *tailer) once(ctx context.Context) (done bool, err error) {
+	l, err := t.c.lines(ctx, &request{method: "GET", path: "/v1/events", query: t.f.query()})
 	if err != nil {
 		return !again(err), err
 	}
@@ -95,30 +123,59 @@ func (a *app) tailOnce(ctx context.Context, c *client, f *tailFlags, asJSON bool
 	for {
 		raw, err := l.raw()
 		if err != nil {
-			return f.noFollow && errors.Is(err, io.EOF), ifNot(f.noFollow && errors.Is(err, io.EOF), err)
+			over := t.f.noFollow && errors.Is(err, io.EOF)
+			return over, ifNot(over, err)
 		}
-		var e map[string]any
+		var e tailLine
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return true, err
+			return true, fmt.Errorf("a line that is no event: %w", err)
 		}
-		if cursor, ok := e["cursor"].(string); ok {
-			f.after = cursor
-		}
-		switch e["type"] {
-		case "keepalive":
-			continue
-		case "reconnect":
+		switch {
+		case e.Seq == 0 && e.Type == "reconnect":
 			return false, errors.New("the gateway goes away")
+		case e.Seq == 0 && e.Type == "error":
+			return true, errors.New(e.Message)
+		case e.Seq == 0 || !t.fresh(&e):
+			continue
 		}
-		if asJSON {
-			_, err = a.Out.Write(raw)
-		} else {
-			_, err = fmt.Fprintln(a.Out, a.readable(e))
-		}
-		if err != nil {
+		if err := t.write(raw); err != nil {
 			return true, err
 		}
 	}
+}
+
+// fresh reports whether an event was not written before, and notes it.
+func (t *tailer) fresh(e *tailLine) bool {
+	key := fmt.Sprint(e.Record, " ", e.Sandbox, " ", e.Process, " ", e.Seq)
+	if _, old := t.seen[key]; old {
+		return false
+	}
+	t.seen[key] = e.Time
+	if e.Time.After(t.last) {
+		t.last = e.Time
+	}
+	const most = 1 << 16
+	if len(t.seen) > most {
+		for k, at := range t.seen {
+			if t.last.Sub(at) > 2*overlap {
+				delete(t.seen, k)
+			}
+		}
+	}
+	return true
+}
+
+func (t *tailer) write(raw []byte) error {
+	if t.json {
+		_, err := t.Out.Write(raw)
+		return err
+	}
+	var e map[string]any
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(t.Out, t.readable(e))
+	return err
 }
 
 func ifNot(drop bool, err error) error {
@@ -146,12 +203,11 @@ func (a *app) readable(e map[string]any) string {
 	kind := take("type")
 	name := take("process")
 	sbx := take("sandbox")
-	for _, other := range []string{sbx, take("host"), take("aggregate"), take("id")} {
-		if name == "" {
-			name = other
-		}
+	if name == "" {
+		name = sbx
 	}
-	take("cursor")
+	take("record")
+	take("rev")
 	var rest []string
 	for _, k := range slices.Sorted(maps.Keys(e)) {
 		v, err := json.Marshal(e[k])

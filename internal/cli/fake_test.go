@@ -58,6 +58,7 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("GET /v1/hosts", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
 	})
+	mux.HandleFunc("GET /v1/events", g.tail)
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	g.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,6 +182,24 @@ func (g *gate) events(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+// tail gives the record as all there is, once more from the beginning after a
+// break: what a time as the place to come back to leads to.
+func (g *gate) tail(w http.ResponseWriter, r *http.Request) {
+	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
+	for i, line := range g.record {
+		fmt.Fprintf(w, `{"record":"process","rev":9,"tenant":"t","sandbox":"iabc","process":%q,"host":"h","seq":%d,"time":"2026-01-02T03:04:%02dZ",%s`+"\n", fakeID, i+1, i, line[1:])
+		if g.cutAfter[i+1] {
+			delete(g.cutAfter, i+1)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+	if r.URL.Query().Get("follow") == "0" {
+		return
+	}
+	fmt.Fprintln(w, `{"type":"error","error_code":"denied","message":"enough"}`)
 }
 
 func (g *gate) input(w http.ResponseWriter, r *http.Request) {

@@ -43,6 +43,23 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 	}
 }
 
+// A tail that breaks goes on where it was: what comes twice is written once.
+func TestTailWritesEachEventOnce(t *testing.T) {
+	g := newGate(t, short...)
+	g.cutAfter[4] = true
+	got := g.verb(nil, "events", "tail", "--json")
+	if n := strings.Count(got.out, "\n"); n != len(short) || got.say != "enough" {
+		t.Errorf("%d lines of %d, %q:\n%s", n, len(short), got.say, got.out)
+	}
+	if len(g.afters) != 2 || g.afters[0] != "now" || g.afters[1] != "2026-01-02T03:03:58Z" {
+		t.Errorf("asked for what is after %q", g.afters)
+	}
+	got = g.verb(nil, "events", "tail", "--no-follow")
+	if n := strings.Count(got.out, "\n"); n != len(short) || got.code != 0 || !strings.Contains(got.out, "stdout") || strings.Contains(got.out, "\x1b") {
+		t.Errorf("exit %d, %d lines:\n%s", got.code, n, got.out)
+	}
+}
+
 func TestListsAsTableAndAsJSON(t *testing.T) {
 	g := newGate(t)
 	tests := []struct {
