@@ -1,0 +1,89 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// SDK is the folder of the foreign clients for node.
+func SDK() string { return filepath.Join(Root(), "e2e", "sdk") }
+
+// NodeResult is a case of a script.
+type NodeResult struct {
+	Name  string `json:"name"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error"`
+}
+
+// installed makes node's packages be there, as the lockfile says.
+var installed = sync.OnceValue(func() error {
+	dir := SDK()
+	if _, err := exec.LookPath("node"); err != nil {
+		return errSkip{"there is no node"}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "e2b", "package.json")); err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci in %s: %w\n%s", dir, err, out)
+	}
+	return nil
+})
+
+// errSkip is a reason to skip.
+type errSkip struct{ why string }
+
+func (e errSkip) Error() string { return e.why }
+
+// NodeTimeout bounds a script.
+const NodeTimeout = 2 * time.Minute
+
+// Node runs a script of SDK and gives what it says, a result a line. Without
+// node the test is skipped.
+func Node(t testing.TB, env []string, script string, args ...string) []NodeResult {
+	t.Helper()
+	var skip errSkip
+	if err := installed(); errors.As(err, &skip) {
+		t.Skip(skip.why)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), NodeTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
+	cmd.Dir = SDK()
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}, env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("node %s %s: %v\n%s%s", script, strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	var res []NodeResult
+	for l := range strings.Lines(string(out)) {
+		var r NodeResult
+		if err := json.Unmarshal([]byte(l), &r); err != nil {
+			t.Errorf("node %s: %q: %v", script, l, err)
+			continue
+		}
+		res = append(res, r)
+	}
+	if len(res) == 0 {
+		t.Errorf("node %s said nothing\n%s", script, stderr.Bytes())
+	}
+	return res
+}

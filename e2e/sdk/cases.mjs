@@ -1,0 +1,221 @@
+// What people do with the SDK. Each case has a sandbox of its own.
+
+// within makes a sandbox for fn and ends it.
+async function within({ Sandbox }, fn, opts = {}) {
+  const sbx = await Sandbox.create('base', { timeoutMs: 120_000, ...opts })
+  try {
+    await fn(sbx)
+  } finally {
+    await sbx.kill()
+  }
+}
+
+// until waits for a condition that something else brings about.
+async function until(what, cond, ms = 10_000) {
+  const end = Date.now() + ms
+  while (!(await cond())) {
+    if (Date.now() > end) throw new Error('timed out: ' + what)
+    await new Promise((r) => setTimeout(r, 20))
+  }
+}
+
+const text = (bytes) => new TextDecoder().decode(bytes)
+const bytes = (s) => new TextEncoder().encode(s)
+
+export const cases = {
+  async lifecycle({ Sandbox, SandboxNotFoundError, NotFoundError }, assert) {
+    const sbx = await Sandbox.create('base', { timeoutMs: 60_000, metadata: { who: 'sdk a&b=c %', n: '1' }, envs: { FROM: 'create' } })
+    assert.match(sbx.sandboxId, /^[a-z0-9]+$/)
+    assert.equal(await sbx.isRunning(), true)
+    const info = await sbx.getInfo()
+    assert.equal(info.sandboxId, sbx.sandboxId)
+    assert.equal(info.state, 'running')
+    assert.deepEqual(info.metadata, { who: 'sdk a&b=c %', n: '1' })
+    await sbx.setTimeout(600_000)
+    const later = await sbx.getInfo()
+    assert.ok(later.endAt - info.endAt > 400_000, `endAt moved by ${later.endAt - info.endAt} ms`)
+    assert.equal((await sbx.commands.run('echo $FROM')).stdout, 'create\n')
+
+    const again = await Sandbox.connect(sbx.sandboxId)
+    assert.equal((await again.commands.run('echo again')).stdout, 'again\n')
+
+    assert.equal(await sbx.kill(), true)
+    assert.equal(await sbx.isRunning(), false)
+    assert.equal(await Sandbox.kill(sbx.sandboxId), false)
+    await assert.rejects(Sandbox.getInfo ? Sandbox.getInfo(sbx.sandboxId) : sbx.getInfo(), NotFoundError ?? SandboxNotFoundError ?? Error)
+    await assert.rejects(Sandbox.connect(sbx.sandboxId))
+    await assert.rejects(sbx.commands.run('true'))
+  },
+
+  async list(e2b, assert) {
+    const tag = 'list-' + process.pid + '-' + Math.random()
+    const made = []
+    try {
+      for (let i = 0; i < 3; i++) made.push(await e2b.Sandbox.create('base', { timeoutMs: 60_000, metadata: { tag, odd: 'x=y&z %2F' } }))
+      const found = []
+      const pages = e2b.Sandbox.list({ query: { metadata: { tag, odd: 'x=y&z %2F' }, state: ['running'] }, limit: 2 })
+      while (pages.hasNext) {
+        const page = await pages.nextItems()
+        assert.ok(page.length <= 2)
+        found.push(...page)
+      }
+      assert.deepEqual(found.map((s) => s.sandboxId).sort(), made.map((s) => s.sandboxId).sort())
+      const none = e2b.Sandbox.list({ query: { metadata: { tag: tag + 'x' } } })
+      assert.deepEqual(await none.nextItems(), [])
+    } finally {
+      await Promise.all(made.map((s) => s.kill()))
+    }
+  },
+
+  run: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const seen = { out: '', err: '' }
+      const res = await sbx.commands.run('for i in 1 2 3; do echo out $i; echo err $i >&2; done', {
+        onStdout: (d) => (seen.out += d),
+        onStderr: (d) => (seen.err += d),
+      })
+      assert.deepEqual([res.exitCode, res.stdout, res.stderr], [0, 'out 1\nout 2\nout 3\n', 'err 1\nerr 2\nerr 3\n'])
+      assert.deepEqual(seen, { out: res.stdout, err: res.stderr })
+
+      await assert.rejects(sbx.commands.run('echo partial; echo bad >&2; exit 3'), (err) => {
+        assert.ok(err instanceof e2b.CommandExitError, String(err))
+        assert.deepEqual([err.exitCode, err.stdout, err.stderr], [3, 'partial\n', 'bad\n'])
+        return true
+      })
+      const env = await sbx.commands.run('echo "$A"; pwd', { envs: { A: 'ä\'" b' }, cwd: '/tmp' })
+      assert.equal(env.stdout, 'ä\'" b\n/tmp\n')
+      await assert.rejects(sbx.commands.run('true', { cwd: '/nope' }), e2b.InvalidArgumentError)
+      const runes = await sbx.commands.run("printf '\\xe2\\x82'; sleep 0.3; printf '\\xac\\n'")
+      assert.equal(runes.stdout, '€\n')
+    }),
+
+  async user(e2b, assert) {
+    if (process.env.MILLRACE_E2E_ROOT !== '1') return
+    await within(e2b, async (sbx) => {
+      assert.equal((await sbx.commands.run('id -un', { user: 'root' })).stdout, 'root\n')
+      assert.equal((await sbx.commands.run('id -un', { user: 'user' })).stdout, 'user\n')
+      await assert.rejects(sbx.commands.run('true', { user: 'nobodyhere' }))
+    })
+  },
+
+  background: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('for i in $(seq 1 40); do echo tick $i; sleep 0.05; done', { background: true })
+      const procs = await sbx.commands.list()
+      assert.ok(procs.some((p) => p.pid === h.pid && p.cmd === '/bin/bash'), JSON.stringify(procs))
+      await until('output', () => h.stdout.includes('tick 3'))
+      await h.disconnect()
+      // What was said before and in between is there again: no tick is missing.
+      let seen = ''
+      const back = await sbx.commands.connect(h.pid, { onStdout: (d) => (seen += d) })
+      const res = await back.wait()
+      const want = Array.from({ length: 40 }, (_, i) => `tick ${i + 1}\n`).join('')
+      assert.equal(res.stdout, want)
+      assert.equal(seen, want)
+      assert.equal(res.exitCode, 0)
+      // And after the end.
+      const after = await (await sbx.commands.connect(h.pid)).wait()
+      assert.equal(after.stdout, want)
+    }),
+
+  kill: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('echo up; sleep 100', { background: true })
+      await until('output', () => h.stdout === 'up\n')
+      assert.equal(await sbx.commands.kill(h.pid), true)
+      await assert.rejects(h.wait(), (err) => {
+        assert.ok(err instanceof e2b.CommandExitError, String(err))
+        assert.notEqual(err.exitCode, 0)
+        assert.equal(err.stdout, 'up\n')
+        return true
+      })
+      assert.equal(await sbx.commands.kill(h.pid), false)
+      assert.deepEqual(await sbx.commands.list(), [])
+      await assert.rejects(sbx.commands.connect(4194301), e2b.NotFoundError)
+    }),
+
+  stdin: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('cat', { background: true, stdin: true })
+      await sbx.commands.sendStdin(h.pid, 'one ')
+      await sbx.commands.sendStdin(h.pid, 'two €\n')
+      await until('echo', () => h.stdout === 'one two €\n')
+      if (sbx.commands.closeStdin) {
+        await sbx.commands.closeStdin(h.pid)
+        const res = await h.wait()
+        assert.deepEqual([res.exitCode, res.stdout], [0, 'one two €\n'])
+      } else {
+        await h.kill()
+      }
+      const deaf = await sbx.commands.run('sleep 60', { background: true })
+      await assert.rejects(sbx.commands.sendStdin(deaf.pid, 'x'))
+      await deaf.kill()
+    }),
+
+  pty: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      let seen = ''
+      const h = await sbx.pty.create({ cols: 80, rows: 24, timeoutMs: 60_000, onData: (d) => (seen += text(d)) })
+      await sbx.pty.sendInput(h.pid, bytes('stty size; echo "TERM=$TERM"\n'))
+      await until('size', () => seen.includes('24 80') && seen.includes('TERM=xterm'))
+      await sbx.pty.resize(h.pid, { cols: 100, rows: 50 })
+      await sbx.pty.sendInput(h.pid, bytes('stty size\n'))
+      await until('new size', () => seen.includes('50 100'))
+      await sbx.pty.sendInput(h.pid, bytes('sleep 100\n'))
+      await sbx.pty.sendInput(h.pid, bytes('\x03echo interrupted-$?\n'))
+      await until('ctrl-C', () => seen.includes('interrupted-130'))
+      assert.equal(await sbx.pty.kill(h.pid), true)
+      await assert.rejects(h.wait())
+      assert.equal(await sbx.pty.kill(h.pid), false)
+
+      const x = await sbx.pty.create({ cols: 80, rows: 24, onData: () => {} })
+      await sbx.pty.sendInput(x.pid, bytes('exit 5\n'))
+      await assert.rejects(x.wait(), (err) => err.exitCode === 5)
+    }),
+
+  timeouts: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const began = Date.now()
+      await assert.rejects(sbx.commands.run('echo before; sleep 60', { timeoutMs: 700 }), (err) => {
+        assert.ok(err instanceof e2b.TimeoutError, String(err))
+        return true
+      })
+      assert.ok(Date.now() - began < 5_000)
+      // The command is gone, not only its stream.
+      await until('the catalogue is empty', async () => (await sbx.commands.list()).length === 0)
+      const res = await sbx.commands.run('sleep 1.2; echo no limit', { timeoutMs: 0 })
+      assert.equal(res.stdout, 'no limit\n')
+    }),
+
+  expiry: async (e2b, assert) => {
+    const sbx = await e2b.Sandbox.create('base', { timeoutMs: 60_000 })
+    const h = await sbx.commands.run('sleep 100', { background: true })
+    const ended = h.wait().then(
+      () => 'ended well',
+      (err) => err,
+    )
+    await sbx.setTimeout(1_000)
+    await until('the end', async () => !(await sbx.isRunning()), 20_000)
+    const err = await ended
+    assert.ok(err instanceof Error, String(err))
+    assert.equal(await sbx.kill(), false)
+  },
+
+  large: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const res = await sbx.commands.run('seq 1 300000')
+      assert.equal(res.stdout.length, 1988895)
+      assert.ok(res.stdout.endsWith('\n300000\n'))
+    }),
+
+  many: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const all = await Promise.all(Array.from({ length: 50 }, (_, i) => sbx.commands.run(`echo ${i}`)))
+      assert.deepEqual(all.map((r) => r.stdout), all.map((_, i) => `${i}\n`))
+    }),
+
+  async auth(e2b, assert) {
+    await assert.rejects(e2b.Sandbox.create('base', { apiKey: 'e2b_' + '0'.repeat(40) }), e2b.AuthenticationError)
+    await assert.rejects(e2b.Sandbox.create('no-such-template'))
+  },
+}

@@ -1,0 +1,27 @@
+// Runs the released e2b SDK, unmodified, against a gateway and says, a JSON
+// object a line, which cases hold. Usage: node suite.mjs <package> [case...];
+// E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL say where to.
+import assert from 'node:assert/strict'
+import { cases } from './cases.mjs'
+
+const [pkg, ...wanted] = process.argv.slice(2)
+const e2b = await import(pkg)
+
+async function one(name) {
+  const began = performance.now()
+  try {
+    await cases[name](e2b, assert)
+    say({ name, ok: true, ms: Math.round(performance.now() - began) })
+  } catch (err) {
+    say({ name, ok: false, error: String(err?.stack ?? err) })
+  }
+}
+
+function say(result) {
+  process.stdout.write(JSON.stringify(result) + '\n')
+}
+
+const names = wanted.length ? wanted : Object.keys(cases)
+await Promise.all(names.map(one))
+say({ name: 'done', ok: true, cases: names.length })
+process.exit(0)
