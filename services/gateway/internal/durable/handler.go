@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -39,14 +38,35 @@ func New(c *core.Core, streams *stream.Streams) *Handler {
 func (h *Handler) Register(r fiber.Router) {
 	r.Add(fiber.MethodGet, "/v1/streams/:id", h.get)
 	r.Add(fiber.MethodHead, "/v1/streams/:id", h.head)
+	r.Add(fiber.MethodGet, "/v1/streams/:id/:stream", h.bytes)
+	r.Add(fiber.MethodHead, "/v1/streams/:id/:stream", h.bytesHead)
 	for _, method := range []string{fiber.MethodPut, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete} {
 		r.Add(method, "/v1/streams/:id", readOnly)
+		r.Add(method, "/v1/streams/:id/:stream", readOnly)
 	}
 }
 
 func readOnly(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAllow, "GET, HEAD")
 	return fiber.NewError(fiber.StatusMethodNotAllowed, "a process's record is written by its host only")
+}
+
+// The modes of a live read.
+const (
+	livePoll = "long-poll"
+	liveSSE  = "sse"
+)
+
+// liveOf reads how the client wants what comes; the empty string is not at all.
+func liveOf(c *fiber.Ctx) (string, error) {
+	switch live := c.Query("live"); {
+	case live != "" && live != livePoll && live != liveSSE:
+		return "", kind.New(kind.Invalid, "read", "", `live: "long-poll" or "sse"`)
+	case live != "" && c.Query("offset") == "":
+		return "", kind.New(kind.Invalid, "read", "", "a live read needs an offset")
+	default:
+		return live, nil
+	}
 }
 
 // get reads: what is stored, or with live what comes.
@@ -59,12 +79,9 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	live := c.Query("live")
-	switch {
-	case live != "" && live != "long-poll" && live != "sse":
-		return kind.New(kind.Invalid, "read", string(id), `live: "long-poll" or "sse"`)
-	case live != "" && c.Query("offset") == "":
-		return kind.New(kind.Invalid, "read", string(id), "a live read needs an offset")
+	live, err := liveOf(c)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
@@ -72,19 +89,17 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	if err != nil {
 		return record.WriteError(c, err)
 	}
-	r := reading{id: id, Opened: o, cursor: nextCursor(c.Query("cursor"), time.Now()), now: place.Now}
 	setCommon(c)
-	switch live {
-	case "sse":
-		return h.sse(c, r)
-	case "long-poll":
-		defer o.Source.Close()
-		c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-		return h.longPoll(ctx, c, r)
+	a := newAnswer(c, id, place.Now)
+	if live == liveSSE {
+		return h.sse(c, id, o, a.cursor)
 	}
 	defer o.Source.Close()
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	return catchUp(ctx, c, r)
+	return h.messages(ctx, c, a, &o, live != "")
+}
+
+func newAnswer(c *fiber.Ctx, id process.ID, now bool) answer {
+	return answer{id: id, now: now, cursor: nextCursor(c.Query("cursor"), time.Now())}
 }
 
 // head tells where the record ends.
@@ -95,16 +110,19 @@ func (h *Handler) head(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: record.Place{Now: true}})
+	tip, err := h.core.Tip(ctx, auth.From(c), id)
 	if err != nil {
-		return record.WriteError(c, err)
+		return err
 	}
-	o.Source.Close()
+	return sendHead(c, fiber.MIMEApplicationJSON, offset(tip.Last), tip.Finished != nil)
+}
+
+func sendHead(c *fiber.Ctx, ctype, next string, closed bool) error {
 	setCommon(c)
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	c.Set(fiber.HeaderContentType, ctype)
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set(headerNext, offset(o.Tip.Last))
-	if o.Tip.Finished != nil {
+	c.Set(headerNext, next)
+	if closed {
 		c.Set(headerClosed, "true")
 	}
 	return nil
@@ -113,28 +131,4 @@ func (h *Handler) head(c *fiber.Ctx) error {
 func setCommon(c *fiber.Ctx) {
 	c.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	c.Vary(fiber.HeaderAuthorization, "X-Api-Key")
-}
-
-// reading is one read of a record.
-type reading struct {
-	record.Opened
-	id     process.ID
-	cursor string
-	now    bool // offset=now
-}
-
-// etag names what lies between two offsets.
-func (r *reading) etag(end process.Seq, closed bool) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	b.WriteString(string(r.id))
-	b.WriteByte(':')
-	b.WriteString(offset(r.After))
-	b.WriteByte(':')
-	b.WriteString(offset(end))
-	if closed {
-		b.WriteString(":c")
-	}
-	b.WriteByte('"')
-	return b.String()
 }

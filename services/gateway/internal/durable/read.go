@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
@@ -20,121 +20,113 @@ const (
 	pollSlice = 500 * time.Millisecond
 )
 
-// chunk is the body of an answer in the making: a JSON array of events.
-type chunk struct {
+// gatherer makes the body of an answer of events.
+type gatherer interface {
+	// add takes events until there is enough, and reports whether there is.
+	add(batch []process.Event) (full bool, err error)
+	// some reports whether there is something to answer with.
+	some() bool
+}
+
+// messages gathers a JSON array of events.
+type messages struct {
 	body []byte
 	end  process.Seq
-	fin  bool
 	n    int
 }
 
-// add takes events until there is enough, and reports whether there is.
-func (k *chunk) add(batch []process.Event) (full bool) {
+func (m *messages) add(batch []process.Event) (bool, error) {
 	for i := range batch {
-		if len(k.body) >= maxChunk {
-			return true
+		if len(m.body) >= maxChunk {
+			return true, nil
 		}
 		sep := byte(',')
-		if k.n++; k.n == 1 {
+		if m.n++; m.n == 1 {
 			sep = '['
 		}
-		k.body = textenc.AppendEvent(append(k.body, sep), &batch[i])
-		k.end = batch[i].Seq
-		_, k.fin = batch[i].Body.(process.Finished)
+		m.body = textenc.AppendEvent(append(m.body, sep), &batch[i])
+		m.end = batch[i].Seq
 	}
-	return len(k.body) >= maxChunk
+	return len(m.body) >= maxChunk, nil
 }
 
-func (k *chunk) bytes() []byte {
-	if k.n == 0 {
+func (m *messages) some() bool { return m.n > 0 }
+
+func (m *messages) bytes() []byte {
+	if m.n == 0 {
 		return []byte("[]")
 	}
-	return append(k.body, ']')
+	return append(m.body, ']')
 }
 
-// catchUp answers with what is stored.
-func catchUp(ctx context.Context, c *fiber.Ctx, r reading) error {
-	k := chunk{end: r.After, fin: r.AtEnd()}
-	for {
-		batch, err := r.Source.Next(ctx, 0)
-		full := k.add(batch)
-		if full || errors.Is(err, io.EOF) {
-			return answer(c, r, &k, k.end >= r.Tip.Last)
-		}
-		if err != nil {
-			return err
-		}
-	}
+// progress is how far a read came.
+type progress struct {
+	at     process.Seq // the last event looked at, if the chunk did not fill up
+	full   bool
+	closed bool // the record's end was reached
 }
 
-// answer sends a chunk, or says that the client has it. An answer that reaches
-// the end of a record that goes on is asked for again; any other stays true.
-func answer(c *fiber.Ctx, r reading, k *chunk, upTo bool) error {
-	c.Set(headerNext, offset(k.end))
-	c.Set(headerCursor, r.cursor)
-	if upTo {
-		c.Set(headerUpTo, "true")
-	}
-	if k.fin {
-		c.Set(headerClosed, "true")
-	}
-	switch {
-	case r.now:
-		c.Set(fiber.HeaderCacheControl, "no-store")
-	case upTo && !k.fin:
-		c.Set(fiber.HeaderCacheControl, "private, no-cache")
-	default:
-		c.Set(fiber.HeaderCacheControl, "private, max-age=60, stale-while-revalidate=300")
-	}
-	if !r.now {
-		etag := r.etag(k.end, k.fin)
-		c.Set(fiber.HeaderETag, etag)
-		if matches(c.Get(fiber.HeaderIfNoneMatch), etag) {
-			return c.SendStatus(fiber.StatusNotModified)
+// stored gathers what is stored.
+func stored(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
+	p = progress{at: o.After, closed: o.AtEnd()}
+	for !p.full {
+		batch, err := o.Source.Next(ctx, 0)
+		if end := errors.Is(err, io.EOF); err != nil && !end {
+			return p, err
+		} else if err := p.take(g, batch); err != nil || end {
+			return p, err
 		}
 	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	return c.Send(k.bytes())
+	return p, nil
 }
 
-// matches reports whether an If-None-Match names etag.
-func matches(header, etag string) bool {
-	for part := range strings.SplitSeq(header, ",") {
-		if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == etag {
-			return true
-		}
+func (p *progress) take(g gatherer, batch []process.Event) (err error) {
+	p.full, err = g.add(batch)
+	if n := len(batch); n > 0 && !p.full {
+		p.at = batch[n-1].Seq
+		_, p.closed = batch[n-1].Body.(process.Finished)
 	}
-	return false
+	return err
 }
 
-// longPoll answers with what is stored after the offset, or with what comes
-// first, or, after a while of nothing, with 204.
-func (h *Handler) longPoll(ctx context.Context, c *fiber.Ctx, r reading) error {
-	k := chunk{end: r.After, fin: r.AtEnd()}
-	until := time.Now().Add(h.poll)
-	for !k.fin && !h.streams.Draining() {
+// awaited gathers what is stored or what comes first, for at most h.poll.
+func (h *Handler) awaited(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
+	p = progress{at: o.After, closed: o.AtEnd()}
+	for until := time.Now().Add(h.poll); !p.full && !p.closed && !g.some() && !h.streams.Draining(); {
 		left := time.Until(until)
 		if left <= 0 {
 			break
 		}
-		batch, err := r.Source.Next(ctx, min(left, pollSlice))
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+		batch, err := o.Source.Next(ctx, min(left, pollSlice))
+		if errors.Is(err, io.EOF) {
+			p.closed = true
+		} else if err != nil {
+			return p, err
 		}
-		if len(batch) > 0 {
-			full := k.add(batch)
-			return answer(c, r, &k, !full && k.end >= r.Tip.Last)
-		}
-		if err != nil {
-			k.fin = true
+		if err := p.take(g, batch); err != nil {
+			return p, err
 		}
 	}
-	c.Set(headerNext, offset(k.end))
-	c.Set(headerCursor, r.cursor)
-	c.Set(headerUpTo, "true")
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	if k.fin {
-		c.Set(headerClosed, "true")
+	return p, nil
+}
+
+// messages answers with events.
+func (h *Handler) messages(ctx context.Context, c *fiber.Ctx, a answer, o *record.Opened, live bool) error {
+	m := &messages{end: o.After}
+	var p progress
+	var err error
+	if live {
+		p, err = h.awaited(ctx, o, m)
+	} else {
+		p, err = stored(ctx, o, m)
 	}
-	return c.SendStatus(fiber.StatusNoContent)
+	if err != nil {
+		return err
+	}
+	a.ctype, a.from, a.next = fiber.MIMEApplicationJSON, offset(o.After), offset(m.end)
+	a.closed, a.upTo = p.closed, !p.full && m.end >= o.Tip.Last
+	if a.nothing = live && !m.some(); !a.nothing {
+		a.body = m.bytes()
+	}
+	return a.send(c)
 }

@@ -19,14 +19,14 @@ const (
 )
 
 // sse streams the record for a while; then the client comes again.
-func (h *Handler) sse(c *fiber.Ctx, r reading) error {
-	enc := &encoder{after: r.After, tip: r.Tip.Last, cursor: r.cursor, pulse: textenc.NewPulse(keepalive)}
+func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor string) error {
+	enc := &encoder{after: o.After, tip: o.Tip.Last, cursor: cursor, pulse: textenc.NewPulse(keepalive)}
 	head := stream.Head{
 		ContentType: textenc.ContentTypeSSE,
-		Headers:     record.StreamHeaders(r.id, r.After),
+		Headers:     record.StreamHeaders(id, o.After),
 		Timeout:     h.cycle,
 	}
-	return h.streams.Serve(c, head, r.Source, enc)
+	return h.streams.Serve(c, head, o.Source, enc)
 }
 
 // encoder writes a record as the protocol's data and control events: a control

@@ -1,0 +1,209 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+)
+
+// mark is a place in the bytes of one stream of output: how many came before,
+// and the event that carried the last of them, so that nobody searches.
+type mark struct {
+	bytes uint64
+	seq   process.Seq
+}
+
+func (m mark) String() string { return fmt.Sprintf("%020d_%020d", m.bytes, m.seq) }
+
+// parseMark reads an offset of ours, "-1", or a number of bytes, whose place is
+// searched for from the beginning.
+func parseMark(s string) (mark, error) {
+	if s == "" || s == "-1" {
+		return mark{}, nil
+	}
+	var m mark
+	n, seq, both := strings.Cut(s, "_")
+	var err error
+	if m.bytes, err = record.ParseSeq(n); err == nil && both {
+		m.seq, err = record.ParseSeq(seq)
+	}
+	return m, err
+}
+
+// output gathers the bytes of one stream.
+type output struct {
+	stream process.Stream
+	at     mark
+	body   []byte
+	last   uint64 // how many bytes there are, as far as was read
+}
+
+// errHole says that bytes are missing here.
+var errHole = kind.New(kind.Gone, "read", "", "bytes are missing here: read the record as JSON to see which")
+
+func (o *output) add(batch []process.Event) (bool, error) {
+	for i := range batch {
+		w, ok := batch[i].Body.(process.Wrote)
+		if !ok || w.Stream != o.stream {
+			continue
+		}
+		end := w.Offset + uint64(len(w.Data))
+		o.last = end
+		switch {
+		case end <= o.at.bytes:
+			continue // the client has it
+		case w.Offset > o.at.bytes && len(o.body) > 0:
+			return true, nil // the hole is the next answer
+		case w.Offset > o.at.bytes:
+			return false, errHole
+		case len(o.body) >= maxChunk:
+			return true, nil
+		default:
+			o.body = append(o.body, w.Data[o.at.bytes-w.Offset:]...)
+			o.at = mark{end, batch[i].Seq}
+		}
+	}
+	return len(o.body) >= maxChunk, nil
+}
+
+func (o *output) some() bool { return len(o.body) > 0 }
+
+// streamNamed is the stream of output with that name.
+func streamNamed(name string) (process.Stream, error) {
+	for _, s := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
+		if s.String() == name {
+			return s, nil
+		}
+	}
+	return 0, kind.New(kind.NotFound, "read", "", "a process has stdout, stderr and pty")
+}
+
+// bytes answers with the bytes of one stream of output.
+func (h *Handler) bytes(c *fiber.Ctx) error {
+	id, err := record.ProcessID(c, "id")
+	if err != nil {
+		return err
+	}
+	s, err := streamNamed(c.Params("stream"))
+	if err != nil {
+		return err
+	}
+	live, err := liveOf(c)
+	if err != nil {
+		return err
+	}
+	if live == liveSSE {
+		return kind.New(kind.Invalid, "read", string(id), "bytes are no text: read them with live=long-poll")
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	now := c.Query("offset") == "now"
+	var at mark
+	if now {
+		at, err = h.end(ctx, auth.From(c), id, s)
+	} else {
+		at, err = parseMark(c.Query("offset"))
+	}
+	if err != nil {
+		return record.WriteError(c, err)
+	}
+	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: record.Place{After: at.seq}, Follow: live != ""})
+	if err != nil {
+		return record.WriteError(c, err)
+	}
+	defer o.Source.Close()
+	out := &output{stream: s, at: at}
+	var p progress
+	if live != "" {
+		p, err = h.awaited(ctx, &o, out)
+	} else {
+		p, err = stored(ctx, &o, out)
+	}
+	if err != nil {
+		return err
+	}
+	if at.seq == 0 && at.bytes > out.last && !p.full {
+		return kind.Newf(kind.Invalid, "read", string(id), "out of range; there are %d bytes", out.last)
+	}
+	setCommon(c)
+	a := newAnswer(c, id, now)
+	a.view, a.ctype, a.body, a.from, a.next = s.String(), fiber.MIMEOctetStream, out.body, at.String(), out.at.String()
+	a.closed, a.upTo = p.closed, !p.full && p.at >= o.Tip.Last
+	a.nothing = live != "" && !out.some()
+	return a.send(c)
+}
+
+// end finds the end of a stream's bytes: what the last of its events says. It
+// looks back in growing steps.
+func (h *Handler) end(ctx context.Context, p core.Principal, id process.ID, s process.Stream) (mark, error) {
+	tip, err := h.core.Tip(ctx, p, id)
+	if err != nil {
+		return mark{}, err
+	}
+	for back := process.Seq(256); ; back *= 8 {
+		after := tip.Last - min(tip.Last, back)
+		m, err := h.lastOf(ctx, p, id, s, after)
+		if err != nil || m.seq > 0 || after == 0 {
+			return m, err
+		}
+	}
+}
+
+func (h *Handler) lastOf(ctx context.Context, p core.Principal, id process.ID, s process.Stream, after process.Seq) (mark, error) {
+	o, err := record.Open(ctx, h.core, p, id, record.Options{Place: record.Place{After: after}})
+	if err != nil {
+		return mark{}, err
+	}
+	defer o.Source.Close()
+	last := &lastMark{stream: s}
+	_, err = stored(ctx, &o, last)
+	return last.at, err
+}
+
+// lastMark gathers nothing but the end of a stream's bytes.
+type lastMark struct {
+	stream process.Stream
+	at     mark
+}
+
+func (l *lastMark) add(batch []process.Event) (bool, error) {
+	for i := range batch {
+		if w, ok := batch[i].Body.(process.Wrote); ok && w.Stream == l.stream {
+			l.at = mark{w.Offset + uint64(len(w.Data)), batch[i].Seq}
+		}
+	}
+	return false, nil
+}
+
+func (l *lastMark) some() bool { return false }
+
+// bytesHead tells where a stream's bytes end.
+func (h *Handler) bytesHead(c *fiber.Ctx) error {
+	id, err := record.ProcessID(c, "id")
+	if err != nil {
+		return err
+	}
+	s, err := streamNamed(c.Params("stream"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	at, err := h.end(ctx, auth.From(c), id, s)
+	if err != nil {
+		return record.WriteError(c, err)
+	}
+	tip, err := h.core.Tip(ctx, auth.From(c), id)
+	if err != nil {
+		return err
+	}
+	return sendHead(c, fiber.MIMEOctetStream, at.String(), tip.Finished != nil)
+}
