@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// real is two gateways over one log, with a host that runs scripts.
-type real struct {
+// logged is two gateways over one log, with a host that runs scripts.
+type logged struct {
 	*surface // the first gateway's
 	other    *surface
 	host     *coretest.Host
@@ -26,7 +26,7 @@ type real struct {
 
 var tenant = core.Principal{Tenant: "t"}
 
-func overALog(t testing.TB) *real {
+func overALog(t testing.TB) *logged {
 	t.Helper()
 	srv := eventstest.Start(t)
 	gateway := func() (*core.Core, *surface, *coretest.Host) {
@@ -35,7 +35,7 @@ func overALog(t testing.TB) *real {
 		c := core.New(core.Config{Log: log, View: view, Secret: make([]byte, 32)})
 		return c, serveCore(t, Over(c), Config{}), coretest.New(t, log, view)
 	}
-	r := &real{}
+	r := &logged{}
 	r.core, r.surface, r.host = gateway()
 	r.host.Start()
 	_, r.other, _ = gateway()
@@ -47,7 +47,7 @@ func overALog(t testing.TB) *real {
 	return r
 }
 
-func (r *real) at(headers ...string) []string {
+func (r *logged) at(headers ...string) []string {
 	return append([]string{"E2b-Sandbox-Id: " + string(r.sbx)}, headers...)
 }
 
