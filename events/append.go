@@ -26,20 +26,35 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 			return got, nil
 		}
 		if errors.Is(err, errExpectation) {
-			m, ok, err := l.lastOf(ctx, stream, subject)
-			switch {
-			case err != nil:
-				return 0, err
-			case ok && bytes.Equal(m.data, data):
-				return m.seq, nil // an earlier try was stored, its answer lost
-			case m.seq != rev:
-				return 0, kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
+			got, err := l.resolve(ctx, stream, subject, rev, data)
+			if err != nil || got != 0 {
+				return got, err
 			}
 		}
 		if !pause(ctx, try) {
 			return 0, kind.Wrap(kind.Unavailable, "append", subject, err)
 		}
 	}
+}
+
+// resolve tells what became of a message whose expectation did not hold, from
+// the leader: an earlier try was stored and its answer lost (its rev), somebody
+// else wrote (Conflict), or neither (0). A message of ours can only be the next
+// after rev; others may have followed it since.
+func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
+	m, ok, err := l.getThrough(ctx, stream, getRequest{Seq: rev + 1, Next: subject})
+	switch {
+	case err != nil:
+		return 0, err
+	case ok && bytes.Equal(m.data, data):
+		return m.seq, nil
+	case !ok:
+		// Nothing follows; what was expected may be gone too.
+		if m, _, err = l.lastOf(ctx, stream, subject); err != nil || m.seq == rev {
+			return 0, err
+		}
+	}
+	return 0, kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
 }
 
 // AppendSandbox stores facts of a sandbox's record, all or none. rev is the

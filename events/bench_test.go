@@ -18,7 +18,7 @@ func BenchmarkAppend(b *testing.B) {
 			data := make([]byte, size)
 			b.SetBytes(int64(size))
 			for seq := process.Seq(1); b.Loop(); seq++ {
-				e := process.Event{Seq: seq, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: uint64(seq) * uint64(size), Data: data}}
+				e := process.Event{Seq: seq, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: seq * uint64(size), Data: data}}
 				if err := w.Append(b.Context(), []process.Event{e}); err != nil {
 					b.Fatal(err)
 				}
@@ -49,7 +49,7 @@ func BenchmarkAppendToReader(b *testing.B) {
 				}
 			}()
 			for seq := process.Seq(1); seq <= n; seq++ {
-				e := process.Event{Seq: seq, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: uint64(seq) * uint64(size), Data: data}}
+				e := process.Event{Seq: seq, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: seq * uint64(size), Data: data}}
 				if err := w.Append(b.Context(), []process.Event{e}); err != nil {
 					b.Fatal(err)
 				}

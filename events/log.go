@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -156,7 +157,7 @@ func (l *Log) onReconnect() <-chan struct{} {
 // asyncError hears of what nobody waits for. A slow subscription is no error
 // here: its feed sees the hole and reads it from the store.
 func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
-	if err == nats.ErrSlowConsumer {
+	if errors.Is(err, nats.ErrSlowConsumer) {
 		return
 	}
 	subject := ""

@@ -136,7 +136,7 @@ func TestReadersBesideAWriterSurviveRestartsOfTheServer(t *testing.T) {
 	}
 	all := script(n)
 	w := log.Writer(ref, 1)
-	for i := 0; i < 5; i++ {
+	for i := range 5 {
 		part := all[i*n/5 : (i+1)*n/5]
 		appendAll(t, w, part, 9)
 		if i < 4 {

@@ -205,8 +205,13 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 
 // lastOf reads a subject's last message from the leader, through outages.
 func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok bool, err error) {
+	return l.getThrough(ctx, stream, getRequest{Last: subject})
+}
+
+// getThrough is leaderGet through outages.
+func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; try++ {
-		m, ok, err = l.leaderGet(ctx, stream, getRequest{Last: subject})
+		m, ok, err = l.leaderGet(ctx, stream, req)
 		if err == nil || !pause(ctx, try) {
 			return m, ok, err
 		}
