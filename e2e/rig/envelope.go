@@ -285,7 +285,7 @@ func (run *Run) take(t testing.TB, e Envelope) {
 			t.Fatalf("a second start: %s", e.Payload)
 		}
 		run.PID = m.Event.Start.PID
-		run.Process = processOf(e.Payload)
+		run.Process = ProcessOf(e.Payload)
 	case run.PID == 0 && m.Keys[0] != "keepalive":
 		t.Fatalf("before start: %s", e.Payload)
 	case m.Event.End != nil:
@@ -317,8 +317,8 @@ func dataKeys(payload []byte) int {
 	return len(v.Event.Data)
 }
 
-// processOf finds the process's id in a start event, wherever it is.
-func processOf(payload []byte) string {
+// ProcessOf finds the process's id in a start event, wherever it is.
+func ProcessOf(payload []byte) string {
 	var v struct {
 		Process string `json:"process"`
 		Event   struct {

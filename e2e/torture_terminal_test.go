@@ -1,0 +1,218 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// typeIn sends keys to a terminal.
+func typeIn(t *testing.T, a *rig.API, sandbox string, pid uint32, s string) {
+	t.Helper()
+	if ans := a.RPC(t, sandbox, "/process.Process/SendInput", byPID(pid, "input", keys(s))); ans.Status != http.StatusOK {
+		t.Fatalf("type %q: %v", s, ans)
+	}
+}
+
+// Out of memory is a cause of its own.
+func TestTortureA15OOM(t *testing.T) {
+	onlySandboxed(t)
+	a := api(t)
+	box := a.Create(t)
+	limit := strings.TrimSpace(a.StartStream(t, box.ID, "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null").All(t).Stdout())
+	if limit == "" || limit == "max" || len(limit) > 15 {
+		t.Skipf("sandboxes have no limit of memory here (%q)", limit)
+	}
+	run := a.StartStream(t, box.ID, "tail /dev/zero").All(t)
+	end := rig.End(t, a.Events(t, run.Process, "").All(t))
+	if end.Cause != "oom" || end.Signal == nil || *end.Signal != 9 {
+		t.Errorf("end: %s, Connect said %+v", end.Raw, run.End)
+	}
+}
+
+// cmdlines are the processes of the host whose arguments contain a text.
+func cmdlines(text string) (pids []string) {
+	procs, _ := os.ReadDir("/proc") //nolint:errcheck // then there are none
+	for _, p := range procs {
+		b, err := os.ReadFile("/proc/" + p.Name() + "/cmdline")
+		if err == nil && bytes.Contains(bytes.ReplaceAll(b, []byte{0}, []byte{' '}), []byte(text)) && p.Name() != "self" {
+			pids = append(pids, p.Name())
+		}
+	}
+	return pids
+}
+
+// A daemon leaves its process's tree, but not its sandbox.
+func TestTortureA17Daemon(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	unique := fmt.Sprintf("sleep %d.%d", 1000000+os.Getpid(), time.Now().UnixNano()%1000000)
+	began := time.Now()
+	run := a.StartStream(t, box.ID, "setsid sh -c '("+unique+" >/dev/null 2>&1 &) ; exit' ; echo done; exit 4").All(t)
+	if d := time.Since(began); run.Stdout() != "done\n" || run.End == nil || run.End.ExitCode != 4 || d > 5*time.Second {
+		t.Errorf("after %v: %q, %+v", d, run.Stdout(), run.End)
+	}
+	if len(cmdlines(unique)) != 1 {
+		t.Errorf("the daemon is not there: %v", cmdlines(unique))
+	}
+	a.Kill(t, box.ID)
+	if !rig.Poll(5*time.Second, func() bool { return len(cmdlines(unique)) == 0 }) {
+		t.Errorf("the daemon outlived its sandbox: %v", cmdlines(unique))
+	}
+}
+
+func TestTortureA20Resize(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	r, pid := startPTY(t, a, box.ID, "while read x; do stty size; done", 80, 24)
+	resize := func(cols, rows int) {
+		t.Helper()
+		if ans := a.RPC(t, box.ID, "/process.Process/Update", byPID(pid, "pty", pty(cols, rows))); ans.Status != http.StatusOK {
+			t.Fatalf("resize to %dx%d: %v", cols, rows, ans)
+		}
+	}
+	resize(4000, 2000)
+	typeIn(t, a, box.ID, pid, "\n")
+	until(t, r, "2000 4000\r\n")
+	resize(0, 0)
+	typeIn(t, a, box.ID, pid, "\n")
+	until(t, r, "0 0\r\n")
+	began := time.Now()
+	const storm = 1000
+	for i := range storm {
+		resize(100+i%50, 20+i%30)
+	}
+	took := time.Since(began)
+	resize(81, 25)
+	typeIn(t, a, box.ID, pid, "\n")
+	until(t, r, "25 81\r\n")
+	t.Logf("%.0f resizes a second", storm/took.Seconds())
+}
+
+func TestTortureA21Control(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	r := a.StartSpec(t, box.ID, map[string]any{
+		"process": map[string]any{"cmd": "/bin/bash", "args": []string{"--norc", "-i"}, "envs": map[string]string{"PS1": "$ ", "TERM": "dumb"}},
+		"pty":     pty(80, 24),
+	})
+	pid := r.Started(t).Event.Start.PID
+	until(t, r, "$ ")
+	typeIn(t, a, box.ID, pid, "sleep 100\r")
+	until(t, r, "sleep 100\r\n")
+	typeIn(t, a, box.ID, pid, "\x03")
+	until(t, r, "$ ")
+	typeIn(t, a, box.ID, pid, "echo c=$?\r")
+	until(t, r, "\nc=130\r\n")
+	typeIn(t, a, box.ID, pid, "sleep 100\r")
+	until(t, r, "sleep 100\r\n")
+	typeIn(t, a, box.ID, pid, "\x1a")
+	until(t, r, "Stopped")
+	typeIn(t, a, box.ID, pid, "echo z=$?; kill %1\r")
+	until(t, r, "\nz=148\r\n")
+	typeIn(t, a, box.ID, pid, "cat; echo d=$?\r")
+	until(t, r, "d=$?\r\n")
+	typeIn(t, a, box.ID, pid, "line\r\x04")
+	until(t, r, "\nd=0\r\n")
+	// XOFF holds the output back, XON lets it go.
+	typeIn(t, a, box.ID, pid, "stty -echo ixon\r")
+	until(t, r, "$ ")
+	typeIn(t, a, box.ID, pid, "\x13echo held\r")
+	held := make(chan string, 1)
+	go func() { held <- until(t, r, "held\r\n") }()
+	select {
+	case s := <-held:
+		t.Errorf("output in spite of XOFF: %q", s)
+	case <-time.After(300 * time.Millisecond):
+		typeIn(t, a, box.ID, pid, "\x11")
+		<-held
+	}
+	typeIn(t, a, box.ID, pid, "exit 9\r")
+	if end, _ := rest(t, r); end == nil || end.ExitCode != 9 {
+		t.Errorf("end: %+v", end)
+	}
+}
+
+// What terminals are told is for terminals: all of it passes, none of it acts.
+func TestTortureA22Escapes(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	nasty := "\x1b[2J\x1b[H\x1b[31m\x1b]52;c;aGVsbG8=\x07\x1b]0;title\x07\x1b[?1049h\x1b[6n\x1b]8;;http://x\x1b\\\x1b[0c\x9b31m\x00\xff\xfe\x1bP+q544e\x1b\\"
+	const rounds = 3000
+	cmd := "stty raw -echo; b=$(mktemp); printf %s " + base64.StdEncoding.EncodeToString([]byte(nasty)) +
+		fmt.Sprintf(" | base64 -d > $b; for i in $(seq 1 %d); do cat $b; done | cat", rounds)
+	r, _ := startPTY(t, a, box.ID, cmd, 200, 60)
+	var out []byte
+	end, _ := restOf(t, r, func(b []byte) { out = append(out, b...) })
+	if want := strings.Repeat(nasty, rounds); string(out) != want || end == nil || end.ExitCode != 0 {
+		t.Errorf("%d bytes, want %d; end %+v", len(out), len(want), end)
+	}
+	if n := len(bytes.TrimSpace([]byte(a.StartStream(t, box.ID, "command -v top vim").All(t).Stdout()))); n > 0 {
+		r, pid := startPTY(t, a, box.ID, "top -d 0.1", 120, 40)
+		until(t, r, "PID")
+		for i := range 20 {
+			a.RPC(t, box.ID, "/process.Process/Update", byPID(pid, "pty", pty(60+i*3, 20+i)))
+		}
+		typeIn(t, a, box.ID, pid, "q")
+		if end, _ := rest(t, r); end == nil || end.ExitCode != 0 {
+			t.Errorf("top: %+v", end)
+		}
+	}
+}
+
+// More input than anybody reads is held back or refused, and costs no memory;
+// the process can still be ended.
+func TestTortureA23NobodyReads(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t)
+	r := a.StartSpec(t, box.ID, spec("/bin/bash", []string{"-c", "while :; do head -c 1 >/dev/null; sleep 1; done"}, "stdin", true))
+	pid := r.Started(t).Event.Start.PID
+	before := memory(t, sharedUp(t).PID())
+	chunk := stdin(bytes.Repeat([]byte("x"), 1<<20))
+	var mu sync.Mutex
+	codes := map[string]int{}
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			ans, err := a.Call(http.MethodPost, "/process.Process/SendInput", byPID(pid, "input", chunk),
+				"E2b-Sandbox-Id", box.ID, "Connect-Timeout-Ms", "2000")
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				codes[err.Error()]++
+			case ans.Status == http.StatusOK:
+				codes["ok"]++
+			default:
+				codes[fmt.Sprintf("%d %.60s", ans.Status, ans.Body)]++
+			}
+		})
+	}
+	wg.Wait()
+	for c := range codes {
+		if c != "ok" && !strings.Contains(c, "resource_exhausted") && !strings.Contains(c, "deadline_exceeded") {
+			t.Errorf("answers: %v", codes)
+		}
+	}
+	if codes["ok"] > 6 {
+		t.Errorf("somebody took what nobody reads: %v", codes)
+	}
+	if grown := memory(t, sharedUp(t).PID()) - before; grown > 400<<20 {
+		t.Errorf("%d MiB of memory", grown>>20)
+	}
+	if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")); ans.Status != http.StatusOK {
+		t.Errorf("SendSignal: %v", ans)
+	}
+	if end, _ := rest(t, r); end == nil {
+		t.Error("no end")
+	}
+}
