@@ -5,7 +5,14 @@ package main
 import (
 	"os"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 )
 
-func main() { os.Exit(shim.Main(os.Args[1:], os.Stderr)) }
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == nsinit.Arg {
+		nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
+		os.Exit(1)
+	}
+	os.Exit(shim.Main(os.Args[1:], os.Stderr))
+}

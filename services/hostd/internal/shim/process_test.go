@@ -127,8 +127,9 @@ func TestCommandsAreTakenOnce(t *testing.T) {
 func TestStartIsTakenOnce(t *testing.T) {
 	h := connected(t)
 	file := filepath.Join(t.TempDir(), "forks")
-	spec := sh("echo x >> " + file + "; sleep 60")
+	spec := sh("echo x >> " + file + "; echo ready; sleep 60")
 	token := h.start(spec)
+	h.awaitOutput(token, "ready")
 	f := wire.AppendStart(nil, &wire.Start{Rev: h.nextRev(), Token: token, Spec: process.AppendSpec(nil, &spec)})
 	h.send(f)
 	h.connect()

@@ -1,0 +1,330 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+)
+
+// box is a sandbox of this host, from the moment it is placed until nothing of
+// it is left.
+type box struct {
+	h      *host
+	id     sandbox.ID
+	driver driver.Driver
+	inst   driver.Instance
+	req    sandbox.Requested
+	phase  sandbox.Phase // when the box was opened
+	found  bool          // it was made in an earlier life
+
+	ready   chan struct{} // closed when it is known which processes the shim has, or that there is none
+	stop    chan struct{} // closed when the sandbox is to end
+	drained chan struct{} // closed when, after End, every record has its end
+	gone    chan struct{} // closed when the box has ended
+
+	mu        sync.Mutex
+	conn      *link.Conn // nil: not connected
+	procs     map[string]*proc
+	forgotten map[string]struct{} // processes whose last words are not listened to
+	pending   map[uint64]*pending // commands on their way, by rev
+	stopping  bool                // stop is closed
+	ended     bool                // the shim said that all has ended
+	closed    bool                // nothing can be started or sent any more
+}
+
+const (
+	sandboxDir    = "sandboxes"
+	createTimeout = 60 * time.Second
+	stopTimeout   = 15 * time.Second // until what has not ended by itself is destroyed
+)
+
+var errShimGone = errors.New("the sandbox's shim is gone")
+
+func newBox(h *host, s *sandbox.State) *box {
+	b := &box{
+		h: h, id: s.ID, req: s.Request, phase: s.Phase,
+		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}),
+		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
+	}
+	b.tell(s)
+	return b
+}
+
+func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
+
+func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), string(id)) }
+
+// spec is what a driver needs to make a sandbox, or to find it.
+func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
+	return driver.Spec{
+		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
+		Dir: h.dirOf(id), ShimPath: h.cfg.Shim[0], ShimArgs: h.cfg.Shim[1:],
+	}
+}
+
+// env is what every process of the sandbox finds in its environment.
+func (b *box) env() map[string]string {
+	env := maps.Clone(b.req.Env)
+	if env == nil {
+		env = make(map[string]string)
+	}
+	env["E2B_SANDBOX"] = "true"
+	env["E2B_SANDBOX_ID"] = string(b.id)
+	env["E2B_TEMPLATE_ID"] = b.req.Template
+	return env
+}
+
+// tell passes on what the sandbox's record says now.
+func (b *box) tell(s *sandbox.State) {
+	if s.Phase != sandbox.PhaseStopping && !s.Over() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.stopping {
+		b.stopping = true
+		close(b.stop)
+	}
+}
+
+// run is the box's life.
+func (b *box) run(ctx context.Context) error {
+	defer close(b.gone)
+	err := b.make(ctx)
+	if err == nil {
+		err = b.serve(ctx)
+	}
+	if ctx.Err() != nil {
+		b.detach()
+		return ctx.Err()
+	}
+	return b.bury(ctx, err)
+}
+
+// make makes the sandbox unless it is there, and says on record that it runs.
+func (b *box) make(ctx context.Context) error {
+	switch {
+	case b.phase == sandbox.PhasePlaced && b.inst == nil:
+		return b.create(ctx)
+	case b.inst == nil:
+		return errShimGone
+	}
+	return nil
+}
+
+func (b *box) create(ctx context.Context) error {
+	h := b.h
+	if err := h.fault("placed"); err != nil {
+		return err
+	}
+	if b.driver = h.driver(b.req.Driver); b.driver == nil {
+		return kind.Newf(kind.Invalid, "create", string(b.id), "the host has no driver %q", b.req.Driver)
+	}
+	spec := h.spec(b.id, &b.req)
+	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := h.journal.setSandbox(b.id, b.driver.Name()); err != nil {
+		return err
+	}
+	if err := h.fault("journaled"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	inst, err := b.driver.Create(ctx, spec)
+	if err != nil {
+		return err
+	}
+	b.inst = inst
+	return h.fault("created")
+}
+
+// running says on record that processes can be started.
+func (b *box) running(ctx context.Context) error {
+	if b.phase != sandbox.PhasePlaced {
+		return nil
+	}
+	s, err := b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Phase != sandbox.PhasePlaced {
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.Running{Driver: b.driver.Name()}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	b.phase = sandbox.PhaseRunning
+	b.tell(&s)
+	return b.h.fault("running")
+}
+
+// bury ends what is left of the sandbox, all records first, and says so in its
+// own. why is what ended it; nil: it was asked to end, and did.
+func (b *box) bury(ctx context.Context, why error) error {
+	h := b.h
+	if err := h.fault("drained"); err != nil {
+		return err
+	}
+	b.shut()
+	if err := b.destroy(ctx); err != nil {
+		return err
+	}
+	if err := h.fault("destroyed"); err != nil {
+		return err
+	}
+	if err := b.endAll(ctx); err != nil {
+		return err
+	}
+	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return lastWords(&s, why), nil })
+	if err != nil {
+		return err
+	}
+	if err := h.fault("buried"); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(h.dirOf(b.id)), h.journal.forgetSandbox(b.id))
+}
+
+// lastWords is what a sandbox's record is to end with.
+func lastWords(s *sandbox.State, why error) []sandbox.Body {
+	switch s.Phase {
+	case sandbox.PhasePlaced:
+		return []sandbox.Body{sandbox.Failed{Message: failure(why)}}
+	case sandbox.PhaseRunning:
+		return []sandbox.Body{sandbox.Lost{Reason: failure(why)}}
+	case sandbox.PhaseStopping:
+		return []sandbox.Body{sandbox.Destroyed{Cause: s.Cause}}
+	}
+	return nil
+}
+
+// failure is what a client may read of why a sandbox failed.
+func failure(err error) string {
+	switch {
+	case err == nil:
+		return "the sandbox ended by itself"
+	case errors.Is(err, errShimGone) || errors.Is(err, link.ErrHostile):
+		return err.Error()
+	}
+	return kind.Message(err)
+}
+
+// destroy has the driver remove everything.
+func (b *box) destroy(ctx context.Context) error {
+	if b.inst == nil {
+		return nil
+	}
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := b.inst.Destroy(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		b.h.slog.Error("a sandbox could not be destroyed, trying again", "sandbox", b.id, "err", err)
+		if !pause(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// endAll gives the record of every process that is left its end, and waits
+// until all are stored.
+func (b *box) endAll(ctx context.Context) error {
+	cause := process.CauseShimLost
+	b.mu.Lock()
+	if b.stopping {
+		cause = process.CauseSandboxGone
+	}
+	procs := make([]*proc, 0, len(b.procs))
+	for _, p := range b.procs {
+		procs = append(procs, p)
+	}
+	b.mu.Unlock()
+	procs = append(procs, b.orphans()...)
+	for _, p := range procs {
+		p.lose(cause)
+	}
+	for _, p := range procs {
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// detach lets go of a sandbox that goes on without us.
+func (b *box) detach() {
+	b.mu.Lock()
+	conn := b.conn
+	b.conn = nil
+	b.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+	b.markReady()
+}
+
+func (b *box) markReady() {
+	select {
+	case <-b.ready:
+	default:
+		close(b.ready)
+	}
+}
+
+// count is how many processes have no end on record yet.
+func (b *box) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.procs)
+}
+
+// remove forgets a process whose record has its end.
+func (b *box) remove(p *proc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.procs[p.id.Token()] == p {
+		delete(b.procs, p.id.Token())
+	}
+	b.ifDrained()
+}
+
+func (b *box) ifDrained() {
+	if !b.ended || len(b.procs) > 0 {
+		return
+	}
+	select {
+	case <-b.drained:
+	default:
+		close(b.drained)
+	}
+}
+
+// pause waits and reports whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (b *box) hostile(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", link.ErrHostile, fmt.Sprintf(format, args...))
+}

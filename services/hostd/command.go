@@ -1,0 +1,108 @@
+package hostd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// follow takes the host's commands from rev on, until ctx ends.
+func (h *host) follow(ctx context.Context, rev uint64) error {
+	err := h.log.Commands(ctx, h.cfg.Name, rev, func(c events.Command) error {
+		h.cursor.begin(c.Rev)
+		h.dispatch(c)
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("commands: %w", err)
+}
+
+// dispatch hands a command to whom it concerns, without waiting.
+func (h *host) dispatch(c events.Command) {
+	b := h.box(c.Process.Sandbox())
+	if start, ok := c.Body.(events.Start); ok {
+		h.begin(b, c, start.Spec)
+		return
+	}
+	if err := c.Expired(time.Now()); err != nil {
+		h.refuse(c, err)
+		return
+	}
+	if b == nil {
+		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
+		return
+	}
+	if a, ok := c.Body.(events.Ask); ok {
+		f := wire.Ask{Rev: c.Rev, Method: a.Method, Path: a.Path, User: a.User, Mode: a.Mode, Data: a.Data}
+		b.command(c, nil, wire.AppendAsk(nil, &f))
+		return
+	}
+	b.mu.Lock()
+	p := b.procs[c.Process.Token()]
+	b.mu.Unlock()
+	if p == nil {
+		h.refuse(c, noProcess(c.Process))
+		return
+	}
+	p.command(c)
+}
+
+func noProcess(id process.ID) error {
+	return kind.New(kind.NotFound, "command", string(id), "the process has ended")
+}
+
+// begin sets a process to its start. A second command for the same process is
+// nothing new.
+func (h *host) begin(b *box, c events.Command, spec process.Spec) {
+	p := h.newProc(b, c.Process)
+	p.start, p.spec, p.hash = &c, spec.Public(), spec.Hash()
+	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
+	if b != nil {
+		token := c.Process.Token()
+		b.mu.Lock()
+		if b.closed {
+			p.b = nil
+		} else if b.procs[token] != nil {
+			b.mu.Unlock()
+			h.cursor.end(c.Rev)
+			return
+		} else {
+			b.procs[token] = p
+		}
+		b.mu.Unlock()
+	}
+	h.spawn("process "+string(p.id), func() error { return p.begin(h.life) })
+}
+
+// frameOf is a command as the shim is told it.
+func frameOf(c *events.Command) []byte {
+	token := c.Process.Token()
+	switch body := c.Body.(type) {
+	case events.Stdin:
+		return wire.AppendStdin(nil, &wire.Stdin{Rev: c.Rev, Token: token, Command: c.ID, Data: body.Data, EOF: body.EOF})
+	case events.Signal:
+		return wire.AppendSignal(nil, &wire.Signal{Rev: c.Rev, Token: token, Command: c.ID, Signal: body.Signal})
+	case events.Resize:
+		return wire.AppendResize(nil, &wire.Resize{Rev: c.Rev, Token: token, Cols: body.Size.Cols, Rows: body.Size.Rows})
+	}
+	return nil
+}
+
+// answer answers a command's sender.
+func (h *host) answer(c events.Command, r events.Reply) {
+	h.log.Reply(c, r)
+	h.fault("replied") //nolint:errcheck // it ends the life by itself
+}
+
+// refuse answers that a command cannot be done, and is done with it.
+func (h *host) refuse(c events.Command, err error) {
+	h.cursor.end(c.Rev)
+	h.answer(c, events.Reply{Err: err})
+}

@@ -1,0 +1,93 @@
+package hostd
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// Config says how to run a host. The zero value of a field is its default.
+type Config struct {
+	Log      *events.Log   // required
+	Name     string        // of the host, unique among all; required
+	DataDir  string        // of the journal and the sandboxes, made if missing, for one hostd at a time; required
+	Drivers  []string      // to offer, the first is the default; default: namespace. direct must be named
+	Shim     []string      // program and arguments of the shim; default: millrace-shim beside this program, else this program
+	Version  string        // told to others
+	Slog     *slog.Logger  // default: silence
+	LeaseTTL time.Duration // default fleet.DefaultTTL
+
+	Capacity      int           // sandboxes; default 64
+	DestroyOnExit bool          // a clean end destroys the sandboxes; otherwise they wait for the next life
+	Quota         uint64        // bytes of output a process may record; 0: no limit
+	Grace         time.Duration // see wire.Limits; default 2 s
+
+	// Fault is called at named points (Points). An error from it ends hostd on
+	// the spot, as a kill would: that is what it is for, in tests.
+	Fault func(point string) error
+
+	drivers []driver.Driver // instead of Drivers, in tests
+}
+
+// Points are the names that Config.Fault is called with, in the order in which a
+// sandbox and a process with some output meet them.
+var Points = [...]string{
+	"placed", "journaled", "created", "running",
+	"claimed", "spawned", "summarized", "stored", "acked", "replied", "noted",
+	"stopping", "drained", "destroyed", "buried",
+}
+
+const (
+	defaultCapacity = 64
+	shimName        = "millrace-shim"
+)
+
+func setDefaults(cfg *Config) error {
+	switch {
+	case cfg.Log == nil || cfg.DataDir == "":
+		return kind.New(kind.Invalid, "hostd", "", "a log and a data directory are needed")
+	case cfg.Slog == nil:
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	if _, err := fleet.ParseName(cfg.Name); err != nil {
+		return err
+	}
+	if cfg.LeaseTTL == 0 {
+		cfg.LeaseTTL = fleet.DefaultTTL
+	}
+	if cfg.Capacity == 0 {
+		cfg.Capacity = defaultCapacity
+	}
+	dir, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	cfg.DataDir = dir
+	if len(cfg.Shim) == 0 {
+		cfg.Shim, err = findShim()
+	}
+	return err
+}
+
+// findShim prefers the small program beside this one: it starts sooner and is a
+// tenth of the size.
+func findShim() ([]string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	beside := filepath.Join(filepath.Dir(exe), shimName)
+	if fi, err := os.Stat(beside); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+		return []string{beside}, nil
+	}
+	return []string{exe, shimRole}, nil
+}
+
+func cpus() uint32 { return uint32(runtime.NumCPU()) }

@@ -1,0 +1,182 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+)
+
+// host is one life of a host.
+type host struct {
+	cfg     Config
+	log     *events.Log
+	slog    *slog.Logger
+	view    *events.View
+	drivers []driver.Driver
+	journal *journal
+	cursor  *cursor
+	epoch   uint64
+	pool    link.Pool
+	wg      sync.WaitGroup // boxes, processes and what else works on its own
+
+	life context.Context         // of all that works on its own; set once, by Run
+	die  context.CancelCauseFunc // ends it at once
+
+	mu    sync.Mutex
+	boxes map[sandbox.ID]*box
+}
+
+// leaveTimeout bounds a clean end.
+const leaveTimeout = 20 * time.Second
+
+// Run is a life of a host. It ends when ctx does, and leaves the sandboxes to
+// the next life unless Config.DestroyOnExit. An error of kind.Fenced says that a
+// newer life has begun or that this one was declared dead: what it knew is void,
+// and a caller that still wants the host calls Run again.
+func Run(ctx context.Context, cfg Config) error {
+	if err := setDefaults(&cfg); err != nil {
+		return err
+	}
+	drivers, err := openDrivers(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	j, err := openJournal(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer j.close() //nolint:errcheck // every write was committed
+	h := &host{
+		cfg: cfg, log: cfg.Log, slog: cfg.Slog, drivers: drivers, journal: j,
+		boxes: make(map[sandbox.ID]*box),
+	}
+	// A life ends with an error of its own, or after a clean end has been made.
+	life, die := context.WithCancelCause(context.WithoutCancel(ctx))
+	h.life, h.die = life, die
+	defer h.wg.Wait()
+	defer die(nil)
+	return h.live(ctx)
+}
+
+// live runs a life; clean is done when it is to end by itself.
+func (h *host) live(clean context.Context) error {
+	life := h.life
+	start, cancel := context.WithCancel(life)
+	defer cancel()
+	defer context.AfterFunc(clean, cancel)() // whoever stops us while we wait for NATS
+	lease, err := h.takeLease(start)
+	if err != nil {
+		return err
+	}
+	h.epoch = lease.Epoch
+	if h.view, err = h.log.OpenView(life); err != nil {
+		return err
+	}
+	if err := h.view.Sync(start); err != nil {
+		return err
+	}
+	rev, err := h.journal.cursor()
+	if err != nil {
+		return err
+	}
+	h.cursor = newCursor(rev)
+	if err := h.recover(start); err != nil {
+		return err
+	}
+	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", len(h.boxes))
+
+	work, stop := context.WithCancel(life)
+	defer stop()
+	defer context.AfterFunc(clean, stop)()
+	g, work := errgroup.WithContext(work)
+	g.Go(func() error { return lease.keep(work) })
+	g.Go(func() error { return h.watch(work) })
+	g.Go(func() error { return h.follow(work, rev) })
+	g.Go(func() error { return h.note(work) })
+	g.Go(func() error { // what dies apart from these takes them with it
+		select {
+		case <-life.Done():
+			return context.Cause(life)
+		case <-work.Done():
+			return nil
+		}
+	})
+	if err := g.Wait(); err != nil {
+		h.die(err)
+		return err
+	}
+	return h.leave(lease)
+}
+
+// leave makes a clean end.
+func (h *host) leave(lease *lease) error {
+	if cause := context.Cause(h.life); cause != nil {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(h.life, leaveTimeout)
+	defer cancel()
+	var err error
+	if h.cfg.DestroyOnExit {
+		err = h.destroyAll(ctx)
+	}
+	lease.leave(ctx)
+	return err
+}
+
+// fault is a place at which tests cut the host off.
+func (h *host) fault(point string) error {
+	if h.cfg.Fault == nil {
+		return nil
+	}
+	err := h.cfg.Fault(point)
+	if err != nil {
+		h.die(err)
+	}
+	return err
+}
+
+// spawn runs f on its own until it ends; f must end soon after the life does.
+// Only an end of this life is reported, and only by whoever made it.
+func (h *host) spawn(what string, f func() error) {
+	h.wg.Go(func() {
+		if err := f(); err != nil && !errors.Is(err, context.Canceled) && !kind.Is(err, kind.Unavailable) {
+			h.slog.Error(what, "err", err)
+		}
+	})
+}
+
+// counts are the sandboxes and processes of the moment.
+func (h *host) counts() (sandboxes, processes uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.boxes {
+		sandboxes++
+		processes += uint32(b.count())
+	}
+	return sandboxes, processes
+}
+
+func (h *host) box(id sandbox.ID) *box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boxes[id]
+}
+
+func (h *host) driver(name string) driver.Driver {
+	for _, d := range h.drivers {
+		if name == "" || d.Name() == name {
+			return d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package hostd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func lively(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	r.begin()
+	r.awaitLease(0)
+	return r
+}
+
+func TestProcesses(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	tests := []struct {
+		name           string
+		spec           process.Spec
+		stdout, stderr string
+		exit, types    string
+		outcome        process.Outcome
+	}{
+		{"true", process.Spec{Cmd: "true"}, "", "", "exited 0", "accepted start exited end ", process.OutcomeOK},
+		{"output and a code", sh("echo out; exit 3"), "out\n", "", "exited 3", "accepted start stdout exited end ", process.OutcomeError},
+		{"the sandbox's environment", sh("echo $E2B_SANDBOX $OF $E2B_TEMPLATE_ID"), "true sandbox base\n", "", "exited 0", "", process.OutcomeOK},
+		{"a program that is missing", process.Spec{Cmd: "no-such-program"}, "", "*not found", "exited 127", "", process.OutcomeError},
+		{"a cwd that is missing", process.Spec{Cmd: "true", Cwd: "/nope"}, "", "", "not_started", "accepted error end ", process.OutcomeError},
+		{"its own time ran out", process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: 100 * time.Millisecond}, "", "", "timeout by 9", "accepted start exited end ", process.OutcomeKilled},
+		{"ten megabytes", sh("head -c 10485760 /dev/zero | tr '\\0' x"), strings.Repeat("x", 10<<20), "", "exited 0", "", process.OutcomeOK},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			id := r.start(sbx, tt.spec)
+			rec := r.whole(id)
+			if got := string(rec.out[process.Stdout]); got != tt.stdout {
+				t.Errorf("stdout of %d bytes, want %d: %.100q", len(got), len(tt.stdout), got)
+			}
+			got := string(rec.out[process.Stderr])
+			if part, ok := strings.CutPrefix(tt.stderr, "*"); ok && !strings.Contains(got, part) || !ok && got != tt.stderr {
+				t.Errorf("stderr %q, want %q", got, tt.stderr)
+			}
+			if describe(rec.end()) != tt.exit || tt.types != "" && rec.types() != tt.types {
+				t.Errorf("%s: %s; want %s: %s", describe(rec.end()), rec.types(), tt.exit, tt.types)
+			}
+			sum := r.summary(id)
+			if sum.Outcome() != tt.outcome || sum.Active() || sum.Ended.IsZero() || sum.Tenant != tenant || sum.Spec.Env != nil {
+				t.Errorf("summary %+v", sum)
+			}
+		})
+	}
+}
+
+func TestCommandsReachTheProcess(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
+	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	if reply, err := r.call(id, events.Stdin{Data: []byte("hello\n")}); err != nil || reply.Offset != 6 {
+		t.Errorf("stdin: %+v, %v", reply, err)
+	}
+	r.awaitOutput(id, "hello\n")
+	if _, err := r.call(id, events.Resize{Size: process.Size{Cols: 1, Rows: 1}}); err != nil {
+		t.Errorf("resize: %v", err)
+	}
+	if _, err := r.call(id, events.Signal{Signal: sigKill}); err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	if sum := r.summary(id); !sum.Killed || sum.Outcome() != process.OutcomeKilled {
+		t.Errorf("right after the kill: %+v", sum)
+	}
+	if rec := r.whole(id); describe(rec.end()) != "killed by 9" || !strings.Contains(rec.types(), "stdin_ack") {
+		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	}
+	if _, err := r.call(id, events.Stdin{Data: []byte("x")}); !isKind(err, kind.NotFound) {
+		t.Errorf("stdin after the end: %v", err)
+	}
+	if _, err := r.call(process.NewID(sbx), events.Signal{Signal: 9}); !isKind(err, kind.NotFound) {
+		t.Errorf("signal to nobody: %v", err)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	file := filepath.Join(t.TempDir(), "a", "b")
+	who := process.NewID(sbx)
+	if _, err := r.call(who, events.Ask{Method: "write", Path: file, Data: []byte("content")}); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := r.call(who, events.Ask{Method: "read", Path: file})
+	if err != nil || string(reply.Data) != "content" {
+		t.Errorf("read: %q, %v", reply.Data, err)
+	}
+	if _, err := r.call(who, events.Ask{Method: "stat", Path: file + "c"}); !isKind(err, kind.NotFound) {
+		t.Errorf("stat: %v", err)
+	}
+	if _, err := r.call(who, events.Ask{Method: "read", Path: filepath.Dir(file)}); !isKind(err, kind.Invalid) {
+		t.Errorf("read of a directory: %v", err)
+	}
+}
+
+// Two commands for the same process are one process.
+func TestStartTwice(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	file := filepath.Join(t.TempDir(), "forks")
+	spec := sh("echo x >> " + file)
+	id := process.KeyedID(sbx, "key")
+	for range 3 {
+		r.send(id, events.Start{Spec: spec})
+	}
+	r.whole(id)
+	r.send(id, events.Start{Spec: spec})
+	r.whole(r.start(sbx, process.Spec{Cmd: "true"})) // those before are done
+	if b, err := os.ReadFile(file); err != nil || string(b) != "x\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestStartWhereNothingRuns(t *testing.T) {
+	r := lively(t)
+	rec := r.whole(r.start(sandbox.NewID(), process.Spec{Cmd: "true"}))
+	if rec.types() != "accepted error end " || describe(rec.end()) != "not_started" {
+		t.Errorf("%s %s", rec.types(), describe(rec.end()))
+	}
+}
+
+func TestStartThatComesTooLate(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	c := command(process.NewID(sbx), events.Start{Spec: process.Spec{Cmd: "true"}})
+	c.Deadline = time.Now().Add(-time.Second)
+	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
+		t.Fatal(err)
+	}
+	rec := r.whole(c.Process)
+	if f, ok := rec.events[1].Body.(process.Failed); !ok || kind.Kind(f.Kind) != kind.Deadline {
+		t.Errorf("%s %+v", rec.types(), rec.events)
+	}
+}
+
+func TestSandboxEnds(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, sh("echo ready; sleep 60"))
+	r.awaitOutput(id, "ready")
+	r.stopSandbox(sbx)
+	if s := r.awaitPhase(sbx, sandbox.PhaseDestroyed); s.Phase != sandbox.PhaseDestroyed || s.Cause != sandbox.CauseUser {
+		t.Errorf("%q: %s", s.Phase, s.Cause)
+	}
+	rec := r.whole(id)
+	if describe(rec.end()) != "sandbox_gone by 9" || string(rec.out[process.Stdout]) != "ready\n" {
+		t.Errorf("%s %q", describe(rec.end()), rec.out)
+	}
+	if rec := r.whole(r.start(sbx, process.Spec{Cmd: "true"})); describe(rec.end()) != "not_started" {
+		t.Errorf("a start after the end: %s", rec.types())
+	}
+	if left, err := os.ReadDir(filepath.Join(r.cfg.DataDir, sandboxDir)); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestSandboxThatCannotBeMade(t *testing.T) {
+	r := lively(t)
+	id := r.request(sandbox.Requested{Driver: "no-such-driver"})
+	if s := r.awaitPhase(id, sandbox.PhaseFailed); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "no-such-driver") {
+		t.Errorf("%q: %s", s.Phase, s.Cause)
+	}
+}
+
+func TestNoOtherHostdInTheDirectory(t *testing.T) {
+	r := lively(t)
+	if err := Run(r.ctx(), r.cfg); !isKind(err, kind.Conflict) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while read x; do echo $x; done; exit 4"}, Stdin: true})
+	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	r.kill()
+	h, _ := r.view.Host(hostName)
+	if err := r.view.Sync(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ = r.view.Host(hostName); !h.Draining || h.Gone {
+		t.Errorf("lease %+v", h.Lease)
+	}
+	r.begin()
+	r.awaitLease(h.Epoch)
+	if _, err := r.call(id, events.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
+		t.Fatal(err)
+	}
+	if rec := r.whole(id); string(rec.out[process.Stdout]) != "again\n" || describe(rec.end()) != "exited 4" {
+		t.Errorf("%q %s", rec.out, describe(rec.end()))
+	}
+}
+
+func TestAnEndThatDestroys(t *testing.T) {
+	r := newRig(t)
+	r.cfg.DestroyOnExit = true
+	r.begin()
+	r.awaitLease(0)
+	sbx := r.sandbox()
+	id := r.start(sbx, sh("echo ready; sleep 60"))
+	r.awaitOutput(id, "ready")
+	r.kill()
+	if s := r.awaitPhase(sbx, sandbox.PhaseDestroyed); s.Cause != causeHostStopped {
+		t.Errorf("%+v", s)
+	}
+	if rec := r.whole(id); describe(rec.end()) != "sandbox_gone by 9" {
+		t.Errorf("%s", describe(rec.end()))
+	}
+	if err := r.view.Sync(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ := r.view.Host(hostName); !h.Gone {
+		t.Errorf("lease %+v", h.Lease)
+	}
+}

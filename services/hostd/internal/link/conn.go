@@ -1,0 +1,232 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// ErrHostile is what a shim that breaks the protocol gives: nothing it says can
+// be trusted any more.
+var ErrHostile = errors.New("the shim broke the protocol")
+
+const (
+	maxEvent  = 64 << 10 // bytes of an event that is not output
+	maxError  = 4 << 10  // bytes of the text in a reply
+	maxQueue  = 16 << 20 // bytes that wait to be sent before the shim is given up
+	blockSize = wire.MaxData + 256
+	largeRead = 8 << 10 // a payload this large is read into a block
+)
+
+// Conn is one connection to a shim. Send may be called concurrently; Next
+// belongs to one goroutine.
+type Conn struct {
+	conn net.Conn
+	r    *wire.Reader
+	pool *Pool
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	out    []byte
+	closed bool
+	done   chan struct{} // closed when the writer has ended
+}
+
+// Pool gives and takes back the memory of large outputs. Its zero value works,
+// and it may be shared by all connections.
+type Pool struct{ blocks sync.Pool }
+
+func (p *Pool) get(n int) []byte {
+	if n < largeRead || n > blockSize {
+		return make([]byte, n)
+	}
+	if b, ok := p.blocks.Get().(*[blockSize]byte); ok {
+		return b[:n]
+	}
+	return new([blockSize]byte)[:n]
+}
+
+// Put takes back the memory of a Message that nobody uses any more.
+func (p *Pool) Put(mem []byte) {
+	if cap(mem) == blockSize {
+		p.blocks.Put((*[blockSize]byte)(mem[:blockSize]))
+	}
+}
+
+// Attach opens the talk on conn, which it closes on error, and gives what the
+// shim has.
+func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, pool *Pool) (*Conn, wire.Hello, error) {
+	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
+	c.wake.L = &c.mu
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+	hello, err := c.attach(a)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close() //nolint:errcheck // the first error is told
+		return nil, wire.Hello{}, err
+	}
+	c.r.Alloc = pool.get
+	go c.write()
+	return c, hello, nil
+}
+
+func (c *Conn) attach(a *wire.Attach) (wire.Hello, error) {
+	if _, err := c.conn.Write(wire.AppendAttach(nil, a)); err != nil {
+		return wire.Hello{}, fmt.Errorf("attach: %w", err)
+	}
+	t, payload, err := c.r.Next()
+	if err != nil {
+		return wire.Hello{}, fmt.Errorf("attach: %w", err)
+	}
+	if t != wire.TypeHello {
+		return wire.Hello{}, ErrHostile
+	}
+	hello, err := wire.ParseHello(payload)
+	if err != nil {
+		return hello, fmt.Errorf("%w: hello", ErrHostile)
+	}
+	seen := make(map[string]bool, len(hello.Processes))
+	for i := range hello.Processes {
+		p := &hello.Processes[i]
+		if seen[p.Token] || p.First < 2 || p.Last+1 < p.First || p.Last > 1<<62 {
+			return hello, fmt.Errorf("%w: process %q in hello", ErrHostile, p.Token)
+		}
+		seen[p.Token] = true
+	}
+	return hello, nil
+}
+
+// Close ends the connection, and with it Next.
+func (c *Conn) Close() {
+	c.shut()
+	<-c.done
+}
+
+func (c *Conn) shut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.wake.Broadcast()
+}
+
+// Send puts the frame that f appends in line. After the connection has ended it
+// does nothing: whoever needs the frame to arrive sends it on the next one.
+func (c *Conn) Send(f func([]byte) []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if len(c.out) > maxQueue { // a shim reads at once, whatever its processes do
+		c.closed = true
+		c.conn.Close() //nolint:errcheck // nothing to be done
+	}
+	c.out = f(c.out)
+	c.wake.Signal()
+}
+
+func (c *Conn) write() {
+	defer close(c.done)
+	var spare []byte
+	for {
+		c.mu.Lock()
+		for len(c.out) == 0 && !c.closed {
+			c.wake.Wait()
+		}
+		if c.closed {
+			c.mu.Unlock()
+			return
+		}
+		out := c.out
+		c.out = spare[:0]
+		c.mu.Unlock()
+		if _, err := c.conn.Write(out); err != nil {
+			c.shut()
+			return
+		}
+		if spare = out; cap(spare) > 64<<10 {
+			spare = nil
+		}
+	}
+}
+
+// Message is what a shim says: an event of the process Token if Type is
+// wire.TypeEvent, else Reply, Rev (of a wire.TypeTaken) or nothing (TypeEnded).
+type Message struct {
+	Type  wire.Type
+	Token string
+	Event process.Event // shares Mem
+	Reply wire.Reply
+	Rev   uint64
+	Mem   []byte // to be given to Pool.Put when the event is not used any more
+}
+
+// Next gives the next message. Its event is well formed and of a kind that shims
+// may make; whether it fits its process is for a Track to say.
+func (c *Conn) Next() (Message, error) {
+	t, b, err := c.r.Next()
+	if err != nil {
+		if errors.Is(err, wire.ErrMalformed) {
+			err = fmt.Errorf("%w: %w", ErrHostile, err)
+		}
+		return Message{}, err
+	}
+	m := Message{Type: t, Mem: b}
+	switch t {
+	case wire.TypeOutput:
+		err = m.output(b)
+	case wire.TypeEvent:
+		err = m.event(b)
+	case wire.TypeReply:
+		if m.Reply, err = wire.ParseReply(b); err == nil && len(m.Reply.Error) > maxError {
+			err = wire.ErrMalformed
+		}
+	case wire.TypeTaken:
+		m.Rev, err = wire.ParseTaken(b)
+	case wire.TypeEnded:
+	default:
+		err = wire.ErrMalformed
+	}
+	if err != nil {
+		return m, fmt.Errorf("%w: frame of type %d: %w", ErrHostile, t, err)
+	}
+	return m, nil
+}
+
+func (m *Message) output(b []byte) error {
+	o, err := wire.ParseOutput(b)
+	if err != nil {
+		return err
+	}
+	if len(o.Data) == 0 || len(o.Data) > wire.MaxData {
+		return wire.ErrMalformed
+	}
+	m.Type, m.Token = wire.TypeEvent, o.Token
+	m.Event = process.Event{Seq: o.Seq, Time: time.Unix(0, o.Time),
+		Body: process.Wrote{Stream: process.Stream(o.Stream), Offset: o.Offset, Data: o.Data}}
+	return nil
+}
+
+func (m *Message) event(b []byte) error {
+	if len(b) > maxEvent {
+		return wire.ErrMalformed
+	}
+	e, err := wire.ParseEvent(b)
+	if err != nil {
+		return err
+	}
+	if m.Event, err = process.ParseEvent(e.Event); err != nil {
+		return err
+	}
+	m.Token, m.Event.Seq = e.Token, e.Seq
+	return nil
+}

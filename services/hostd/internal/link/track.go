@@ -1,0 +1,145 @@
+package link
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+const (
+	maxText   = 4 << 10         // bytes of a message or a command's id in an event
+	maxAhead  = 2 * time.Minute // of a shim's clock before hostd's
+	maxSignal = 64
+)
+
+// Track judges the events of one process, each against those before it.
+type Track struct {
+	PTY    bool        // its spec asks for a terminal
+	Last   process.Seq // the last event taken
+	State  process.State
+	Flight int // cost of the events taken and not yet landed
+
+	offsets [4]uint64 // by stream
+	known   [4]bool   // whether the offset is: a new life of hostd learns it from the first event
+}
+
+// NewTrack follows a process whose record ends with Accepted.
+func NewTrack(pty bool) *Track {
+	return &Track{PTY: pty, Last: 1, State: process.StateAccepted, known: [4]bool{true, true, true, true}}
+}
+
+// Resume makes t go on after last, as a new life of hostd must that does not
+// know what came before.
+func (t *Track) Resume(last process.Seq) {
+	*t = Track{PTY: t.PTY, Last: last, State: process.StateAccepted}
+	if last > 1 {
+		t.State = process.StateRunning
+	} else {
+		t.known = [4]bool{true, true, true, true}
+	}
+}
+
+// Cost is what an event counts for a Flight.
+func Cost(e *process.Event) int {
+	if w, ok := e.Body.(process.Wrote); ok {
+		return wire.EventCost + len(w.Data)
+	}
+	return wire.EventCost
+}
+
+// Take accepts e as the next event, or says what is wrong with it. A time that
+// cannot be is put right.
+func (t *Track) Take(e *process.Event) error {
+	if e.Seq != t.Last+1 {
+		return fmt.Errorf("%w: seq %d after %d", ErrHostile, e.Seq, t.Last)
+	}
+	if t.Flight >= wire.WindowProcess {
+		return fmt.Errorf("%w: more than its window", ErrHostile)
+	}
+	if err := t.body(e.Body); err != nil {
+		return err
+	}
+	next, err := t.State.Apply(*e)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrHostile, err)
+	}
+	if now := time.Now(); e.Time.Before(time.Unix(1, 0)) || e.Time.After(now.Add(maxAhead)) {
+		e.Time = now
+	}
+	t.Last, t.State = e.Seq, next
+	t.Flight += Cost(e)
+	return nil
+}
+
+func (t *Track) body(b process.Body) error {
+	ok := true
+	switch b := b.(type) {
+	case process.Started:
+		ok = b.PID != 0
+	case process.Wrote:
+		return t.wrote(&b)
+	case process.StdinAcked:
+		ok = text(b.Command)
+	case process.Signaled:
+		ok = text(b.Command) && b.Signal > 0 && b.Signal <= maxSignal
+	case process.Resized:
+		ok = t.PTY
+	case process.Truncated:
+		ok = t.has(b.Stream)
+	case process.Exited:
+		ok = exit(&b.Exit)
+	case process.Finished:
+		ok = exit(&b.Exit)
+	case process.Failed:
+		ok = text(b.Message) && b.Kind <= uint32(kind.Precondition)
+	default: // Accepted, Lost and Gap are others' to say; nil is of a kind we do not know
+		ok = false
+	}
+	if !ok {
+		return fmt.Errorf("%w: event %T %+v", ErrHostile, b, b)
+	}
+	return nil
+}
+
+func (t *Track) wrote(w *process.Wrote) error {
+	if !t.has(w.Stream) {
+		return fmt.Errorf("%w: output on %s", ErrHostile, w.Stream)
+	}
+	if want := t.offsets[w.Stream]; t.known[w.Stream] && w.Offset != want {
+		return fmt.Errorf("%w: offset %d on %s, want %d", ErrHostile, w.Offset, w.Stream, want)
+	}
+	t.offsets[w.Stream], t.known[w.Stream] = w.Offset+uint64(len(w.Data)), true
+	return nil
+}
+
+func (t *Track) has(s process.Stream) bool {
+	if t.PTY {
+		return s == process.PTY
+	}
+	return s == process.Stdout || s == process.Stderr
+}
+
+func text(s string) bool { return len(s) <= maxText && utf8.ValidString(s) }
+
+// exit reports whether a shim may tell of such an end.
+func exit(x *process.Exit) bool {
+	if !text(x.Message) || x.Signal < 0 || x.Signal > maxSignal {
+		return false
+	}
+	if x.Code != nil && (*x.Code < 0 || *x.Code > 255 || x.Signal != 0) {
+		return false
+	}
+	switch x.Cause {
+	case process.CauseExited:
+		return x.Code != nil
+	case process.CauseSignaled, process.CauseKilled, process.CauseTimeout, process.CauseOOM, process.CauseSandboxGone:
+		return x.Signal != 0
+	case process.CauseNotStarted:
+		return !x.Seen()
+	}
+	return false
+}

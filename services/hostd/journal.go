@@ -1,0 +1,94 @@
+package hostd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// journal is what a host must know after a restart and the log does not say:
+// how far its commands are done, and by which driver each sandbox was made.
+type journal struct{ db *bbolt.DB }
+
+const (
+	bucketMeta      = "meta"
+	bucketSandboxes = "sandboxes"
+	keyCursor       = "cursor"
+
+	journalFile = "hostd.db"
+	lockTimeout = 5 * time.Second // the hostd before may still be ending
+)
+
+func openJournal(dir string) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	db, err := bbolt.Open(filepath.Join(dir, journalFile), 0o600, &bbolt.Options{Timeout: lockTimeout})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, kind.Newf(kind.Conflict, "hostd", "", "another hostd works in %s", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err1 := tx.CreateBucketIfNotExists([]byte(bucketMeta))
+		_, err2 := tx.CreateBucketIfNotExists([]byte(bucketSandboxes))
+		return errors.Join(err1, err2)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare journal: %w", err), db.Close())
+	}
+	return &journal{db: db}, nil
+}
+
+func (j *journal) close() error { return j.db.Close() }
+
+// cursor is the last command that need not be looked at again.
+func (j *journal) cursor() (rev uint64, err error) {
+	err = j.db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyCursor)); len(b) == 8 {
+			rev = binary.BigEndian.Uint64(b)
+		}
+		return nil
+	})
+	return rev, err
+}
+
+func (j *journal) setCursor(rev uint64) error {
+	return j.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyCursor), binary.BigEndian.AppendUint64(nil, rev))
+	})
+}
+
+// setSandbox notes the driver of a sandbox, before the driver is called.
+func (j *journal) setSandbox(id sandbox.ID, driver string) error {
+	return j.db.Batch(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketSandboxes)).Put([]byte(id), []byte(driver))
+	})
+}
+
+func (j *journal) forgetSandbox(id sandbox.ID) error {
+	return j.db.Batch(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketSandboxes)).Delete([]byte(id))
+	})
+}
+
+// sandboxes are all that were noted and not forgotten, with their drivers.
+func (j *journal) sandboxes() (map[sandbox.ID]string, error) {
+	out := make(map[sandbox.ID]string)
+	err := j.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
+			out[sandbox.ID(k)] = string(v)
+			return nil
+		})
+	})
+	return out, err
+}

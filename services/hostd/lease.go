@@ -1,0 +1,95 @@
+package hostd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+)
+
+// lease is the host's claim to be alive. It belongs to one goroutine.
+type lease struct {
+	h   *host
+	rev uint64
+	fleet.Lease
+}
+
+// takeLease begins a new life of the host: with the next epoch, whoever had the
+// one before.
+func (h *host) takeLease(ctx context.Context) (*lease, error) {
+	l := &lease{h: h}
+	for {
+		before, rev, _, err := h.log.Lease(ctx, h.cfg.Name)
+		if err != nil {
+			return nil, err
+		}
+		l.Lease = fleet.Lease{
+			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: rand.Text(),
+			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
+		}
+		for _, d := range h.drivers {
+			l.Drivers = append(l.Drivers, d.Name())
+		}
+		l.observe()
+		l.Draining = true // until what is left of the life before is recovered
+		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
+		if !kind.Is(err, kind.Conflict) {
+			return l, err
+		}
+	}
+}
+
+// keep renews the lease until ctx ends. An error of kind.Fenced says that the
+// host has a newer life, or was declared gone.
+func (l *lease) keep(ctx context.Context) error {
+	t := time.NewTicker(l.TTL / 4)
+	defer t.Stop()
+	for {
+		l.observe()
+		if err := l.put(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+func (l *lease) put(ctx context.Context) error {
+	rev, err := l.h.log.PutLease(ctx, l.Lease, l.rev)
+	switch {
+	case err == nil:
+		l.rev = rev
+		return nil
+	case ctx.Err() != nil:
+		return nil
+	case kind.Is(err, kind.Conflict):
+		return kind.New(kind.Fenced, "lease", l.Host, "the host has a newer life, or was declared gone")
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil
+	}
+	return err
+}
+
+// leave tells others at once what they would find out when the lease ended.
+// Sandboxes that are left running make it a pause: the lease runs on.
+func (l *lease) leave(ctx context.Context) {
+	l.observe()
+	l.Draining, l.Gone = true, l.Sandboxes == 0
+	if err := l.put(ctx); err != nil {
+		l.h.slog.Warn("the lease could not be given back", "err", err)
+	}
+}
+
+// observe puts the host's load of the moment into the lease.
+func (l *lease) observe() {
+	l.Sandboxes, l.Processes = l.h.counts()
+	l.Load1 = load()
+	l.MemoryTotal, l.MemoryFree = memory()
+	l.Draining = false
+}

@@ -1,0 +1,205 @@
+package hostd
+
+import (
+	"sync"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// proc is a process whose record has no end yet. The goroutine that runs begin
+// or resume is the record's only writer.
+type proc struct {
+	h    *host
+	b    *box // nil: its sandbox does not run here
+	id   process.ID
+	ref  events.Ref
+	done chan struct{} // closed when the record has its end, or is another's
+	wake chan struct{} // has a value when there is something to do
+
+	// Of its goroutine.
+	w     *events.Writer
+	start *events.Command // nil: found in the shim or the catalogue
+	frame []byte          // the Start for the shim
+	spec  process.Spec
+	hash  []byte
+	noted bool // the start need not be looked at again
+	sum   process.Summary
+	rev   uint64 // of the catalogue's entry
+
+	mu      sync.Mutex
+	known   *wire.Process // what the shim says of it; nil: the shim does not have it
+	taken   bool          // the shim has had its start
+	track   *link.Track   // nil: nothing may come from the shim yet
+	queue   []item
+	lost    process.Cause    // not empty: nothing more will come from the shim
+	stored  process.Seq      // the last event on record
+	exit    *process.Exit    // of its Exited
+	sent    bool             // the start was sent: commands may follow
+	early   []events.Command // those that came before
+	over    bool             // done: what comes late is refused
+	answers []answer
+}
+
+// item is an event to be stored, and the memory it lies in.
+type item struct {
+	event process.Event
+	mem   []byte
+}
+
+// answer is a reply that counts once an event is stored.
+type answer struct {
+	after process.Seq
+	cmd   events.Command
+	reply events.Reply
+}
+
+func (h *host) newProc(b *box, id process.ID) *proc {
+	ref := events.Ref{Host: h.cfg.Name, ID: id}
+	return &proc{
+		h: h, b: b, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
+		done: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+}
+
+func (p *proc) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take puts an event of the shim in line.
+func (p *proc) take(m *link.Message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.lost != "" {
+		p.h.pool.Put(m.Mem)
+		return nil
+	}
+	if p.track == nil {
+		return p.b.hostile("event of %q before it was asked for", m.Token)
+	}
+	if err := p.track.Take(&m.Event); err != nil {
+		return err
+	}
+	if x, ok := m.Event.Body.(process.Exited); ok {
+		p.exit = &x.Exit
+	}
+	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
+	p.poke()
+	return nil
+}
+
+// lose says that nothing more will come from the shim: the record ends for the
+// given cause, unless it has said how it ended.
+func (p *proc) lose(cause process.Cause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == "" {
+		p.lost = cause
+	}
+	p.poke()
+}
+
+func (p *proc) wasTaken() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken || p.known != nil
+}
+
+func (p *proc) setTaken() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken = true
+}
+
+// meet is called after a reconnect with what the shim says of p; box.mu is held.
+func (p *proc) meet(conn *link.Conn, hp wire.Process) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = &hp
+	if p.track == nil {
+		return nil // its goroutine finds out where it stands
+	}
+	if last := p.track.Last; hp.First > last+1 || hp.Last < last {
+		return p.b.hostile("%q has events %d to %d, %d were seen", hp.Token, hp.First, hp.Last, last)
+	}
+	conn.Send(p.place)
+	return nil
+}
+
+// command sends a command to the process, after its start.
+func (p *proc) command(c events.Command) {
+	p.mu.Lock()
+	switch {
+	case p.over:
+		p.mu.Unlock()
+		p.h.refuse(c, noProcess(p.id))
+		return
+	case !p.sent:
+		p.early = append(p.early, c)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.b.command(c, p, frameOf(&c))
+}
+
+// setSent lets commands through, first those that waited. The start, or what
+// makes up for it, was sent before.
+func (p *proc) setSent() {
+	for {
+		p.mu.Lock()
+		if len(p.early) == 0 {
+			p.sent = true
+			p.mu.Unlock()
+			return
+		}
+		c := p.early[0]
+		p.early = p.early[1:]
+		p.mu.Unlock()
+		p.b.command(c, p, frameOf(&c))
+	}
+}
+
+// replyAfter answers a command when the event that it waits for is stored.
+func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
+	p.mu.Lock()
+	if p.stored < after && !p.over {
+		p.answers = append(p.answers, answer{after: after, cmd: c, reply: r})
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.h.answer(c, r)
+}
+
+// close ends p's time here: nothing waits for it any more.
+func (p *proc) close() {
+	if p.start != nil {
+		p.h.cursor.end(p.start.Rev)
+	}
+	p.mu.Lock()
+	p.over = true
+	queue, early, answers := p.queue, p.early, p.answers
+	p.queue, p.early, p.answers = nil, nil, nil
+	p.mu.Unlock()
+	for _, it := range queue {
+		p.h.pool.Put(it.mem)
+	}
+	for _, c := range early {
+		p.h.refuse(c, noProcess(p.id))
+	}
+	for _, a := range answers {
+		a.reply.Err = kind.New(kind.NotFound, "command", a.cmd.ID, "the process has ended")
+		p.h.answer(a.cmd, a.reply)
+	}
+	close(p.done)
+	if p.b != nil {
+		p.b.remove(p)
+	}
+}

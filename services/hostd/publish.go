@@ -1,0 +1,215 @@
+package hostd
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+const (
+	sigKill = 9
+	sigTerm = 15
+
+	maxEvents = 2048 // in one message
+)
+
+// publish stores what the shim says, one message in flight; while it flies, more
+// gathers for the next. It returns when the record has its end.
+func (p *proc) publish(ctx context.Context) error {
+	for {
+		batch, lost := p.next()
+		switch {
+		case len(batch) > 0:
+			finished, err := p.storeItems(ctx, batch)
+			if err != nil || finished {
+				return err
+			}
+		case lost != "":
+			return p.end(ctx, lost)
+		default:
+			select {
+			case <-p.wake:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// next takes what is in line, at most a message's worth.
+func (p *proc) next() ([]item, process.Cause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, size := 0, 0
+	for n < len(p.queue) && n < maxEvents {
+		size += link.Cost(&p.queue[n].event)
+		if n > 0 && size > events.MaxBatch {
+			break
+		}
+		n++
+	}
+	batch := p.queue[:n:n]
+	if p.queue = p.queue[n:]; len(p.queue) == 0 {
+		p.queue = nil
+	}
+	return batch, p.lost
+}
+
+// storeItems stores a batch of the shim's, acks it, and answers who waited for
+// it. It reports whether the record has its end.
+func (p *proc) storeItems(ctx context.Context, batch []item) (finished bool, err error) {
+	evs := make([]process.Event, len(batch))
+	cost := 0
+	for i := range batch {
+		evs[i] = batch[i].event
+		cost += link.Cost(&evs[i])
+	}
+	if err := p.store(ctx, evs); err != nil {
+		return false, err
+	}
+	for _, it := range batch {
+		p.h.pool.Put(it.mem)
+	}
+	last := evs[len(evs)-1]
+	p.mu.Lock()
+	p.track.Flight -= cost
+	p.mu.Unlock()
+	p.b.send(func(dst []byte) []byte {
+		return wire.AppendMark(dst, wire.TypeAck, wire.Mark{Token: p.id.Token(), Seq: last.Seq})
+	})
+	if err := p.h.fault("acked"); err != nil {
+		return false, err
+	}
+	_, finished = last.Body.(process.Finished)
+	return finished, nil
+}
+
+// store puts events on record, the catalogue first, and answers who waited.
+func (p *proc) store(ctx context.Context, evs []process.Event) error {
+	if p.summarize(evs) {
+		if err := p.putSummary(ctx); err != nil {
+			return err
+		}
+		if err := p.h.fault("summarized"); err != nil {
+			return err
+		}
+	}
+	if err := p.append(ctx, evs); err != nil {
+		return err
+	}
+	if err := p.h.fault("stored"); err != nil {
+		return err
+	}
+	if p.start != nil && !p.noted {
+		p.noted = true
+		p.h.cursor.end(p.start.Rev)
+	}
+	p.mu.Lock()
+	p.stored = evs[len(evs)-1].Seq
+	var due []answer
+	for len(p.answers) > 0 && p.answers[0].after <= p.stored {
+		due = append(due, p.answers[0])
+		p.answers = p.answers[1:]
+	}
+	p.mu.Unlock()
+	for _, a := range due {
+		p.h.answer(a.cmd, a.reply)
+	}
+	return nil
+}
+
+// append stores events. Those of an earlier life of this host that arrived late
+// are the same events: the shim says nothing twice.
+func (p *proc) append(ctx context.Context, evs []process.Event) error {
+	for {
+		err := p.w.Append(ctx, evs)
+		if !kind.Is(err, kind.Fenced) {
+			return err
+		}
+		tip, tipErr := p.w.Recover(ctx)
+		if tipErr != nil {
+			return err
+		}
+		if tip.Epoch > p.h.epoch {
+			p.h.die(err)
+			return err
+		}
+		if tip.Host != p.ref.Host || tip.Epoch == p.h.epoch || tip.Finished != nil {
+			return err
+		}
+		for len(evs) > 0 && evs[0].Seq <= tip.Last {
+			evs = evs[1:]
+		}
+		if len(evs) == 0 {
+			return nil
+		}
+	}
+}
+
+// summarize takes over into the catalogue's entry what the events say, and
+// reports whether it changed.
+func (p *proc) summarize(evs []process.Event) bool {
+	changed := false
+	for i := range evs {
+		switch b := evs[i].Body.(type) {
+		case process.Started:
+			p.sum.PID, p.sum.Started = b.PID, evs[i].Time
+		case process.Signaled:
+			if p.sum.Killed || b.Signal != sigKill && b.Signal != sigTerm {
+				continue
+			}
+			p.sum.Killed = true
+		case process.Finished:
+			exit := b.Exit
+			p.sum.Exit, p.sum.Ended = &exit, evs[i].Time
+		default:
+			continue
+		}
+		changed = true
+	}
+	return changed
+}
+
+// putSummary writes the catalogue's entry. What an earlier life wrote late is
+// written over; what a reaper wrote stands.
+func (p *proc) putSummary(ctx context.Context) error {
+	p.sum.Epoch = p.h.epoch
+	for {
+		rev, err := p.h.log.PutSummary(ctx, &p.sum, p.rev)
+		if err == nil {
+			p.rev = rev
+			return nil
+		}
+		if !kind.Is(err, kind.Conflict) {
+			return err
+		}
+		now, rev, err := p.h.log.Summary(ctx, p.ref)
+		if err != nil {
+			return err
+		}
+		if now.Epoch > p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
+			return kind.New(kind.Fenced, "summarize", string(p.id), "somebody else ended the process")
+		}
+		p.rev = rev
+	}
+}
+
+// end ends the record of a process that nobody can see any more.
+func (p *proc) end(ctx context.Context, cause process.Cause) error {
+	p.mu.Lock()
+	exit, last := p.exit, p.w.Last()
+	p.mu.Unlock()
+	now := time.Now()
+	var evs []process.Event
+	if exit == nil {
+		exit = &process.Exit{Cause: cause}
+		evs = append(evs, process.Event{Seq: last + 1, Time: now, Body: process.Exited{Exit: *exit}})
+	}
+	evs = append(evs, process.Event{Seq: last + uint64(len(evs)) + 1, Time: now, Body: process.Finished{Exit: *exit}})
+	return p.store(ctx, evs)
+}

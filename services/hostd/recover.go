@@ -1,0 +1,163 @@
+package hostd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// attachAtOnce is how many sandboxes are looked for at the same time.
+const attachAtOnce = 16
+
+// recover finds what the life before left: a box for each sandbox that is this
+// host's, and an end for whatever is nobody's any more.
+func (h *host) recover(ctx context.Context) error {
+	if err := os.MkdirAll(h.root(), 0o700); err != nil {
+		return fmt.Errorf("sandboxes' directory: %w", err)
+	}
+	noted, err := h.journal.sandboxes()
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(attachAtOnce)
+	for _, s := range h.view.Sandboxes(h.mine) {
+		name := noted[s.ID]
+		delete(noted, s.ID)
+		g.Go(func() error {
+			b := newBox(h, &s)
+			b.found = true
+			h.find(ctx, b, name)
+			h.open(b)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return h.clear(ctx, noted)
+}
+
+// find attaches a box to what is there of its sandbox; nothing is no error.
+func (h *host) find(ctx context.Context, b *box, name string) {
+	if name == "" {
+		return // it was never made
+	}
+	d, err := h.driverFor(name)
+	if err == nil {
+		b.driver = d
+		b.inst, err = d.Attach(ctx, h.spec(b.id, &b.req))
+	}
+	if err != nil {
+		b.inst = nil
+		if !kind.Is(err, kind.NotFound) {
+			h.slog.Error("a sandbox cannot be attached to", "sandbox", b.id, "err", err)
+		}
+	}
+}
+
+// driverFor gives a driver by name, also one that is not offered any more.
+func (h *host) driverFor(name string) (driver.Driver, error) {
+	for _, d := range h.drivers {
+		if d.Name() == name {
+			return d, nil
+		}
+	}
+	return makeDriver(name, h.slog)
+}
+
+// clear destroys what is left of sandboxes that the record knows to be over, or
+// does not know.
+func (h *host) clear(ctx context.Context, noted map[sandbox.ID]string) error {
+	for _, d := range h.drivers {
+		ids, err := d.List(ctx, h.root())
+		if err != nil {
+			h.slog.Error("sandboxes cannot be listed", "driver", d.Name(), "err", err)
+		}
+		for _, id := range ids {
+			if h.box(id) == nil {
+				noted[id] = d.Name()
+			}
+		}
+	}
+	for id, name := range noted {
+		if err := h.remove(ctx, id, name); err != nil {
+			h.slog.Error("a leftover sandbox cannot be removed", "sandbox", id, "err", err)
+			continue
+		}
+		if err := h.journal.forgetSandbox(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *host) remove(ctx context.Context, id sandbox.ID, name string) error {
+	d, err := h.driverFor(name)
+	if err != nil {
+		return err
+	}
+	inst, err := d.Attach(ctx, h.spec(id, &sandbox.Requested{}))
+	if err == nil {
+		err = inst.Destroy(ctx)
+	}
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	return os.RemoveAll(h.dirOf(id))
+}
+
+// justBefore is more than a host leaves between the two writes of an end.
+const justBefore = 5 * time.Minute
+
+// orphans are processes of an earlier life that the shim does not have, although
+// their records may lack their end. Each call gives those not given before.
+func (b *box) orphans() []*proc {
+	if !b.found {
+		return nil // every process of the sandbox is one of ours
+	}
+	all := b.h.view.Processes(b.id, func(s *process.Summary) bool { return s.Epoch < b.h.epoch })
+	var newest time.Time
+	for i := range all {
+		if all[i].Ended.After(newest) {
+			newest = all[i].Ended
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []*proc
+	for i := range all {
+		s := &all[i]
+		_, forgotten := b.forgotten[s.ID.Token()]
+		if forgotten || b.procs[s.ID.Token()] != nil || !s.Active() && newest.Sub(s.Ended) > justBefore {
+			continue
+		}
+		p := b.h.newProc(b, s.ID)
+		b.procs[s.ID.Token()] = p
+		b.forgotten[s.ID.Token()] = struct{}{}
+		b.h.spawn("process "+string(s.ID), func() error { return p.mourn(b.h.life) })
+		out = append(out, p)
+	}
+	return out
+}
+
+// mourn ends the record of a process that is gone, unless it has its end.
+func (p *proc) mourn(ctx context.Context) error {
+	defer p.close()
+	tip, err := p.w.Recover(ctx)
+	if err != nil || tip.Finished != nil {
+		return err
+	}
+	if err := p.lookBack(ctx, tip.Last); err != nil {
+		return err
+	}
+	return p.publish(ctx)
+}

@@ -1,0 +1,308 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+const (
+	dialTimeout = 30 * time.Second // a shim that lives and does not answer for so long is given up
+	dialPause   = 20 * time.Millisecond
+)
+
+// pending is a command on its way to the shim and back.
+type pending struct {
+	cmd   events.Command
+	frame []byte
+	proc  *proc
+	taken bool // the shim has it: it is not sent again
+}
+
+// serve talks to the shim until the sandbox has ended as it was asked to: nil;
+// or until the shim is gone or cannot be trusted.
+func (b *box) serve(ctx context.Context) error {
+	var late <-chan time.Time
+	stop := (<-chan struct{})(b.stop)
+	for {
+		conn, err := b.connect(ctx)
+		if err != nil {
+			return err
+		}
+		if err := b.running(ctx); err != nil {
+			return err
+		}
+		for _, p := range b.orphans() {
+			p.lose(process.CauseShimLost)
+		}
+		reading := make(chan error, 1)
+		b.h.wg.Go(func() { reading <- b.read(conn) })
+		for conn != nil {
+			select {
+			case <-ctx.Done():
+				conn.Close()
+				<-reading
+				return ctx.Err()
+			case err := <-reading:
+				b.disconnect(conn)
+				conn = nil
+				if errors.Is(err, link.ErrHostile) {
+					b.h.slog.Warn("a shim is not trusted any more", "sandbox", b.id, "err", err)
+					return err
+				}
+			case <-stop:
+				if err := b.h.fault("stopping"); err != nil {
+					return err
+				}
+				stop, late = nil, time.After(stopTimeout)
+				conn.Send(wire.AppendEnd)
+			case <-late:
+				b.disconnect(conn)
+				return nil
+			case <-b.drained:
+				b.disconnect(conn)
+				<-reading
+				return nil
+			}
+		}
+	}
+}
+
+// connect dials the shim until it answers.
+func (b *box) connect(ctx context.Context) (*link.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	a := wire.Attach{
+		Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(),
+		Limits: wire.Limits{Quota: b.h.cfg.Quota, Grace: b.h.cfg.Grace},
+	}
+	for {
+		raw, err := b.inst.Dial(ctx)
+		if err == nil {
+			var conn *link.Conn
+			var hello wire.Hello
+			if conn, hello, err = link.Attach(ctx, raw, &a, &b.h.pool); err == nil {
+				return conn, b.greet(ctx, conn, &hello)
+			}
+		}
+		if errors.Is(err, link.ErrHostile) {
+			return nil, err
+		}
+		select {
+		case <-b.inst.Done():
+			return nil, errShimGone
+		default:
+		}
+		if !pause(ctx, dialPause) {
+			return nil, errShimGone
+		}
+	}
+}
+
+// greet brings both ends together after a connect: each process goes on where
+// hostd has it, and what was on its way is sent again.
+func (b *box) greet(ctx context.Context, conn *link.Conn, hello *wire.Hello) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	there := make(map[string]bool, len(hello.Processes))
+	for _, hp := range hello.Processes {
+		there[hp.Token] = true
+		if err := b.meet(conn, hp); err != nil {
+			conn.Close()
+			return err
+		}
+	}
+	for token, p := range b.procs {
+		if !there[token] && p.wasTaken() {
+			p.lose(process.CauseShimLost)
+		}
+	}
+	revs := make([]uint64, 0, len(b.pending))
+	for rev, c := range b.pending {
+		if !c.taken {
+			revs = append(revs, rev)
+		}
+	}
+	slices.Sort(revs)
+	for _, rev := range revs {
+		frame := b.pending[rev].frame
+		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
+	}
+	if b.stopping {
+		conn.Send(wire.AppendEnd)
+	}
+	b.conn = conn
+	b.markReady()
+	return nil
+}
+
+// meet goes on with one process that the shim has.
+func (b *box) meet(conn *link.Conn, hp wire.Process) error {
+	id, err := process.ParseID(hp.Token + "-" + string(b.id))
+	if err != nil {
+		return b.hostile("token %q", hp.Token)
+	}
+	if _, ok := b.forgotten[hp.Token]; ok {
+		conn.Send(func(dst []byte) []byte { return wire.AppendForget(dst, hp.Token) })
+		return nil
+	}
+	p := b.procs[hp.Token]
+	if p == nil {
+		p = b.h.newProc(b, id)
+		b.procs[hp.Token] = p
+		p.known = &hp
+		b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
+		return nil
+	}
+	return p.meet(conn, hp)
+}
+
+// disconnect ends a connection; what is sent from now on waits for the next.
+func (b *box) disconnect(conn *link.Conn) {
+	b.mu.Lock()
+	if b.conn == conn {
+		b.conn = nil
+	}
+	b.mu.Unlock()
+	conn.Close()
+}
+
+// send sends a frame if there is a connection; the next one begins by telling
+// the shim anew whatever it must know.
+func (b *box) send(f func([]byte) []byte) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	conn := b.conn
+	b.mu.Unlock()
+	if conn != nil {
+		conn.Send(f)
+	}
+}
+
+// read takes what the shim says until the connection ends.
+func (b *box) read(conn *link.Conn) error {
+	for {
+		m, err := conn.Next()
+		if err != nil {
+			return err
+		}
+		switch m.Type {
+		case wire.TypeEvent:
+			err = b.event(&m)
+		case wire.TypeReply:
+			b.reply(&m.Reply)
+		case wire.TypeTaken:
+			b.taken(m.Rev)
+		case wire.TypeEnded:
+			b.mu.Lock()
+			b.ended = b.stopping
+			b.ifDrained()
+			b.mu.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (b *box) event(m *link.Message) error {
+	b.mu.Lock()
+	p := b.procs[m.Token]
+	_, forgotten := b.forgotten[m.Token]
+	b.mu.Unlock()
+	if forgotten {
+		b.h.pool.Put(m.Mem)
+		return nil
+	}
+	if p == nil {
+		return b.hostile("event of the unknown process %q", m.Token)
+	}
+	return p.take(m)
+}
+
+// command sends a command to the shim, and again until it is taken.
+func (b *box) command(c events.Command, p *proc, frame []byte) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		b.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
+		return
+	}
+	b.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
+	conn := b.conn
+	b.mu.Unlock()
+	if conn != nil {
+		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
+	}
+}
+
+// taken is the shim's word that a command need not be sent again.
+func (b *box) taken(rev uint64) {
+	b.mu.Lock()
+	c := b.pending[rev]
+	if c == nil {
+		b.mu.Unlock()
+		return
+	}
+	c.taken, c.frame = true, nil
+	_, start := c.cmd.Body.(events.Start)
+	if start {
+		delete(b.pending, rev)
+	}
+	b.mu.Unlock()
+	if start {
+		c.proc.setTaken() // the cursor waits until its first event is stored
+		return
+	}
+	b.h.cursor.end(rev)
+}
+
+// reply is the shim's answer to a command.
+func (b *box) reply(r *wire.Reply) {
+	b.mu.Lock()
+	c := b.pending[r.Rev]
+	delete(b.pending, r.Rev)
+	b.mu.Unlock()
+	if c == nil {
+		return
+	}
+	b.h.cursor.end(r.Rev)
+	answer := events.Reply{Offset: r.Offset, Data: r.Data}
+	if r.Error != "" {
+		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
+	}
+	if c.proc != nil && r.After > 0 {
+		c.proc.replyAfter(r.After, c.cmd, answer)
+		return
+	}
+	b.h.answer(c.cmd, answer)
+}
+
+// shut refuses all commands, those on their way and those to come.
+func (b *box) shut() {
+	b.mu.Lock()
+	b.closed = true
+	pending := b.pending
+	b.pending = nil
+	conn := b.conn
+	b.conn = nil
+	b.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+	b.markReady()
+	for _, c := range pending {
+		if _, start := c.cmd.Body.(events.Start); !start {
+			b.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package hostd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// begin executes a start command: claim, spawn, and see the record to its end.
+func (p *proc) begin(ctx context.Context) error {
+	defer p.close()
+	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Spec: p.spec}
+	err := p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: process.Accepted{
+		Spec: p.spec, Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
+	}}})
+	switch {
+	case kind.Is(err, kind.Conflict):
+		err = p.again(ctx)
+	case err == nil:
+		if err = p.h.fault("claimed"); err == nil {
+			err = p.spawn(ctx)
+		}
+	}
+	return p.ended(ctx, err)
+}
+
+// resume sees a process to its end that the shim has from an earlier life.
+func (p *proc) resume(ctx context.Context) error {
+	defer p.close()
+	err := p.recover(ctx)
+	if err == nil {
+		err = p.publish(ctx)
+	}
+	return p.ended(ctx, err)
+}
+
+// ended settles with the shim how the process's time here ended.
+func (p *proc) ended(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errFinished):
+		err = nil
+	case err == nil:
+		return nil
+	case kind.Is(err, kind.Fenced):
+		p.h.slog.Warn("a process's record was ended by somebody else", "process", p.id, "err", err)
+		err = nil
+	}
+	// Nothing of it may be recorded any more: if it runs, it must not.
+	if p.b != nil {
+		p.b.forget(p.id.Token())
+	}
+	return err
+}
+
+// errFinished says that the record had its end already.
+var errFinished = errors.New("the record has its end")
+
+// forget has the shim kill a process and say no more of it.
+func (b *box) forget(token string) {
+	b.mu.Lock()
+	b.forgotten[token] = struct{}{}
+	b.mu.Unlock()
+	b.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
+}
+
+// spawn tells the shim to start a process that was claimed.
+func (p *proc) spawn(ctx context.Context) error {
+	p.mu.Lock()
+	p.stored = 1
+	p.mu.Unlock()
+	if err := p.start.Expired(time.Now()); err != nil {
+		return p.fail(ctx, err)
+	}
+	if p.b == nil {
+		return p.fail(ctx, kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here"))
+	}
+	p.mu.Lock()
+	p.track = link.NewTrack(p.spec.PTY != nil)
+	p.mu.Unlock()
+	p.b.command(*p.start, p, p.frame)
+	p.frame = nil
+	p.setSent()
+	if err := p.h.fault("spawned"); err != nil {
+		return err
+	}
+	return p.publish(ctx)
+}
+
+// fail records that a process never ran.
+func (p *proc) fail(ctx context.Context, why error) error {
+	now, last, text := time.Now(), p.w.Last(), kind.Message(why)
+	return p.store(ctx, []process.Event{
+		{Seq: last + 1, Time: now, Body: process.Failed{Kind: uint32(kind.Of(why)), Message: text}},
+		{Seq: last + 2, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted, Message: text}}},
+	})
+}
+
+// again decides about a start that was claimed before: by this very command in
+// an earlier life, which may or may not have come to spawn it, or by another
+// command for the same process, which is none of our business.
+func (p *proc) again(ctx context.Context) error {
+	if p.b != nil {
+		select {
+		case <-p.b.ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	p.mu.Lock()
+	known := p.known != nil
+	p.mu.Unlock()
+	if known {
+		if err := p.recover(ctx); err != nil {
+			return err
+		}
+		return p.publish(ctx)
+	}
+	tip, err := p.w.Recover(ctx)
+	switch {
+	case err != nil:
+		return err
+	case tip.Finished != nil:
+		return errFinished
+	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
+		return kind.New(kind.Fenced, "start", string(p.id), "somebody else started it")
+	case tip.Last > 1: // it ran, and the shim that had it is gone
+		if err := p.lookBack(ctx, tip.Last); err != nil {
+			return err
+		}
+		return p.end(ctx, process.CauseShimLost)
+	}
+	first, err := p.accepted(ctx)
+	if err != nil {
+		return err
+	}
+	if first.Command != p.start.ID || !bytes.Equal(first.SpecHash, p.hash) {
+		return nil // the command that claimed it comes before or after this one
+	}
+	return p.spawn(ctx)
+}
+
+// recover goes on with a process that the shim has, where its record ends.
+func (p *proc) recover(ctx context.Context) error {
+	tip, err := p.w.Recover(ctx)
+	switch {
+	case kind.Is(err, kind.NotFound):
+		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
+	case err != nil:
+		return err
+	case tip.Finished != nil:
+		return errFinished
+	}
+	if err := p.readSummary(ctx); err != nil {
+		return err
+	}
+	if err := p.mend(ctx, tip.Last); err != nil {
+		return err
+	}
+	p.goOn(p.w.Last())
+	p.setSent()
+	return nil
+}
+
+// goOn takes events of the shim from now on, after the given seq.
+func (p *proc) goOn(last process.Seq) {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.track = &link.Track{PTY: p.spec.PTY != nil}
+	p.track.Resume(last)
+	p.stored = last
+	if conn := p.b.conn; conn != nil && p.known != nil && p.lost == "" {
+		conn.Send(p.place)
+	}
+}
+
+// place appends where the shim is to go on, and what it may forget.
+func (p *proc) place(dst []byte) []byte {
+	token := p.id.Token()
+	dst = wire.AppendMark(dst, wire.TypeResume, wire.Mark{Token: token, Seq: p.track.Last})
+	if p.stored >= p.known.First {
+		dst = wire.AppendMark(dst, wire.TypeAck, wire.Mark{Token: token, Seq: p.stored})
+	}
+	return dst
+}
+
+// mend fills the hole in a record whose end the log has lost after it was acked,
+// as a single server does that loses power: what is missing can be had nowhere
+// any more, and the record says so.
+func (p *proc) mend(ctx context.Context, last process.Seq) error {
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	if known == nil || known.First <= last+1 {
+		return nil
+	}
+	p.h.slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
+	now, stream := time.Now(), process.Stdout
+	if p.spec.PTY != nil {
+		stream = process.PTY
+	}
+	var evs []process.Event
+	for seq := last + 1; seq < known.First; seq++ {
+		var body process.Body = process.Truncated{Stream: stream}
+		if seq == 2 {
+			body = process.Started{PID: known.PID}
+		}
+		evs = append(evs, process.Event{Seq: seq, Time: now, Body: body})
+	}
+	return p.store(ctx, evs)
+}
+
+// readSummary learns what the catalogue, or else the record's first event, says
+// of a process.
+func (p *proc) readSummary(ctx context.Context) error {
+	sum, rev, err := p.h.log.Summary(ctx, p.ref)
+	if err == nil {
+		p.sum, p.rev, p.spec = sum, rev, sum.Spec
+		return nil
+	}
+	if !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	first, err := p.accepted(ctx)
+	if err != nil {
+		return err
+	}
+	p.spec = first.Spec
+	p.sum = process.Summary{ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Spec: first.Spec}
+	return nil
+}
+
+// readTimeout bounds a look at a record that is known to be there.
+const readTimeout = 10 * time.Second
+
+// accepted reads the record's first event.
+func (p *proc) accepted(ctx context.Context) (process.Accepted, error) {
+	var first process.Accepted
+	err := p.scan(ctx, 0, 1, func(e *process.Event) {
+		if a, ok := e.Body.(process.Accepted); ok {
+			first = a
+		}
+	})
+	return first, err
+}
+
+// lookBack finds out whether the exit of a process that is gone was recorded.
+func (p *proc) lookBack(ctx context.Context, last process.Seq) error {
+	const far = 64 // only output of children that outlived it can follow an exit
+	if err := p.readSummary(ctx); err != nil {
+		return err
+	}
+	return p.scan(ctx, last-min(last, far), last, func(e *process.Event) {
+		if x, ok := e.Body.(process.Exited); ok {
+			p.mu.Lock()
+			p.exit = &x.Exit
+			p.mu.Unlock()
+		}
+	})
+}
+
+// scan calls f for the stored events after one seq up to another.
+func (p *proc) scan(ctx context.Context, after, upTo process.Seq, f func(*process.Event)) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	r := p.h.log.Read(p.ref, after)
+	defer r.Close()
+	for r.After() < upTo {
+		batch, err := r.Next(ctx, time.Second)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			if batch[i].Seq <= upTo {
+				f(&batch[i])
+			}
+		}
+	}
+	return nil
+}

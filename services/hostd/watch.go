@@ -1,0 +1,103 @@
+package hostd
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// watch gives every sandbox that is placed here a box, and tells the boxes how
+// their sandboxes' records go on.
+func (h *host) watch(ctx context.Context) error {
+	changed, stop := h.view.Changes()
+	defer stop()
+	for {
+		for _, s := range h.view.Sandboxes(h.unopened) {
+			h.open(newBox(h, &s))
+		}
+		h.tell()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// mine reports whether a sandbox is this host's to work on.
+func (h *host) mine(s *sandbox.State) bool { return s.Host == h.cfg.Name && !s.Over() }
+
+// unopened reports whether a sandbox is this host's and has no box yet.
+func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.box(s.ID) == nil }
+
+// tell passes the newest states on to the boxes, also of sandboxes that others
+// have ended.
+func (h *host) tell() {
+	h.mu.Lock()
+	boxes := make([]*box, 0, len(h.boxes))
+	for _, b := range h.boxes {
+		boxes = append(boxes, b)
+	}
+	h.mu.Unlock()
+	for _, b := range boxes {
+		if s, ok := h.view.Sandbox(b.id); ok {
+			b.tell(&s)
+		}
+	}
+}
+
+// open sets a box to work, unless its sandbox has one.
+func (h *host) open(b *box) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.boxes[b.id] != nil {
+		return
+	}
+	h.boxes[b.id] = b
+	h.spawn("sandbox "+string(b.id), func() error {
+		defer h.close(b)
+		return b.run(h.life)
+	})
+}
+
+// close forgets a box that has ended.
+func (h *host) close(b *box) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.boxes, b.id)
+}
+
+// destroyAll ends every sandbox, as a clean end may ask for.
+func (h *host) destroyAll(ctx context.Context) error {
+	h.mu.Lock()
+	var boxes []*box
+	for _, b := range h.boxes {
+		boxes = append(boxes, b)
+	}
+	h.mu.Unlock()
+	for _, b := range boxes {
+		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+			if s.Over() || s.Phase == sandbox.PhaseStopping {
+				return nil, nil
+			}
+			return []sandbox.Body{sandbox.Stopping{Cause: causeHostStopped}}, nil
+		})
+		if err != nil {
+			return err
+		}
+		if s, ok := h.view.Sandbox(b.id); ok {
+			b.tell(&s)
+		}
+	}
+	for _, b := range boxes {
+		select {
+		case <-b.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// causeHostStopped is why a sandbox ends whose host was told to end cleanly.
+const causeHostStopped = "host_stopped"
