@@ -41,10 +41,11 @@ type Spec struct {
 	ShimArgs []string // its arguments, without argv[0]
 }
 
-// Files are the names that a driver uses in a Spec.Dir. All others are the
-// caller's.
+// Files are the names that a driver uses in a Spec.Dir, in the order in which
+// they are removed. All others are the caller's.
 func Files() []string {
-	return []string{"state.json", "state.json.tmp", "shim.sock", "shim.log", "ns", "home"}
+	// The state goes last: as long as anything is left, List must find it.
+	return []string{"ns", "home", "shim.log", "shim.sock", "state.json.tmp", "state.json"}
 }
 
 // Caps is what a driver can do on this host, as Probe found it.

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -37,6 +38,10 @@ const (
 	idVariable = "MILLRACE_SANDBOX_ID"
 
 	maxProcesses = 4096
+
+	// cutOff is how long the child of a hostd that was killed while it started
+	// a shim may need to become one, and to be known by its environment.
+	cutOff = 200 * time.Millisecond
 )
 
 // Config tunes a Driver; its zero value works.
@@ -193,15 +198,9 @@ func environ(s driver.Spec, home string) []string {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Load(s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "no sandbox here")
-	}
+	state, err := live.Saved(s.Dir, name, s.ID)
 	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
-	}
-	if state.Driver != name || state.ID != s.ID {
-		return nil, kind.Newf(kind.Conflict, "attach", string(s.ID), "%s holds %s of driver %s", s.Dir, state.ID, state.Driver)
+		return nil, err
 	}
 	proc, err := live.Find(state)
 	if errors.Is(err, live.ErrGone) {
@@ -245,7 +244,11 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 		return err
 	}
 	if !group.Holds() {
-		if err := killMarked(ctx, state.ID); err != nil {
+		var settle time.Duration
+		if state.PID == 0 {
+			settle = cutOff
+		}
+		if err := killMarked(ctx, state.ID, settle); err != nil {
 			return err
 		}
 	}

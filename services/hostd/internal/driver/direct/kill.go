@@ -16,7 +16,7 @@ import (
 // killTree kills the descendants of the process root, but not root, until there
 // are none or root is gone.
 func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
-	return repeat(ctx, func() (int, error) {
+	return repeat(ctx, 0, func() (int, error) {
 		select {
 		case <-gone:
 			return 0, nil
@@ -31,10 +31,11 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 }
 
 // killMarked kills the processes that were started with the sandbox's id in
-// their environment, whoever their parent is now.
-func killMarked(ctx context.Context, id sandbox.ID) error {
+// their environment, whoever their parent is now, until none has been found for
+// the time settle.
+func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error {
 	mark := []byte("\x00" + idVariable + "=" + string(id) + "\x00")
-	return repeat(ctx, func() (int, error) {
+	return repeat(ctx, settle, func() (int, error) {
 		all, err := processes()
 		if err != nil {
 			return 0, err
@@ -50,12 +51,18 @@ func killMarked(ctx context.Context, id sandbox.ID) error {
 	})
 }
 
-// repeat calls f until it finds nothing to kill.
-func repeat(ctx context.Context, f func() (int, error)) error {
+// repeat calls f until it has found nothing to kill for the time settle.
+func repeat(ctx context.Context, settle time.Duration, f func() (int, error)) error {
+	quiet := time.Now()
 	for {
 		n, err := f()
-		if n == 0 || err != nil {
+		if err != nil {
 			return err
+		}
+		if n > 0 {
+			quiet = time.Now()
+		} else if time.Since(quiet) >= settle {
+			return nil
 		}
 		select {
 		case <-time.After(time.Millisecond):

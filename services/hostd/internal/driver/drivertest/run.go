@@ -27,6 +27,7 @@ const (
 // new life of hostd. It skips where the driver's Probe says that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	d := newDriver(t)
+	victim(t, d)
 	caps, err := d.Probe(t.Context())
 	if err != nil {
 		t.Skipf("%s does not work here: %v", d.Name(), err)
@@ -51,6 +52,8 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"attach sweeps what died meanwhile", s.sweeps},
 		{"attach finds nothing where nothing is", s.attachNothing},
 		{"list names living and dead", s.lists},
+		{"hostd killed while it creates", s.killed("create")},
+		{"hostd killed while it destroys", s.killed("destroy")},
 		{"fifty creates leak nothing", s.fifty},
 		{"limits hold where there are any", s.limits(caps)},
 	} {

@@ -123,15 +123,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Load(s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "no sandbox here")
-	}
+	state, err := live.Saved(s.Dir, name, s.ID)
 	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
-	}
-	if state.Driver != name || state.ID != s.ID {
-		return nil, kind.Newf(kind.Conflict, "attach", string(s.ID), "%s holds %s of driver %s", s.Dir, state.ID, state.Driver)
+		return nil, err
 	}
 	proc, err := live.Find(state)
 	if errors.Is(err, live.ErrGone) {

@@ -10,14 +10,20 @@ import (
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// templates is one directory for all tests of a process, as a host has one.
 func newDriver(t *testing.T) driver.Driver {
 	t.Helper()
 	return New(Config{Templates: templates(t)})
 }
 
+// templatesVariable hands the directory on to the processes that a test starts.
+const templatesVariable = "NAMESPACE_TEST_TEMPLATES"
+
+// templates is one directory for all of a test, as a host has one.
 func templates(t testing.TB) string {
 	t.Helper()
+	if dir := os.Getenv(templatesVariable); dir != "" {
+		return dir
+	}
 	dir, err := os.MkdirTemp("", "millrace-templates-")
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +32,7 @@ func templates(t testing.TB) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(templatesVariable, dir)
 	return dir
 }
 

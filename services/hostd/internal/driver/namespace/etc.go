@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,7 @@ func etcWanted() []string {
 const (
 	etcVersion = "1"     // of what prepareEtc makes of the same host
 	maxEtcFile = 4 << 20 // bytes; larger ones are left out
+	newPrefix  = "new-"  // of a directory that is being filled
 )
 
 // prepareEtc makes a copy of what is wanted of the directory from, below the
@@ -55,7 +57,8 @@ func prepareEtc(from, templates string) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	tmp, err := os.MkdirTemp(templates, "new-")
+	removeStale(templates)
+	tmp, err := os.MkdirTemp(templates, newPrefix)
 	if err != nil {
 		return "", err
 	}
@@ -73,6 +76,19 @@ func prepareEtc(from, templates string) (string, error) {
 		return dir, nil
 	}
 	return dir, err
+}
+
+// removeStale removes what one left who was cut off in the middle.
+func removeStale(templates string) {
+	old, err := filepath.Glob(filepath.Join(templates, newPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range old {
+		if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > time.Hour {
+			os.RemoveAll(dir) //nolint:errcheck // it will be tried again
+		}
+	}
 }
 
 type etcFile struct {

@@ -6,6 +6,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,13 +42,13 @@ func Open() *Tree {
 	if err != nil {
 		return &Tree{notes: []string{"no cgroups: " + err.Error()}}
 	}
-	return open(parseMounts(string(mounts)), parseOwn(string(own)), fmt.Sprintf("millrace-probe-%d", os.Getpid()))
+	return open(parseMounts(string(mounts)), parseOwn(string(own)))
 }
 
-func open(mounts map[string]mount, own map[string]string, probe string) *Tree {
+func open(mounts map[string]mount, own map[string]string) *Tree {
 	t := &Tree{v1: map[string]string{}}
 	if m, ok := mounts[""]; ok {
-		t.openV2(m, own[""], probe)
+		t.openV2(m, own[""])
 	}
 	for _, c := range wanted {
 		if slices.Contains(t.controllers, c) {
@@ -59,7 +60,7 @@ func open(mounts map[string]mount, own map[string]string, probe string) *Tree {
 			continue
 		}
 		base := m.dir(own[c])
-		if err := try(filepath.Join(base, probe)); err != nil {
+		if err := try(base); err != nil {
 			t.notes = append(t.notes, fmt.Sprintf("no %s limit: %v", c, err))
 			continue
 		}
@@ -72,14 +73,14 @@ func open(mounts map[string]mount, own map[string]string, probe string) *Tree {
 // root of the whole machine may use and which no limit of our own service then
 // binds; our own group's parent, where a delegation begins; our own group,
 // whose controllers cannot be shared out while we are in it.
-func (t *Tree) openV2(m mount, own, probe string) {
+func (t *Tree) openV2(m mount, own string) {
 	dir := m.dir(own)
 	var last error
 	for _, base := range []string{m.path, filepath.Dir(dir), dir} {
 		if !strings.HasPrefix(base, m.path) {
 			continue
 		}
-		if last = try(filepath.Join(base, probe)); last != nil {
+		if last = try(base); last != nil {
 			continue
 		}
 		got := enable(base)
@@ -114,12 +115,17 @@ func enable(dir string) []string {
 	return got
 }
 
-// try makes a group and removes it.
-func try(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+// try makes a group in base and removes it. Its name is always the same, so that
+// one who is cut off here leaves no more than one.
+func try(base string) error {
+	dir := filepath.Join(base, "millrace-probe")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Remove(dir)
+	if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) { // another hostd may be trying too
+		return err
+	}
+	return nil
 }
 
 // Caps says what the groups of t can do.

@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes the named files and trees in dir, in that order, and the state
-// file last: as long as anything is left, List finds it.
+// Remove removes the named files and trees in dir, in that order.
 func Remove(dir string, names ...string) error {
-	for _, n := range append(names, socketFile, stateFile+".tmp", stateFile) {
+	for _, n := range names {
 		path := filepath.Join(dir, n)
 		err := unix.Unlink(path)
 		if errors.Is(err, unix.EISDIR) {

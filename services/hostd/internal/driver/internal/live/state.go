@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -53,6 +54,25 @@ func Load(dir string) (State, error) {
 	var s State
 	if err := json.Unmarshal(b, &s); err != nil {
 		return State{}, fmt.Errorf("%s in %s: %w", stateFile, dir, err)
+	}
+	return s, nil
+}
+
+// Saved is the state that a driver attaches to; its errors are kind.Error.
+func Saved(dir, driver string, id sandbox.ID) (State, error) {
+	s, err := Load(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		// One who was cut off before he had named anything has made nothing.
+		if err := Remove(dir, stateFile+".tmp"); err != nil {
+			return s, kind.Wrap(kind.Internal, "attach", string(id), err)
+		}
+		return s, kind.New(kind.NotFound, "attach", string(id), "no sandbox here")
+	}
+	if err != nil {
+		return s, kind.Wrap(kind.Internal, "attach", string(id), err)
+	}
+	if s.Driver != driver || s.ID != id {
+		return s, kind.Newf(kind.Conflict, "attach", string(id), "the directory is that of %s and driver %s", s.ID, s.Driver)
 	}
 	return s, nil
 }

@@ -1,0 +1,142 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// The test binary as a hostd that is going to be killed: what it is to do, with
+// which sandbox. It says "now" before it begins and "done" when it has finished.
+const (
+	victimTask = "DRIVERTEST_TASK" // "create" or "destroy"
+	victimDir  = "DRIVERTEST_DIR"
+)
+
+// victim does the task, if this process was started for one.
+func victim(t *testing.T, d driver.Driver) {
+	task, dir := os.Getenv(victimTask), os.Getenv(victimDir)
+	if task == "" {
+		return
+	}
+	s := driver.Spec{ID: sandbox.ID(filepath.Base(dir)), Dir: dir, ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 256}
+	var in driver.Instance
+	var err error
+	if task == "destroy" {
+		if in, err = d.Attach(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fmt.Println("now")
+	if task == "create" {
+		_, err = d.Create(t.Context(), s)
+	} else {
+		err = in.Destroy(t.Context())
+	}
+	fmt.Println("done", err)
+	select {} // until it is killed
+}
+
+// start starts a victim and returns when it begins.
+func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
+	t.Helper()
+	cmd := exec.Command(self, "-test.run=^TestContract$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), victimTask+"="+task, victimDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, 4)
+	if _, err := io.ReadFull(out, word); err != nil || string(word) != "now\n" {
+		t.Fatalf("the victim says %q, %v", word, err)
+	}
+	return cmd, out
+}
+
+// killed kills hostd at moments spread over a task and checks each time that the
+// next life finds what there is.
+func (s *suite) killed(task string) func(*testing.T) {
+	return func(t *testing.T) {
+		const moments = 40
+		whole := s.kill(t, task, time.Minute)
+		for i := range moments {
+			s.kill(t, task, whole*time.Duration(i)/moments)
+		}
+	}
+}
+
+// kill lets a victim work for a while, kills it, and returns how long it worked.
+func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Duration {
+	t.Helper()
+	d := s.newDriver(t)
+	sp, root := spec(t)
+	if task == "destroy" {
+		if _, err := d.Create(t.Context(), sp); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd, out := startVictim(t, task, sp.Dir)
+	start := time.Now()
+	finished := make(chan time.Duration, 1)
+	go func() {
+		io.ReadFull(out, make([]byte, 4)) //nolint:errcheck // "done", or it is dead
+		finished <- time.Since(start)
+	}()
+	worked := after
+	select {
+	case <-time.After(after):
+	case worked = <-finished:
+	}
+	cmd.Process.Kill() //nolint:errcheck // it waits for it
+	cmd.Wait()         //nolint:errcheck // killed
+
+	ids, err := d.List(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := d.Attach(t.Context(), driver.Spec{ID: sp.ID, Dir: sp.Dir})
+	switch {
+	case err == nil:
+		if !slices.Equal(ids, []sandbox.ID{sp.ID}) {
+			t.Errorf("killed after %v: it lives, but the list is %v", after, ids)
+		}
+		if err := in.Destroy(context.Background()); err != nil {
+			t.Errorf("killed after %v: destroy: %v", after, err)
+		}
+	case !kind.Is(err, kind.NotFound):
+		t.Errorf("killed after %v: attach: %v", after, err)
+	}
+	gone(t, sp)
+	checkClean(t, sp)
+	return worked
+}
+
+// gone waits for processes that are on their way out: one that was not yet noted
+// down ends by itself when its maker is gone.
+func gone(t *testing.T, sp driver.Spec) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patient)
+	for len(marked(sp.ID)) > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return // checkClean says it
+		}
+	}
+}
