@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/cli"
+)
+
+// service is one of docker-compose.yml: what it is started with.
+type service struct {
+	name string
+	args []string
+	env  map[string]string
+}
+
+// compose reads the services out of docker-compose.yml, which keeps to the few
+// forms that this understands.
+func compose(t *testing.T) []service {
+	t.Helper()
+	b, err := os.ReadFile("docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, ok := strings.Cut(string(b), "\nservices:\n")
+	if !ok {
+		t.Fatal("no services")
+	}
+	env := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^    (MILLRACE_\w+): "?([^"\n]*)"?$`).FindAllStringSubmatch(string(b), -1) {
+		env[m[1]] = m[2]
+	}
+	var all []service
+	head := regexp.MustCompile(`(?m)^  ([a-z0-9-]+):$`)
+	command := regexp.MustCompile(`(?m)^    command: (\[.*\])$`)
+	at := head.FindAllStringSubmatchIndex(body, -1)
+	for i, m := range at {
+		end := len(body)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		c := command.FindStringSubmatch(body[m[0]:end])
+		if c == nil {
+			continue
+		}
+		s := service{name: body[m[2]:m[3]], env: map[string]string{}}
+		for _, word := range strings.Split(strings.Trim(c[1], "[]"), ", ") {
+			s.args = append(s.args, strings.Trim(word, `"`))
+		}
+		if s.args[0] != "nats" {
+			for k, v := range env {
+				s.env[k] = v
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestComposeIsTheTopologyWePromise(t *testing.T) {
+	got := map[string]int{}
+	for _, s := range compose(t) {
+		got[s.args[0]]++
+		c, rest, err := newRoot(cli.Config{Getenv: os.Getenv}).Find(s.args)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+			continue
+		}
+		if err := c.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if err := fromEnv(c.Flags(), func(k string) string { return s.env[k] }); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+	for role, n := range map[string]int{"nats": 3, "gateway": 2, "scheduler": 1, "reaper": 1, "hostd": 2} {
+		if got[role] != n {
+			t.Errorf("%d of %s, want %d", got[role], role, n)
+		}
+	}
+}
+
+// plain rewrites a service for this machine: names and ports that others may
+// have become loopback's, directories the test's.
+type plain struct {
+	t     *testing.T
+	dir   string
+	ports map[string]string
+}
+
+// address gives a free address for the name of one.
+func (p *plain) address(name string) string {
+	if a, ok := p.ports[name]; ok {
+		return a
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer ln.Close()
+	p.ports[name] = ln.Addr().String()
+	return p.ports[name]
+}
+
+func (p *plain) rewrite(s *service) {
+	named := regexp.MustCompile(`(nats-\d):(\d+)`)
+	text := func(v string) string {
+		v = strings.ReplaceAll(v, "0.0.0.0:", s.name+":")
+		v = named.ReplaceAllStringFunc(v, p.address)
+		if strings.HasPrefix(v, "gateway-") {
+			v = p.address(v)
+		}
+		return strings.ReplaceAll(v, "/var/lib/millrace", filepath.Join(p.dir, s.name))
+	}
+	for i := range s.args {
+		s.args[i] = text(s.args[i])
+	}
+	for k, v := range s.env {
+		s.env[k] = text(v)
+	}
+	switch s.args[0] {
+	case "hostd":
+		s.args = append(s.args, "--driver", "direct")
+	case "gateway":
+		s.env["MILLRACE_API_KEY"] = "e2b_0123456789"
+	}
+}
+
+// The same topology apart, each part as it would be started: a command that was
+// started through one gateway is read through the other, and by each host.
+func TestSplitAsComposed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes seconds")
+	}
+	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	nats, stopNATS := context.WithCancel(context.WithoutCancel(t.Context()))
+	var servers, services sync.WaitGroup
+	var logs syncBuffer
+	t.Cleanup(func() {
+		cancel()
+		services.Wait()
+		stopNATS()
+		servers.Wait()
+		if t.Failed() {
+			t.Log(logs.String())
+		}
+	})
+	for _, s := range compose(t) {
+		p.rewrite(&s)
+		life, group := ctx, &services
+		if s.args[0] == "nats" {
+			life, group = nats, &servers
+		}
+		group.Go(func() {
+			c := newRoot(cli.Config{In: strings.NewReader(""), Out: &logs, Err: &logs, Getenv: func(k string) string { return s.env[k] }})
+			c.SetArgs(s.args)
+			if err := c.ExecuteContext(life); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		})
+	}
+	one, two := "http://"+p.address("gateway-1:7300"), "http://"+p.address("gateway-2:7300")
+	client := func(url string, args ...string) (string, error) {
+		out, errOut, err := root(ctx, map[string]string{"MILLRACE_URL": url, "MILLRACE_API_KEY": "e2b_0123456789", "HOME": p.dir}, args...)
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, errOut)
+		}
+		return out, err
+	}
+	awaitHosts(t, func() (string, error) { return client(one, "hosts", "-o", "json") }, 2)
+	for i := range 4 { // spread: two on each host
+		sbx, err := client(one, "sandbox", "create")
+		if err != nil {
+			t.Fatalf("create %d: %v", i, err)
+		}
+		id, err := client(one, "run", "-d", "-s", strings.TrimSpace(sbx), "seq 3; exit 4")
+		if err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+		out, err := client(two, "attach", "-n", strings.TrimSpace(id))
+		if code, _ := cli.ExitCode(err); code != 4 || out != "1\n2\n3\n" {
+			t.Errorf("attach on the other gateway: exit %d, %q, %v", code, out, err)
+		}
+	}
+	var hosts []struct{ Sandboxes int }
+	out, err := client(two, "hosts", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &hosts)
+	}
+	if err != nil || len(hosts) != 2 {
+		t.Fatalf("hosts: %s, %v", out, err)
+	}
+}
+
+// awaitHosts asks until as many hosts are alive.
+func awaitHosts(t *testing.T, ask func() (string, error), n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := ask()
+		if err == nil && strings.Count(out, `"state": "alive"`) == n {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("no %d hosts: %s, %v", n, out, err)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/cli"
+)
+
+// The durability profiles.
+const (
+	durabilityProcess = "process"
+	durabilityPower   = "power"
+)
+
+func syncAlways(durability string) (bool, error) {
+	switch durability {
+	case durabilityProcess:
+		return false, nil
+	case durabilityPower:
+		return true, nil
+	}
+	return false, fmt.Errorf("--durability %s: %s or %s", durability, durabilityProcess, durabilityPower)
+}
+
+// lock makes a data directory ours for as long as we live: two servers on the
+// same files would destroy them.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		who := make([]byte, 32)
+		n, _ := f.Read(who) //nolint:errcheck // then it is somebody
+		f.Close()           //nolint:errcheck // nothing was written
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %s is used by another process (pid %s): stop it, or give another --data", dir, strings.TrimSpace(string(who[:n])))
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		fmt.Fprintf(f, "%d\n", os.Getpid()) //nolint:errcheck // only told to people
+	}
+	return func() { f.Close() }, nil //nolint:errcheck // the lock goes with it
+}
+
+const keyBytes = 20
+
+// firstKey is the key that is given, else that of the last start, else a new
+// one; it is kept where local verbs find it.
+func firstKey(dir, given string) (string, error) {
+	path := filepath.Join(dir, cli.KeyFile)
+	key := given
+	if key == "" {
+		b, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("read key: %w", err)
+		}
+		if key = strings.TrimSpace(string(b)); key != "" {
+			return key, nil
+		}
+		// Older SDKs accept keys of this form only (WIRE-E2B 1).
+		raw := make([]byte, keyBytes)
+		rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24
+		key = "e2b_" + hex.EncodeToString(raw)
+	}
+	if err := writeFile(path, key+"\n"); err != nil {
+		return "", fmt.Errorf("keep key: %w", err)
+	}
+	return key, nil
+}
+
+// writeFile replaces a file, readable by its owner only, as a whole or not at
+// all.
+func writeFile(path, text string) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

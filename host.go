@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/services/hostd"
+)
+
+// inside plays the roles that a host starts this program in, inside a sandbox.
+func inside(args []string) bool {
+	code, ok := hostd.Inside(args, os.Stderr)
+	if ok && code != 0 {
+		os.Exit(code)
+	}
+	return ok
+}
+
+// host are the settings of a host.
+type host struct {
+	capacity int
+	drivers  []string
+	quota    uint64
+}
+
+func (h *host) flags(f *pflag.FlagSet) {
+	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
+	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: namespace, or direct (no isolation, for development)")
+	f.Uint64Var(&h.quota, "quota", 0, "bytes of output that one process may record; 0: no limit")
+}
+
+// run runs a host until ctx ends. One that was declared gone while it lived, as
+// after a long sleep of its machine, begins a new life; one that was taken over
+// by another of its name ends.
+func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
+	for {
+		err := hostd.Run(ctx, hostd.Config{
+			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Quota: h.quota,
+			Version: version, Slog: logger,
+		})
+		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
+			return err
+		}
+		lease, _, _, lerr := log.Lease(ctx, name)
+		if lerr != nil || !lease.Gone {
+			return err
+		}
+		logger.Warn("the host was declared gone; it begins a new life", "host", name)
+	}
+}
+
+func hostdCommand(cfg *cli.Config) *cobra.Command {
+	var c common
+	var s streams
+	var h host
+	var name, dir string
+	return role(cfg, "hostd", "Run sandboxes on this machine", func(f *pflag.FlagSet) {
+		c.flags(f, "info")
+		s.flags(f, true)
+		h.flags(f)
+		f.StringVar(&name, "name", "", "of the host, unique among all; default: this machine's name")
+		f.StringVar(&dir, "data", "", "directory of its journal and sandboxes; required")
+	}, connected(cfg, &c, &s, "hostd", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		if dir == "" {
+			return errors.New("--data is required")
+		}
+		if name == "" {
+			name = hostName()
+		}
+		unlock, err := lock(dir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		return h.run(ctx, log, logger.With("host", name), name, dir, cfg.Version)
+	}))
+}
+
+// probe tells what each driver can do on this machine.
+func probe(ctx context.Context) []cli.DriverReport {
+	var out []cli.DriverReport
+	for _, r := range hostd.Probe(ctx) {
+		d := cli.DriverReport{Name: r.Name, OK: r.Err == nil}
+		if r.Err != nil {
+			d.Detail = r.Err.Error()
+		} else {
+			d.Detail = strings.Join(append([]string{"isolation: " + r.Isolation}, r.Notes...), "; ")
+		}
+		out = append(out, d)
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/internal/cli"
+)
+
+func TestFlagsWinOverEnvironmentOverDefaults(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{"default", nil, nil, "127.0.0.1:7300"},
+		{"environment", nil, map[string]string{"MILLRACE_LISTEN": "127.0.0.1:1"}, "127.0.0.1:1"},
+		{"flag", []string{"--listen", "127.0.0.1:2"}, map[string]string{"MILLRACE_LISTEN": "127.0.0.1:1"}, "127.0.0.1:2"},
+		{"empty is not set", nil, map[string]string{"MILLRACE_LISTEN": ""}, "127.0.0.1:7300"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := pflag.NewFlagSet("", pflag.ContinueOnError)
+			listen := f.String("listen", "127.0.0.1:7300", "")
+			if err := f.Parse(tt.args); err != nil {
+				t.Fatal(err)
+			}
+			if err := fromEnv(f, func(k string) string { return tt.env[k] }); err != nil || *listen != tt.want {
+				t.Errorf("listen = %s, %v; want %s", *listen, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEnvironmentThatCannotBeIsTold(t *testing.T) {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.Int("drain-timeout", 1, "")
+	err := fromEnv(f, func(string) string { return "soon" })
+	if err == nil || !strings.Contains(err.Error(), "MILLRACE_DRAIN_TIMEOUT") {
+		t.Errorf("fromEnv = %v; want the variable's name", err)
+	}
+}
+
+func TestADataDirectoryHasOneUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	unlock, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock(dir); err == nil || !strings.Contains(err.Error(), "another process (pid ") {
+		t.Errorf("second lock = %v; want who has it", err)
+	}
+	unlock()
+	unlock, err = lock(dir)
+	if err != nil {
+		t.Fatalf("lock after the end: %v", err)
+	}
+	unlock()
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("directory is %v, %v; want 0700", st.Mode(), err)
+	}
+}
+
+func TestTheFirstKeyIsKept(t *testing.T) {
+	dir := t.TempDir()
+	first, err := firstKey(dir, "")
+	if err != nil || len(first) != 44 || !strings.HasPrefix(first, "e2b_") || strings.Trim(first[4:], "0123456789abcdef") != "" {
+		t.Fatalf("firstKey = %q, %v; want e2b_ and 40 hex digits", first, err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, cli.KeyFile)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("key file is %v, %v; want 0600", st.Mode(), err)
+	}
+	if again, err := firstKey(dir, ""); err != nil || again != first {
+		t.Errorf("second start has %q, %v; want %q", again, err, first)
+	}
+	if given, err := firstKey(dir, "e2b_00"); err != nil || given != "e2b_00" {
+		t.Errorf("given key gives %q, %v", given, err)
+	}
+	if kept, err := firstKey(dir, ""); err != nil || kept != "e2b_00" {
+		t.Errorf("after a given key %q is kept, %v", kept, err)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for s, want := range map[string]string{"/a/b-c.d": "/a/b-c.d", "": "''", "a b": "'a b'", "it's": `'it'\''s'`} {
+		if got := quote(s); got != want {
+			t.Errorf("quote(%q) = %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestHostNameIsAllowed(t *testing.T) {
+	name := hostName()
+	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		t.Errorf("hostName = %q", name)
+	}
+}
+
+// root runs the program's root command and gives what it printed.
+func root(ctx context.Context, env map[string]string, args ...string) (out, errOut string, err error) {
+	var o, e syncBuffer
+	c := newRoot(cli.Config{In: strings.NewReader(""), Out: &o, Err: &e, Getenv: func(k string) string { return env[k] }, Version: "test"})
+	c.SetArgs(args)
+	err = c.ExecuteContext(ctx)
+	return o.String(), e.String(), err
+}
+
+func TestEveryRoleAndVerbExplainsItself(t *testing.T) {
+	for _, name := range []string{"up", "nats", "gateway", "scheduler", "reaper", "hostd", "run", "attach", "ps", "logs", "kill", "sandbox", "hosts", "events", "doctor", "bench", "completion"} {
+		out, _, err := root(t.Context(), nil, name, "--help")
+		if err != nil || !strings.Contains(out, "Usage:") {
+			t.Errorf("%s --help: %v\n%s", name, err, out)
+		}
+	}
+}
+
+func TestBadSettingsAreToldAtOnce(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"nats", "--data is required"},
+		{"nats --data DIR --durability maybe", "--durability maybe"},
+		{"up --data DIR --durability maybe", "--durability maybe"},
+		{"up --data DIR --log-level loud", "--log-level"},
+		{"up --data DIR --listen nowhere", "listen"},
+		{"scheduler --log-format yaml", "--log-format"},
+		{"up sideways", "unknown command"},
+	}
+	for _, tt := range tests {
+		args := strings.Fields(strings.ReplaceAll(tt.args, "DIR", t.TempDir()))
+		_, _, err := root(t.Context(), nil, args...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("millrace %s: %v; want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// A service that is told to end while it waits for NATS ends well.
+func TestWaitingForNATSEnds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	for _, name := range []string{"gateway", "scheduler", "reaper", "hostd"} {
+		if _, _, err := root(ctx, nil, name, "--nats", "nats://127.0.0.1:1", "--data", t.TempDir()); err != nil && !strings.Contains(err.Error(), "unknown flag") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/reaper"
+	"github.com/millrace/millrace/services/scheduler"
+)
+
+func newRoot(cfg cli.Config) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "millrace",
+		Short:         "Commands in sandboxes, whose every byte is kept and can be read again",
+		Version:       cfg.Version,
+		SilenceErrors: true,
+	}
+	root.SetIn(cfg.In)
+	root.SetOut(cfg.Out)
+	root.SetErr(cfg.Err)
+	const services, client = "services", "client"
+	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: client, Title: "Client:"})
+	add := func(group string, all ...*cobra.Command) {
+		for _, c := range all {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
+		schedulerCommand(&cfg), reaperCommand(&cfg))
+	add(client, cli.Commands(cfg)...)
+	return root
+}
+
+// connected runs a service that lives on the log.
+func connected(cfg *cli.Config, c *common, s *streams, name string, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		logger, err := c.logger(cfg)
+		if err != nil {
+			return err
+		}
+		logger = logger.With("role", name)
+		log, err := s.open(ctx, name, logger)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		return run(ctx, log, logger)
+	}
+}
+
+func gatewayCommand(cfg *cli.Config) *cobra.Command {
+	var c common
+	var s streams
+	var g gateway.Config
+	return role(cfg, "gateway", "Serve clients; any number may run", func(f *pflag.FlagSet) {
+		c.flags(f, "info")
+		s.flags(f, true)
+		gatewayFlags(f, &g)
+	}, connected(cfg, &c, &s, "gateway", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		g.Log, g.Slog = log, logger
+		return gateway.Run(ctx, g)
+	}))
+}
+
+func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
+	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address for clients")
+	f.StringVar(&g.APIKey, "api-key", "", "a key to issue unless it was; better given as MILLRACE_API_KEY")
+	f.StringVar(&g.Domain, "domain", "", "of sandboxes' hosts, as clients are told: <port>-<sandbox>.<domain>")
+	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "the longest a sandbox may be asked to live; 0: a day")
+	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "how long open streams may take to end; 0: 10 s")
+}
+
+func schedulerCommand(cfg *cli.Config) *cobra.Command {
+	var c common
+	var s streams
+	return role(cfg, "scheduler", "Place sandboxes on hosts; any number may run", func(f *pflag.FlagSet) {
+		c.flags(f, "info")
+		s.flags(f, true)
+	}, connected(cfg, &c, &s, "scheduler", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		logger.Info("scheduler runs")
+		return scheduler.Run(ctx, scheduler.Config{Log: log, Slog: logger})
+	}))
+}
+
+func reaperCommand(cfg *cli.Config) *cobra.Command {
+	var c common
+	var s streams
+	return role(cfg, "reaper", "End what is due; any number may run", func(f *pflag.FlagSet) {
+		c.flags(f, "info")
+		s.flags(f, true)
+	}, connected(cfg, &c, &s, "reaper", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		logger.Info("reaper runs")
+		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger})
+	}))
+}
+
+func natsCommand(cfg *cli.Config) *cobra.Command {
+	var c common
+	var n natsd.Config
+	var durability string
+	return role(cfg, "nats", "Run a NATS server with JetStream, alone or as one of a cluster", func(f *pflag.FlagSet) {
+		c.flags(f, "info")
+		f.StringVar(&n.Listen, "listen", "127.0.0.1:4222", "address for services")
+		f.StringVar(&n.Dir, "data", "", "directory of its files; required")
+		f.StringVar(&n.Name, "name", "", "unique in its cluster; default: this machine's name")
+		f.StringVar(&n.Cluster, "cluster", "", "name of its cluster; empty: it is alone")
+		f.StringVar(&n.ClusterOn, "cluster-listen", "127.0.0.1:6222", "address for the cluster's other servers")
+		f.StringSliceVar(&n.Routes, "routes", nil, "nats://HOST:PORT of the cluster's other servers")
+		f.StringVar(&durability, "durability", durabilityPower, "what is stored survives: process (a kill) or power (also a power loss)")
+	}, func(ctx context.Context) error {
+		logger, err := c.logger(cfg)
+		if err != nil {
+			return err
+		}
+		if n.Dir == "" {
+			return errors.New("--data is required")
+		}
+		if n.Name == "" {
+			n.Name = hostName()
+		}
+		if n.SyncAlways, err = syncAlways(durability); err != nil {
+			return err
+		}
+		unlock, err := lock(n.Dir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		n.Slog = logger
+		return runNATS(ctx, &n, logger)
+	})
+}
+
+func runNATS(ctx context.Context, n *natsd.Config, logger *slog.Logger) error {
+	srv, err := natsd.Start(*n)
+	if err != nil {
+		return err
+	}
+	logger.Info("nats serves", "url", srv.URL())
+	<-ctx.Done()
+	if n.Cluster != "" {
+		srv.LameDuck() // the others take over before it is gone
+		return nil
+	}
+	srv.Stop()
+	return nil
+}

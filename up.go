@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/reaper"
+	"github.com/millrace/millrace/services/scheduler"
+)
+
+// up is everything in one process.
+type up struct {
+	cfg        *cli.Config
+	common     common
+	streams    streams
+	gateway    gateway.Config
+	host       host
+	data       string
+	durability string
+	log        *slog.Logger
+}
+
+// upHost is the name of up's only host.
+const upHost = "local"
+
+func upCommand(cfg *cli.Config) *cobra.Command {
+	u := &up{cfg: cfg}
+	c := role(cfg, "up", "Run everything in one process, on this machine", func(f *pflag.FlagSet) {
+		u.common.flags(f, "warn")
+		u.streams.flags(f, false)
+		gatewayFlags(f, &u.gateway)
+		u.host.flags(f)
+		f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
+		f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
+	}, u.run)
+	c.Long = `Run everything in one process: NATS with JetStream on the disk, a host, a
+scheduler, a reaper and a gateway. It is the same code that runs apart.
+
+The first start makes an API key and keeps it in the data directory, where the
+other verbs find it.`
+	return c
+}
+
+// run starts from the inside out and ends from the outside in: NATS lives
+// longest, the gateway drains while all behind it still works.
+func (u *up) run(ctx context.Context) error {
+	begun := time.Now()
+	if err := u.prepare(); err != nil {
+		return err
+	}
+	unlock, err := lock(u.data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if u.gateway.APIKey, err = firstKey(u.data, u.gateway.APIKey); err != nil {
+		return err
+	}
+	always, err := syncAlways(u.durability)
+	if err != nil {
+		return err
+	}
+	// Before anything is started: an address that is taken is told at once.
+	var listen net.ListenConfig
+	if u.gateway.Listener, err = listen.Listen(ctx, "tcp", u.gateway.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer u.gateway.Listener.Close() //nolint:errcheck // closed twice is closed
+	srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
+	if err != nil {
+		return err
+	}
+	defer srv.Stop()
+	front, err := u.connect(ctx, srv, "gateway")
+	if err != nil {
+		return err
+	}
+	defer front.Close()
+	back, err := u.connect(ctx, srv, "hostd")
+	if err != nil {
+		return err
+	}
+	defer back.Close()
+	return u.serve(ctx, begun, front, back)
+}
+
+func (u *up) prepare() (err error) {
+	if u.log, err = u.common.logger(u.cfg); err != nil {
+		return err
+	}
+	if u.data == "" {
+		u.data, err = cli.DataDir(u.cfg.Getenv)
+	} else {
+		u.data, err = filepath.Abs(u.data)
+	}
+	return err
+}
+
+// connect gives a connection of its own to the host and to the gateway: what
+// one writes and the other reads is most of all bytes.
+func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*events.Log, error) {
+	cfg := u.streams.config(role, u.log.With("role", role))
+	cfg.InProcess = srv
+	return events.Open(ctx, cfg)
+}
+
+func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log) error {
+	// What is behind the gateway lives until it has drained.
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	view, err := front.OpenView(behind)
+	if err != nil {
+		return err
+	}
+	last, _ := view.Host(upHost) // the lease of an earlier life says nothing of this one
+	g, behind := errgroup.WithContext(behind)
+	g.Go(func() error {
+		return named("hostd", u.host.run(behind, back, u.log.With("role", "hostd"), upHost, filepath.Join(u.data, "hostd"), u.cfg.Version))
+	})
+	g.Go(func() error {
+		return named("scheduler", scheduler.Run(behind, scheduler.Config{Log: front, View: view, Slog: u.log.With("role", "scheduler")}))
+	})
+	g.Go(func() error {
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper")}))
+	})
+	// One that fails takes the gateway with it, which drains first.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(behind, cancel)
+
+	address := filepath.Join(u.data, cli.AddressFile)
+	defer os.Remove(address) //nolint:errcheck // the next start replaces it
+	u.gateway.Log, u.gateway.View, u.gateway.Slog = front, view, u.log.With("role", "gateway")
+	u.gateway.Ready = func(addr net.Addr) {
+		g.Go(func() error { return u.announce(ctx, view, last.Rev, begun, address, localURL(addr)) })
+	}
+	err = gateway.Run(ctx, u.gateway)
+	stop()
+	return errors.Join(named("gateway", err), g.Wait())
+}
+
+func named(service string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", service, err)
+}
+
+// localURL is where a client on this machine reaches addr.
+func localURL(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return "http://" + addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// announce tells where we are, once a sandbox could be made.
+func (u *up) announce(ctx context.Context, view *events.View, rev uint64, begun time.Time, address, url string) error {
+	if !awaitHost(ctx, view, rev) {
+		return nil
+	}
+	if err := writeFile(address, url+"\n"); err != nil {
+		return fmt.Errorf("keep address: %w", err)
+	}
+	took := time.Since(begun).Round(time.Millisecond)
+	_, err := fmt.Fprint(u.cfg.Out, banner(url, u.gateway.APIKey, u.data, self(u.cfg.Getenv, u.data), took))
+	return err
+}
+
+// awaitHost waits until our host, with a lease later than rev, may take a
+// sandbox.
+func awaitHost(ctx context.Context, view *events.View, rev uint64) bool {
+	changed, stop := view.Changes()
+	defer stop()
+	for {
+		if h, ok := view.Host(upHost); ok && h.Rev > rev && ready(&h) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func ready(h *fleet.Host) bool { return h.Alive(time.Now()) && !h.Draining && h.Capacity > 0 }
+
+// self is how the user starts us to reach this data directory.
+func self(getenv func(string) string, data string) string {
+	cmd := "millrace"
+	if exe, err := os.Executable(); err == nil {
+		switch {
+		case strings.Contains(exe, "go-build"):
+			cmd = "go run ."
+		case !inPath(exe, getenv("PATH")):
+			cmd = quote(exe)
+		}
+	}
+	if def, err := cli.DataDir(getenv); err != nil || def != data {
+		cmd = "MILLRACE_DATA=" + quote(data) + " " + cmd
+	}
+	return cmd
+}
+
+// inPath reports whether a shell that is told `millrace` finds exe.
+func inPath(exe, path string) bool {
+	me, err := os.Stat(exe)
+	if err != nil {
+		return false
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if found, err := os.Stat(filepath.Join(dir, "millrace")); err == nil {
+			return os.SameFile(me, found)
+		}
+	}
+	return false
+}
+
+// quote makes s one word of a shell's.
+func quote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// banner is what a newcomer reads. Each line to copy works as it stands, as
+// often as it is copied.
+func banner(url, key, data, self string, took time.Duration) string {
+	curl := fmt.Sprintf(`curl -sS %[1]s/sandboxes -H 'X-API-KEY: %[2]s' -d '{"templateID":"base","timeout":300}' | sed 's/.*"sandboxID":"\([^"]*\)".*/\1/' | xargs -I@ curl -sSN '%[1]s/commands?sandbox=@' -H 'X-API-KEY: %[2]s' -d '{"cmd":"echo hello; uname -a"}'`, url, key)
+	js := fmt.Sprintf(`npm i e2b && E2B_API_KEY=%s E2B_API_URL=%[2]s E2B_SANDBOX_URL=%[2]s node --input-type=module -e 'import { Sandbox } from "e2b"; const s = await Sandbox.create(); console.log((await s.commands.run("echo hello; uname -a")).stdout); await s.kill()'`, key, url)
+	return fmt.Sprintf(`millrace is up: %s (in %v)
+
+  key    %s
+  data   %s
+
+curl (NDJSON):
+  %s
+
+E2B JS SDK:
+  %s
+
+millrace:
+  %s run 'echo hello; uname -a'
+`, url, took, key, data, curl, js, self)
+}

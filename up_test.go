@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/cli"
+)
+
+// started is a running `up`.
+type started struct {
+	t    *testing.T
+	env  map[string]string
+	out  syncBuffer
+	stop func() error
+}
+
+func startUp(t *testing.T, dir string, args ...string) *started {
+	t.Helper()
+	s := &started{t: t, env: map[string]string{"MILLRACE_DATA": dir, "PATH": os.Getenv("PATH"), "HOME": dir}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, err := make(chan struct{}), error(nil)
+	var errOut syncBuffer
+	go func() {
+		defer close(done)
+		c := newRoot(cli.Config{In: strings.NewReader(""), Out: &s.out, Err: &errOut, Getenv: func(k string) string { return s.env[k] }, Version: "test"})
+		c.SetArgs(append([]string{"up", "--listen", "127.0.0.1:0", "--driver", "direct"}, args...))
+		err = c.ExecuteContext(ctx)
+	}()
+	s.stop = func() error { cancel(); <-done; return err }
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("up: %v\n%s", err, errOut.String())
+		}
+	})
+	if !s.out.await("run 'echo", done) {
+		t.Fatalf("up ended: %v\n%s", err, errOut.String())
+	}
+	return s
+}
+
+func (s *started) url() string {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.env["MILLRACE_DATA"], cli.AddressFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (s *started) verb(args ...string) (string, error) {
+	out, errOut, err := root(s.t.Context(), s.env, args...)
+	if err != nil {
+		s.t.Logf("millrace %s: %v\n%s", strings.Join(args, " "), err, errOut)
+	}
+	return out, err
+}
+
+func TestUpServesAndEnds(t *testing.T) {
+	dir := t.TempDir()
+	begun := time.Now()
+	up := startUp(t, dir)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("up took %v", took)
+	}
+	for _, path := range []string{"/livez", "/readyz", "/health"} {
+		resp, err := http.Get(up.url() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	if _, _, err := root(t.Context(), up.env, "up", "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("second up on the same data: %v", err)
+	}
+	if out, err := up.verb("hosts"); err != nil || !strings.Contains(out, "local") {
+		t.Errorf("hosts: %s", out)
+	}
+	if err := up.stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, cli.AddressFile)); err == nil {
+		t.Error("the address outlives the gateway")
+	}
+}
+
+// What ran before a restart can be read after it, under the same key.
+func TestUpRemembers(t *testing.T) {
+	dir := t.TempDir()
+	up := startUp(t, dir)
+	key, err := os.ReadFile(filepath.Join(dir, cli.KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := up.verb("run", "-n", "printf 'a\\nb\\n'; exit 3")
+	if code, _ := cli.ExitCode(err); code != 3 || out != "a\nb\n" {
+		t.Fatalf("run: exit %d, %q", code, out)
+	}
+	list, err := up.verb("ps", "-aq")
+	id := strings.TrimSpace(list)
+	if err != nil || id == "" {
+		t.Fatalf("ps: %q, %v", list, err)
+	}
+	if err := up.stop(); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	up = startUp(t, dir)
+	if again, err := os.ReadFile(filepath.Join(dir, cli.KeyFile)); err != nil || string(again) != string(key) {
+		t.Errorf("key changed: %v", err)
+	}
+	if out, err := up.verb("logs", id); err != nil || out != "a\nb\n" {
+		t.Errorf("logs after a restart: %q, %v", out, err)
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import "runtime/debug"
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, dirty := info.Main.Version, ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && (v == "" || v == "(devel)"):
+			v = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+changes"
+		}
+	}
+	if v == "" || v == "(devel)" {
+		return "devel"
+	}
+	return v + dirty
+}
