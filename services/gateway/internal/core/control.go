@@ -120,11 +120,16 @@ func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (eve
 		return events.Reply{}, err
 	}
 	deadline := time.Now().Add(c.cfg.CallTimeout)
+	asked := ctx
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	r, err := c.log.Call(ctx, t.st.Host, events.Command{
 		ID: ulid.Make().String(), Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
 	})
+	if err != nil && asked.Err() != nil {
+		// The caller's own time is over, which says nothing of the host.
+		return r, kind.Wrap(kind.Of(asked.Err()), "call", string(t.sum.ID), asked.Err())
+	}
 	if kind.Is(err, kind.Deadline) && ctx.Err() != nil {
 		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}
