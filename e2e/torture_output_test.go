@@ -71,9 +71,9 @@ func TestTortureA03Silence(t *testing.T) {
 	}
 	a := api(t)
 	box := a.Create(t)
-	r := a.StartStream(t, box.ID, fmt.Sprintf("printf x; sleep %d; printf y", silence))
-	r.Started(t)
 	began := time.Now()
+	r := a.StartStream(t, box.ID, fmt.Sprintf("printf x; sleep %d; printf y", silence), "Connect-Timeout-Ms", "0")
+	r.Started(t)
 	if until(t, r, "x"); time.Since(began) > time.Second {
 		t.Errorf("x came after %v", time.Since(began))
 	}

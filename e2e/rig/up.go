@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -72,10 +73,18 @@ func StartUp(opt Options) (*Up, error) {
 	return u, nil
 }
 
-// await waits until it serves, and finds its key.
+// await waits until it serves and its host lives, which the address file says,
+// and finds its key.
 func (u *Up) await() error {
 	if err := u.API.AwaitReady(readyTimeout, u.Program); err != nil {
 		return err
+	}
+	told := Poll(readyTimeout, func() bool {
+		_, err := os.Stat(u.address())
+		return err == nil || !u.Running()
+	})
+	if !told || !u.Running() {
+		return fmt.Errorf("no host lives after %v", readyTimeout)
 	}
 	raw, err := os.ReadFile(filepath.Join(u.Data, "key"))
 	if err != nil {
@@ -88,11 +97,17 @@ func (u *Up) await() error {
 // Restart begins another life on the same data and address, and returns when it
 // serves.
 func (u *Up) Restart() error {
+	if err := os.Remove(u.address()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if err := u.Program.Restart(); err != nil {
 		return err
 	}
 	return u.await()
 }
+
+// address is the file that tells the client's verbs where it serves.
+func (u *Up) address() string { return filepath.Join(u.Data, "address") }
 
 // Kill9IfAny is Kill9 for a program that may never have begun.
 func (p *Program) Kill9IfAny() {
