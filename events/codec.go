@@ -142,10 +142,13 @@ func specFromPB(s *pb.Spec) process.Spec {
 }
 
 func encodeSummary(s *process.Summary) ([]byte, error) {
-	public := s.Spec.Public()
+	spec := s.Spec
+	if !s.Active() {
+		spec = spec.Public()
+	}
 	out := &pb.Summary{
 		Process: s.ID.Token(), Sandbox: string(s.ID.Sandbox()), Tenant: s.Tenant, Host: s.Host, Epoch: s.Epoch,
-		Spec: specToPB(&public), Pid: s.PID, StartedNs: nanos(s.Started), EndedNs: nanos(s.Ended),
+		Spec: specToPB(&spec), Pid: s.PID, StartedNs: nanos(s.Started), EndedNs: nanos(s.Ended),
 		Started: !s.Started.IsZero(), Killed: s.Killed,
 	}
 	if x := s.Exit; x != nil {

@@ -9,7 +9,7 @@ type Summary struct {
 	Tenant  string
 	Host    string
 	Epoch   uint64
-	Spec    Spec // without Env
+	Spec    Spec // with Env only while active: List shows it (C-033), the archive need not
 	PID     uint32
 	Started time.Time // zero: not yet, or never
 	Ended   time.Time // zero: active

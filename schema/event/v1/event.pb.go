@@ -1288,7 +1288,7 @@ type Summary struct {
 	Tenant        string                 `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Spec          *Spec                  `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"` // env removed
+	Spec          *Spec                  `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"` // env removed once it has ended
 	Pid           uint32                 `protobuf:"varint,7,opt,name=pid,proto3" json:"pid,omitempty"`
 	StartedNs     int64                  `protobuf:"varint,8,opt,name=started_ns,json=startedNs,proto3" json:"started_ns,omitempty"`
 	EndedNs       int64                  `protobuf:"varint,9,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`
