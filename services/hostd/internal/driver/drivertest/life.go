@@ -1,0 +1,254 @@
+package drivertest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+func (s *suite) runs(t *testing.T) {
+	b := s.create(t, nil)
+	r := ask(t, b.Instance, request{Args: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}, UID: -1})
+	if r.Out != "out\nerr\n" || r.Code != 7 {
+		t.Errorf("got %q, %d; want both lines and 7", r.Out, r.Code)
+	}
+	select {
+	case <-b.Done():
+		t.Error("done while the shim lives")
+	default:
+	}
+}
+
+func (s *suite) redials(t *testing.T) {
+	b := s.create(t, nil)
+	for i := range 5 {
+		conn, err := b.Dial(t.Context())
+		if err != nil {
+			t.Fatalf("dial %d: %v", i, err)
+		}
+		conn.Close()
+	}
+	if got := b.sh(t, "echo still here"); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func (s *suite) environment(t *testing.T) {
+	t.Setenv("MILLRACE_HOST_SECRET", "hidden")
+	b := s.create(t, nil)
+	env := b.sh(t, "env")
+	if !strings.Contains(env, "FLAVOUR=sour\n") {
+		t.Errorf("the spec's variable is missing in %q", env)
+	}
+	for _, name := range []string{"PATH", "HOME", "SHELL", "LANG"} {
+		if !strings.Contains("\n"+env, "\n"+name+"=") {
+			t.Errorf("%s is missing in %q", name, env)
+		}
+	}
+	if strings.Contains(env, "hidden") {
+		t.Error("a variable of the host is visible")
+	}
+	if got := b.sh(t, `cd "$HOME" && touch file && ls`); got != "file" {
+		t.Errorf("a file in $HOME: %q", got)
+	}
+}
+
+func (s *suite) longDirectory(t *testing.T) {
+	b := s.create(t, func(sp *driver.Spec) {
+		sp.Dir = filepath.Join(sp.Dir, strings.Repeat("d", 120), strings.Repeat("e", 120))
+		if err := os.MkdirAll(sp.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := b.sh(t, "echo deep"); got != "deep" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func (s *suite) badShim(t *testing.T) {
+	sp, _ := spec(t)
+	sp.ShimPath = filepath.Join(sp.Dir, "missing")
+	if _, err := s.newDriver(t).Create(t.Context(), sp); err == nil {
+		t.Error("created with a shim that does not exist")
+	}
+	checkClean(t, sp)
+}
+
+func (s *suite) canceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	sp, _ := spec(t)
+	in, err := s.newDriver(t).Create(ctx, sp)
+	if err == nil { // it may have been too fast to notice
+		err = in.Destroy(context.Background())
+	} else if !kind.Is(err, kind.Canceled) {
+		t.Errorf("got %v, want canceled", err)
+	}
+	checkClean(t, sp)
+}
+
+func (s *suite) twice(t *testing.T) {
+	b := s.create(t, nil)
+	if _, err := b.d.Create(t.Context(), b.spec); !kind.Is(err, kind.Conflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if got := b.sh(t, "echo unharmed"); got != "unharmed" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func (s *suite) destroys(t *testing.T) {
+	b := s.create(t, nil)
+	foreign := filepath.Join(b.spec.Dir, "spool")
+	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.sh(t, "cd $HOME && mkdir -p a/b/c && touch a/b/c/d && chmod 000 a/b/c a/b a && ln -s / root && mkfifo pipe")
+	for range 3 {
+		if err := b.Destroy(t.Context()); err != nil {
+			t.Fatalf("destroy: %v", err)
+		}
+	}
+	if err := os.Remove(foreign); err != nil {
+		t.Errorf("a file of the caller's: %v", err)
+	}
+	if _, err := b.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("dial after destroy: %v, want unavailable", err)
+	}
+	select {
+	case <-b.Done():
+	default:
+		t.Error("not done after destroy")
+	}
+	checkClean(t, b.spec)
+}
+
+func (s *suite) killsAll(t *testing.T) {
+	b := s.create(t, nil)
+	// Its argument makes it findable on the host.
+	b.sh(t, "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; (sleep 1000 & exec sleep 1000 "+string(b.spec.ID)+" 2>&-) & sleep 1000' "+
+		string(b.spec.ID)+" >/dev/null 2>&1 & done")
+	if len(marked(b.spec.ID)) == 0 {
+		t.Fatal("the test sees none of its own processes")
+	}
+	start := time.Now()
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	checkClean(t, b.spec)
+}
+
+func (s *suite) done(t *testing.T) {
+	b := s.create(t, nil)
+	again := b.attach(t, s.newDriver(t))
+	kill(t, b.spec)
+	for name, in := range map[string]driver.Instance{"created": b.Instance, "attached": again} {
+		wait(t, name, in)
+		if _, err := in.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
+			t.Errorf("%s: dial: %v, want unavailable", name, err)
+		}
+	}
+}
+
+// attach attaches as another life of hostd would.
+func (b *box) attach(t *testing.T, d driver.Driver) driver.Instance {
+	t.Helper()
+	in, err := d.Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir})
+	if err != nil {
+		t.Fatalf("attach: %v", err)
+	}
+	return in
+}
+
+func wait(t *testing.T, name string, in driver.Instance) {
+	t.Helper()
+	select {
+	case <-in.Done():
+	case <-time.After(patient):
+		t.Fatalf("%s: not done", name)
+	}
+}
+
+// kill kills the shim of a sandbox from outside.
+func kill(t *testing.T, sp driver.Spec) {
+	t.Helper()
+	if err := unix.Kill(shimPID(t, sp), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *suite) attaches(t *testing.T) {
+	b := s.create(t, nil)
+	b.sh(t, "echo kept > $HOME/file")
+	in := b.attach(t, s.newDriver(t))
+	r := ask(t, in, request{Args: []string{"sh", "-c", "cat $HOME/file"}, UID: -1})
+	if r.Out != "kept\n" {
+		t.Errorf("got %q", r.Out)
+	}
+	if err := in.Destroy(t.Context()); err != nil {
+		t.Fatalf("destroy after attach: %v", err)
+	}
+	wait(t, "the first instance", b.Instance)
+	checkClean(t, b.spec)
+}
+
+func (s *suite) sweeps(t *testing.T) {
+	b := s.create(t, nil)
+	kill(t, b.spec)
+	wait(t, "created", b.Instance)
+	if _, err := s.newDriver(t).Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir}); !kind.Is(err, kind.NotFound) {
+		t.Errorf("got %v, want not found", err)
+	}
+	checkClean(t, b.spec)
+}
+
+func (s *suite) attachNothing(t *testing.T) {
+	sp, _ := spec(t)
+	d := s.newDriver(t)
+	if _, err := d.Attach(t.Context(), sp); !kind.Is(err, kind.NotFound) {
+		t.Errorf("empty directory: %v, want not found", err)
+	}
+	if err := os.Remove(sp.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Attach(t.Context(), sp); !kind.Is(err, kind.NotFound) {
+		t.Errorf("no directory: %v, want not found", err)
+	}
+	if ids, err := d.List(t.Context(), filepath.Join(sp.Dir, "none")); err != nil || len(ids) > 0 {
+		t.Errorf("list of no directory: %v, %v", ids, err)
+	}
+}
+
+func (s *suite) lists(t *testing.T) {
+	b := s.create(t, nil)
+	want := []sandbox.ID{b.spec.ID}
+	list := func(when string) {
+		t.Helper()
+		got, err := s.newDriver(t).List(t.Context(), b.root)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, %v; want %v", when, got, err, want)
+		}
+	}
+	list("living")
+	kill(t, b.spec)
+	wait(t, "created", b.Instance)
+	list("dead")
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want = nil
+	list("destroyed")
+}

@@ -1,0 +1,157 @@
+package cgroup
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseMounts(t *testing.T) {
+	const info = `24 1 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+25 1 0:23 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+26 1 0:24 / /sys/fs/cgroup/uni\040fied rw - cgroup2 cgroup2 rw,nsdelegate
+27 1 0:25 / /proc rw - proc proc rw
+broken line
+`
+	want := map[string]mount{
+		"cpu":    {"/sys/fs/cgroup/cpu,cpuacct", "/"},
+		"memory": {"/sys/fs/cgroup/memory", "/docker/x"},
+		"":       {"/sys/fs/cgroup/uni fied", "/"},
+	}
+	if got := parseMounts(info); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestMountFindsOwnGroup(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		m    mount
+		own  string
+		want string
+	}{
+		{"whole hierarchy", mount{"/cg", "/"}, "/a/b", "/cg/a/b"},
+		{"the hierarchy's root", mount{"/cg", "/"}, "/", "/cg"},
+		{"a container's part", mount{"/cg", "/docker/x"}, "/docker/x/y", "/cg/y"},
+		{"a container's own root", mount{"/cg", "/docker/x"}, "/docker/x", "/cg"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.m.dir(tt.own); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseOwn(t *testing.T) {
+	got := parseOwn("4:cpu,cpuacct:/a\n3:memory:/b:c\n0::/user.slice\n")
+	want := map[string]string{"cpu": "/a", "cpuacct": "/a", "memory": "/b:c", "": "/user.slice"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// unified makes a directory that looks like a v2 hierarchy that hands down these
+// controllers.
+func unified(t *testing.T, controllers string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.subtree_control": controllers} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Writes are not to change it: a real one is not a plain file.
+	if err := os.Chmod(filepath.Join(dir, "cgroup.subtree_control"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestMakeInV2(t *testing.T) {
+	base := unified(t, "")
+	tree := &Tree{v2: base, controllers: []string{"memory", "pids", "cpu"}}
+	l := Limits{MemoryMiB: 64, CPUMilli: 1500, Pids: 9}
+	g, err := tree.Make(tree.Paths("box", l, false), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !g.Holds() || g.v2 != filepath.Join(base, "box") || len(g.v1) > 0 {
+		t.Errorf("got %+v", g)
+	}
+	for file, want := range map[string]string{
+		"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "150000 100000",
+	} {
+		if got, err := os.ReadFile(filepath.Join(base, "box", file)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", file, got, err, want)
+		}
+	}
+}
+
+func TestMakeInV1(t *testing.T) {
+	memory, cpu := t.TempDir(), t.TempDir()
+	tree := &Tree{v1: map[string]string{"memory": memory, "cpu": cpu}}
+	l := Limits{MemoryMiB: 64, CPUMilli: 5}
+	g, err := tree.Make(tree.Paths("box", l, true), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.v2 != "" || len(g.v1) != 2 {
+		t.Errorf("got %+v", g)
+	}
+	for path, want := range map[string]string{
+		memory + "/box/memory.limit_in_bytes": "67108864",
+		cpu + "/box/cpu.cfs_quota_us":         "1000", // the kernel takes no less
+		cpu + "/box/cpu.cfs_period_us":        "100000",
+	} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+func TestNoLimitNoGroup(t *testing.T) {
+	tree := &Tree{v1: map[string]string{"memory": "/m", "cpu": "/c", "pids": "/p"}}
+	if got := tree.Paths("box", Limits{Pids: 5}, true); !slices.Equal(got, []string{"/p/box"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestFailedMakeLeavesNothing(t *testing.T) {
+	good := t.TempDir()
+	paths := []string{filepath.Join(good, "box"), filepath.Join(good, "missing", "box")}
+	if _, err := (&Tree{v1: map[string]string{"pids": good}}).Make(paths, Limits{}); err == nil {
+		t.Fatal("no error")
+	}
+	if left, err := os.ReadDir(good); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestOpenSaysWhatIsMissing(t *testing.T) {
+	tree := open(map[string]mount{"memory": {filepath.Join(t.TempDir(), "missing"), "/"}}, nil)
+	caps := tree.Caps()
+	if want := (Caps{Notes: caps.Notes}); !reflect.DeepEqual(caps, want) {
+		t.Errorf("got %+v", caps)
+	}
+	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 {
+		t.Errorf("notes: %s", all)
+	}
+	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}, true); len(got) > 0 {
+		t.Errorf("paths %v", got)
+	}
+}
+
+func TestGoneGroupIsNoError(t *testing.T) {
+	g := Reopen([]string{filepath.Join(t.TempDir(), "gone")})
+	if err := g.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := g.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

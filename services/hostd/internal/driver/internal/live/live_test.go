@@ -1,0 +1,270 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func TestStateComesBack(t *testing.T) {
+	dir := t.TempDir()
+	want := State{Driver: "d", ID: "i1", PID: 7, Start: 9, Boot: "b", UIDBase: 3, Cgroups: []string{"/a", "/b"}}
+	if err := want.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(dir)
+	if err != nil || got.PID != 7 || got.Start != 9 || !slices.Equal(got.Cgroups, want.Cgroups) || got.UIDBase != 3 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestSavedRefusesForeignState(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Saved(dir, "d", "i1"); !kind.Is(err, kind.NotFound) {
+		t.Errorf("no state: %v", err)
+	}
+	if err := (State{Driver: "d", ID: "i1"}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, driver string
+		id           sandbox.ID
+		ok           bool
+	}{{"its own", "d", "i1", true}, {"another driver", "e", "i1", false}, {"another sandbox", "d", "i2", false}} {
+		if _, err := Saved(dir, tt.driver, tt.id); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, stateFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Saved(dir, "d", "i1"); !kind.Is(err, kind.Internal) {
+		t.Errorf("half a state: %v", err)
+	}
+}
+
+func TestListKnowsItsOwn(t *testing.T) {
+	root := t.TempDir()
+	for name, driver := range map[string]string{"i1": "mine", "i2": "other", "Not-An-ID": "mine", "i4": ""} {
+		dir := filepath.Join(root, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if driver != "" {
+			if err := (State{Driver: driver}).Save(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ids, err := List(root, "mine"); err != nil || !slices.Equal(ids, []sandbox.ID{"i1"}) {
+		t.Errorf("got %v, %v", ids, err)
+	}
+}
+
+// sleeper starts a process that is not watched yet.
+func sleeper(t *testing.T) (*exec.Cmd, State) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	boot, err := BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := StartTime(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, State{PID: cmd.Process.Pid, Start: start, Boot: boot}
+}
+
+func TestFindTellsAProcessFromItsSuccessors(t *testing.T) {
+	_, s := sleeper(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*State)
+		lives  bool
+	}{
+		{"the process itself", func(*State) {}, true},
+		{"a later process with its pid", func(s *State) { s.Start++ }, false},
+		{"a process of another boot", func(s *State) { s.Boot = "other" }, false},
+		{"a process never started", func(s *State) { s.PID = 0 }, false},
+		{"a pid that cannot be", func(s *State) { s.PID = 1 << 30 }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := s
+			tt.change(&s)
+			p, err := Find(s)
+			if (err == nil) != tt.lives || err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, unix.EINVAL) {
+				t.Fatalf("got %v", err)
+			}
+			if p != nil {
+				select {
+				case <-p.Done():
+					t.Error("done while it lives")
+				default:
+				}
+			}
+		})
+	}
+}
+
+func TestEndKillsAndWaits(t *testing.T) {
+	_, s := sleeper(t)
+	p, err := Find(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 2 {
+		if err := End(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Close()
+	if _, err := Find(s); !errors.Is(err, ErrGone) { // a zombie is gone
+		t.Errorf("got %v, want %v", err, ErrGone)
+	}
+}
+
+func TestSocketInADeepDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 200))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a socket that is left over is replaced
+		l, err := Listen(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := Dial(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		l.Close()
+	}
+	if _, err := Dial(t.Context(), dir); err == nil {
+		t.Error("dialed where nobody listens")
+	}
+}
+
+func TestRemoveHostileTree(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tree := filepath.Join(dir, "tree")
+	for _, d := range []string{"many", "moved-1/x"} {
+		if err := os.MkdirAll(filepath.Join(tree, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1500 {
+		if err := unix.Mkfifo(fmt.Sprintf("%s/many/%d", tree, i), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Deeper than there are descriptors, and than a path may be long; and shut.
+	err := OnThread(tree, func() error {
+		for range 3000 {
+			if err := errors.Join(unix.Mkdir("d", 0o700), unix.Chdir("d"), unix.Mkdir("e", 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"many", "d/d", "d"} {
+		if err := os.Chmod(filepath.Join(tree, d), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 128, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = Remove(dir, "tree", "missing")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("a link was followed: %v", err)
+	}
+}
+
+func TestRemoveDoesNotFollowALink(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := os.Symlink(other, filepath.Join(dir, "tree")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir, "tree"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnThreadMovesNobodyElse(t *testing.T) {
+	before, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		err = OnThread(dir, func() error {
+			if got, err := os.Readlink("/proc/thread-self/cwd"); err != nil || got != dir {
+				t.Errorf("on the thread: %s, %v; want %s", got, err, dir)
+			}
+			return fs.ErrClosed
+		})
+		if !errors.Is(err, fs.ErrClosed) {
+			t.Fatalf("got %v, want f's error", err)
+		}
+	}
+	if after, err := os.Getwd(); err != nil || after != before {
+		t.Errorf("now in %s, %v; was in %s", after, err, before)
+	}
+	if err := OnThread(dir+"/missing", func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing directory: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package nsinit
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func sample() Spec {
+	return Spec{
+		EtcLower: "/run/a:b,c\\d", UsrDirs: []string{"bin", "local", "local/bin"}, UsrBind: true, Binds: []string{"lib"},
+		Links: []Text{{"bin", "usr/bin"}}, Files: []Text{{"passwd", "root\n"}, {"empty", ""}},
+		Hostname: "i1", HasRoot: true, ShmMiB: 64, Limits: []Limit{{7, 1 << 40}},
+		Argv: []string{"shim", ""}, Env: []string{"A=" + strings.Repeat("x", 100_000)}, Trial: true,
+	}
+}
+
+func TestSpecComesBack(t *testing.T) {
+	want := sample()
+	got, err := readSpec(bytes.NewReader(want.Append(nil)))
+	if err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A spec that was cut short by the death of its writer is never taken for whole.
+func TestSpecCutShort(t *testing.T) {
+	s := sample()
+	s.Env = nil
+	b := s.Append(nil)
+	for n := range b {
+		if _, err := readSpec(bytes.NewReader(b[:n])); err == nil {
+			t.Fatalf("%d of %d bytes were enough", n, len(b))
+		}
+	}
+}
+
+// Every field is coded: one that is forgotten would silently be zero inside.
+func TestSpecFieldsAreAllInTheSample(t *testing.T) {
+	v := reflect.ValueOf(sample())
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("%s is zero in the sample", v.Type().Field(i).Name)
+		}
+	}
+}
+
+func FuzzSpec(f *testing.F) {
+	s := sample()
+	f.Add(s.Append(nil))
+	f.Add([]byte{5, 0, 0, 0, 255, 255, 255, 255, 15})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := readSpec(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		again, err := readSpec(bytes.NewReader(s.Append(nil)))
+		if err != nil || !reflect.DeepEqual(s, again) {
+			t.Errorf("%+v came back as %+v, %v", s, again, err)
+		}
+	})
+}
+
+func TestInitRefusesArguments(t *testing.T) {
+	if err := Init([]string{"x"}); err == nil {
+		t.Error("no error")
+	}
+}
