@@ -20,6 +20,7 @@ import (
 type Config struct {
 	URL       string                     // of the NATS servers; default nats://127.0.0.1:4222
 	InProcess nats.InProcessConnProvider // an embedded server, instead of URL
+	Token     string                     // that the servers want to see; empty: none
 	Name      string                     // of the service, as operators of NATS see it
 	Replicas  int                        // of each stream made; default 1
 	Shards    int                        // of the output, when the streams are first made; default 1
@@ -102,6 +103,9 @@ func (l *Log) connect(cfg Config) error {
 		nats.Timeout(2 * time.Second),
 		nats.ReconnectHandler(func(*nats.Conn) { l.reconnected() }),
 		nats.ErrorHandler(l.asyncError),
+	}
+	if cfg.Token != "" {
+		opts = append(opts, nats.Token(cfg.Token))
 	}
 	if cfg.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(cfg.InProcess))

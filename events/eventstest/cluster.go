@@ -20,7 +20,10 @@ type Cluster struct {
 	servers []*natsd.Server
 }
 
-const clusterSize = 3
+const (
+	clusterSize  = 3
+	clusterToken = "only-for-tests"
+)
 
 // StartCluster runs three servers until the test ends.
 func StartCluster(t testing.TB) *Cluster {
@@ -34,7 +37,7 @@ func StartCluster(t testing.TB) *Cluster {
 	for i := range clusterSize {
 		c.cfgs = append(c.cfgs, natsd.Config{
 			Dir: t.TempDir(), Name: fmt.Sprintf("n%d", i), Listen: ports[i],
-			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes,
+			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes, Token: clusterToken,
 		})
 		c.Resume(i)
 	}
@@ -103,7 +106,7 @@ func (c *Cluster) Open() *events.Log {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{URL: c.URL(), Name: c.t.Name(), Replicas: clusterSize})
+	log, err := events.Open(ctx, events.Config{URL: c.URL(), Token: clusterToken, Name: c.t.Name(), Replicas: clusterSize})
 	if err != nil {
 		c.t.Fatalf("open log: %v", err)
 	}

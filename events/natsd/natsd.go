@@ -23,6 +23,7 @@ type Config struct {
 	Cluster    string   // name of the cluster; empty: a single server
 	ClusterOn  string   // HOST:PORT for the other servers
 	Routes     []string // nats://HOST:PORT of the other servers
+	Token      string   // services and the other servers must show it; required off loopback
 	SyncAlways bool     // every append is on the disk before it is acked (0.25 ms)
 	Slog       *slog.Logger
 }
@@ -65,21 +66,27 @@ func Start(cfg Config) (*Server, error) {
 }
 
 func options(cfg *Config) (*server.Options, error) {
+	for _, addr := range []string{cfg.Listen, cfg.ClusterOn} {
+		if addr != "" && cfg.Token == "" && !loopback(addr) {
+			return nil, fmt.Errorf("nats server: %s is no loopback address: it must not be open to all, give a token", addr)
+		}
+	}
 	name := cfg.Name
 	if name == "" {
 		name = "millrace"
 	}
 	opts := &server.Options{
-		ServerName:   name,
-		DontListen:   cfg.Listen == "",
-		JetStream:    true,
-		StoreDir:     cfg.Dir,
-		SyncInterval: syncInterval,
-		SyncAlways:   cfg.SyncAlways,
-		MaxPayload:   maxPayload,
-		MaxPending:   256 << 20, // a live reader that lags is caught up by direct get, not cut off
-		NoSigs:       true,
-		NoLog:        cfg.Slog == nil,
+		ServerName:    name,
+		DontListen:    cfg.Listen == "",
+		JetStream:     true,
+		StoreDir:      cfg.Dir,
+		SyncInterval:  syncInterval,
+		SyncAlways:    cfg.SyncAlways,
+		MaxPayload:    maxPayload,
+		MaxPending:    256 << 20, // a live reader that lags is caught up by direct get, not cut off
+		Authorization: cfg.Token,
+		NoSigs:        true,
+		NoLog:         cfg.Slog == nil,
 	}
 	if cfg.Listen != "" {
 		host, port, err := hostPort(cfg.Listen)
@@ -96,14 +103,33 @@ func options(cfg *Config) (*server.Options, error) {
 		return nil, err
 	}
 	opts.Cluster = server.ClusterOpts{Name: cfg.Cluster, Host: host, Port: port}
+	if cfg.Token != "" {
+		opts.Cluster.Username, opts.Cluster.Password = clusterUser, cfg.Token
+	}
 	for _, r := range cfg.Routes {
 		u, err := url.Parse(r)
 		if err != nil {
 			return nil, fmt.Errorf("route %q: %w", r, err)
 		}
+		if cfg.Token != "" {
+			u.User = url.UserPassword(clusterUser, cfg.Token)
+		}
 		opts.Routes = append(opts.Routes, u)
 	}
 	return opts, nil
+}
+
+// clusterUser is the name under which the servers of a cluster show their token.
+const clusterUser = "millrace"
+
+// loopback reports whether only this machine can reach an address.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func hostPort(s string) (string, int, error) {
