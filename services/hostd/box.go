@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -32,6 +33,10 @@ type box struct {
 	stop    chan struct{} // closed when the sandbox is to end
 	drained chan struct{} // closed when, after End, every record has its end
 	gone    chan struct{} // closed when the box has ended
+
+	order   sync.Mutex       // held while a command is passed on; taken before mu
+	passing bool             // it is known which processes the shim has
+	early   []events.Command // until then they wait
 
 	mu        sync.Mutex
 	conn      *link.Conn // nil: not connected
@@ -178,7 +183,11 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	b.shut()
+	b.passEarly() // they are refused
 	if err := b.destroy(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(h.dirOf(b.id)); err != nil {
 		return err
 	}
 	if err := h.fault("destroyed"); err != nil {
@@ -194,7 +203,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := h.fault("buried"); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(h.dirOf(b.id)), h.journal.forgetSandbox(b.id))
+	return h.journal.forgetSandbox(b.id)
 }
 
 // lastWords is what a sandbox's record is to end with.

@@ -39,6 +39,17 @@ func (h *host) dispatch(c events.Command) {
 		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
 		return
 	}
+	b.order.Lock()
+	defer b.order.Unlock()
+	if !b.passing {
+		b.early = append(b.early, c)
+		return
+	}
+	b.pass(c)
+}
+
+// pass sends a command on; box.order is held.
+func (b *box) pass(c events.Command) {
 	if a, ok := c.Body.(events.Ask); ok {
 		f := wire.Ask{Rev: c.Rev, Method: a.Method, Path: a.Path, User: a.User, Mode: a.Mode, Data: a.Data}
 		b.command(c, nil, wire.AppendAsk(nil, &f))
@@ -48,10 +59,21 @@ func (h *host) dispatch(c events.Command) {
 	p := b.procs[c.Process.Token()]
 	b.mu.Unlock()
 	if p == nil {
-		h.refuse(c, noProcess(c.Process))
+		b.h.refuse(c, noProcess(c.Process))
 		return
 	}
 	p.command(c)
+}
+
+// passEarly sends on the commands that came before it was known which processes
+// the shim has, in their order.
+func (b *box) passEarly() {
+	b.order.Lock()
+	defer b.order.Unlock()
+	for _, c := range b.early {
+		b.pass(c)
+	}
+	b.early, b.passing = nil, true
 }
 
 func noProcess(id process.ID) error {

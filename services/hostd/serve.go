@@ -39,6 +39,7 @@ func (b *box) serve(ctx context.Context) error {
 		if err := b.running(ctx); err != nil {
 			return err
 		}
+		b.passEarly()
 		for _, p := range b.orphans() {
 			p.lose(process.CauseShimLost)
 		}

@@ -54,6 +54,7 @@ func (p *proc) describe() wire.Process {
 // record appends an event that is not output.
 func (p *proc) record(b process.Body) uint64 {
 	e := p.push(entry{time: time.Now().UnixNano(), body: b})
+	p.tell()
 	return e.seq
 }
 
@@ -63,7 +64,6 @@ func (p *proc) push(e entry) *entry {
 	}
 	tail := p.spool.push(e)
 	p.s.bytes += tail.cost()
-	p.tell()
 	return tail
 }
 

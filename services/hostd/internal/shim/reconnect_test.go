@@ -16,17 +16,19 @@ func TestReconnectAtEveryEvent(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while [ $i -lt 300 ]; do echo $i; echo $i >&2; i=$((i+1)); done; exit 9"}})
 	p := h.procs[token]
-	for seen := 0; ; {
-		done := false
+	for seen, done := 0, false; !done; {
 		h.await("another event", func() bool {
+			now := len(p.events)
 			done = p.end != nil
-			return done || len(p.events) > seen
+			if !done && now == seen {
+				return false
+			}
+			seen = now
+			return true
 		})
-		if done {
-			break
+		if !done {
+			h.connect()
 		}
-		seen = len(p.events)
-		h.connect()
 	}
 	var want bytes.Buffer
 	for i := range 300 {

@@ -35,7 +35,6 @@ type Shim struct {
 	pid1 bool // everything in the pid namespace is ours
 	uid  int  // our own
 
-	blocks  sync.Pool     // of *[blockSize]byte
 	spawned chan struct{} // gets a value after a fork: there is something to wait for
 	done    chan struct{} // closed when the sandbox has ended and all is acked
 	install sync.Mutex    // one connection after the other
@@ -45,7 +44,8 @@ type Shim struct {
 	pids     map[int]*proc
 	early    map[int]syscall.WaitStatus // of children that ended before spawn told who they are
 	spawning int
-	bytes    int       // of all spools
+	bytes    int // of all spools
+	blocks   []*[blockSize]byte
 	room     sync.Cond // there may be room in a spool
 	session  *session  // nil: hostd is away
 	epoch    uint64
@@ -71,7 +71,6 @@ func New(cfg Config) *Shim {
 		pids:    make(map[int]*proc),
 		early:   make(map[int]syscall.WaitStatus),
 	}
-	s.blocks.New = func() any { return new([blockSize]byte) }
 	s.room.L = &s.mu
 	s.setLimits(wire.Limits{})
 	s.oomKills = s.readOOM()

@@ -12,9 +12,13 @@ import (
 )
 
 const (
-	takeWhole = 8 << 10 // a longer read gives its memory to the spool instead of a copy
-	smallGrow = 4 << 10 // an event that grows past this gets a whole block
-	ttySlack  = 64 << 10
+	takeWhole   = 16 << 10 // a longer read gives its memory to the spool instead of a copy
+	smallGrow   = 4 << 10  // an event that grows past this gets a whole block
+	readsAtOnce = 8        // after so many it is sent although there may be more
+	ttySlack    = 64 << 10
+
+	spareBlocks = 4 // that are kept when nothing is spooled
+	maxSpare    = 64
 )
 
 // stream is the reading end of one pipe or terminal.
@@ -35,6 +39,7 @@ type stream struct {
 	drained bool // nothing that the process left is unread
 	owed    int  // bytes that it left at its exit
 	wide    bool // the pipe was made larger
+	reads   int  // since the last time that something was let go
 }
 
 // run reads until the stream's end.
@@ -56,11 +61,11 @@ func (st *stream) ended() bool {
 
 func (st *stream) close() {
 	st.mu.Lock()
-	st.atEnd()
 	st.fd = -1
-	st.mu.Unlock()
 	s := st.p.s
 	s.mu.Lock()
+	st.atEnd()
+	st.mu.Unlock()
 	if st.p.tty == st.f {
 		st.p.tty = nil
 		st.p.closeInput()
@@ -90,12 +95,9 @@ func (s *Shim) hasRoom(p *proc) bool {
 func (st *stream) pump() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for !st.eof {
-		if !st.read() {
-			return st.full || st.eof
-		}
+	for st.read() {
 	}
-	return true
+	return st.full || st.eof
 }
 
 // exit is told when the process was waited for. Whatever it left is read now if
@@ -120,27 +122,20 @@ func (st *stream) exit() {
 // read reads once and reports whether to go on.
 func (st *stream) read() bool {
 	s := st.p.s
-	st.full = false
-	s.mu.Lock()
-	if !s.hasRoom(st.p) {
-		s.mu.Unlock()
-		st.full = true
+	if st.eof || !st.prepare() {
 		return false
-	}
-	s.mu.Unlock()
-	if st.block == nil {
-		st.block = s.blocks.Get().(*[blockSize]byte)
 	}
 	n, err := unix.Read(st.fd, st.block[:])
 	switch {
 	case err == unix.EINTR:
 		return true
 	case err == unix.EAGAIN:
-		s.blocks.Put(st.block)
-		st.block = nil
+		s.mu.Lock()
+		st.rest()
 		if st.exited {
 			st.drain()
 		}
+		s.mu.Unlock()
 		return false
 	case err == unix.EIO && !st.hung:
 		// A terminal whose other end is gone. The kernel may say so although
@@ -148,20 +143,51 @@ func (st *stream) read() bool {
 		st.hung = true
 		return true
 	case n <= 0 || err != nil:
+		s.mu.Lock()
 		st.atEnd()
+		s.mu.Unlock()
 		return false
 	}
 	st.hung = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	st.take(n)
 	if n == blockSize && !st.wide {
 		st.widen()
 	}
-	if st.exited && !st.drained {
+	if st.exited {
 		if st.owed -= n; st.owed <= 0 {
 			st.drain()
 		}
 	}
 	return true
+}
+
+// prepare sees to it that there is memory to read into, and room in the spool
+// for what will be read.
+func (st *stream) prepare() bool {
+	if st.block != nil {
+		return true
+	}
+	s := st.p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.full = !s.hasRoom(st.p); st.full {
+		st.p.tell()
+		return false
+	}
+	st.block = s.getBlock()
+	return true
+}
+
+// rest gives back the memory for reading: there may be nothing to read for long.
+func (st *stream) rest() {
+	if st.block != nil {
+		st.p.s.putBlock(st.block)
+		st.block = nil
+	}
+	st.reads = 0
+	st.p.tell()
 }
 
 // widen gives a busy pipe more room, so that one read finds more.
@@ -174,15 +200,11 @@ func (st *stream) widen() {
 
 // drain says that nothing is missing before the Exited.
 func (st *stream) drain() {
-	if st.drained {
-		return
+	if !st.drained {
+		st.drained = true
+		st.p.undrained--
+		st.p.settle()
 	}
-	st.drained = true
-	s := st.p.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.p.undrained--
-	st.p.settle()
 }
 
 func (st *stream) atEnd() {
@@ -190,13 +212,7 @@ func (st *stream) atEnd() {
 		return
 	}
 	st.eof = true
-	s := st.p.s
-	if st.block != nil {
-		s.blocks.Put(st.block)
-		st.block = nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	st.rest()
 	st.p.open--
 	if !st.drained {
 		st.drained = true
@@ -205,22 +221,27 @@ func (st *stream) atEnd() {
 	st.p.settle()
 }
 
-// take records the first n bytes of the block.
+// take records the first n bytes of the block, and lets them be sent when there
+// is no more at hand, or enough.
 func (st *stream) take(n int) {
 	p, s := st.p, st.p.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	p.wroteAt = time.Now()
 	if p.finished {
 		return
 	}
-	n = p.withinQuota(st.id, n)
-	if n == 0 {
-		return
+	if n = p.withinQuota(st.id, n); n > 0 {
+		st.append(n)
+		st.offset += uint64(n)
+		p.recorded += uint64(n)
 	}
-	st.append(n)
-	st.offset += uint64(n)
-	p.recorded += uint64(n)
+	if st.reads++; st.reads >= readsAtOnce || n >= takeWhole {
+		st.reads = 0
+		p.tell()
+	}
+	if st.block != nil && !s.hasRoom(p) {
+		s.putBlock(st.block)
+		st.block = nil
+	}
 }
 
 // append puts the first n bytes of the block in the spool: into the last event
@@ -238,7 +259,7 @@ func (st *stream) append(n int) {
 	}
 	e := entry{time: p.wroteAt.UnixNano(), stream: st.id, offset: st.offset}
 	if n >= takeWhole {
-		e.data, st.block = data, nil
+		e.data, st.block = data, nil // prepare gets another
 	} else {
 		e.data = append(make([]byte, 0, n), data...)
 	}
@@ -250,14 +271,36 @@ func (s *Shim) grow(b []byte, n int) []byte {
 	if len(b)+n <= cap(b) || len(b)+n <= smallGrow {
 		return b
 	}
-	block := s.blocks.Get().(*[blockSize]byte)
+	block := s.getBlock()
 	return block[:copy(block[:], b)]
+}
+
+// getBlock gives memory for output. It is kept here and not in a sync.Pool,
+// which a small heap's frequent collections would empty each time.
+func (s *Shim) getBlock() *[blockSize]byte {
+	if n := len(s.blocks); n > 0 {
+		b := s.blocks[n-1]
+		s.blocks = s.blocks[:n-1]
+		return b
+	}
+	return new([blockSize]byte)
+}
+
+// putBlock takes memory back, and keeps about as much as is in use.
+func (s *Shim) putBlock(b *[blockSize]byte) {
+	keep := min(spareBlocks+s.bytes/blockSize, maxSpare)
+	if len(s.blocks) < keep {
+		s.blocks = append(s.blocks, b)
+		return
+	}
+	clear(s.blocks[keep:])
+	s.blocks = s.blocks[:keep]
 }
 
 // free takes back the memory of an event's output.
 func (s *Shim) free(b []byte) {
 	if cap(b) == blockSize {
-		s.blocks.Put((*[blockSize]byte)(b[:blockSize]))
+		s.putBlock((*[blockSize]byte)(b[:blockSize]))
 	}
 }
 

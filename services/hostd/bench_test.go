@@ -1,0 +1,87 @@
+package hostd
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/process"
+)
+
+// benchRig is a host with one sandbox.
+func benchRig(b *testing.B) (*rig, func(process.Spec) process.ID) {
+	r := newRig(b)
+	r.begin()
+	r.awaitLease(0)
+	sbx := r.sandbox()
+	return r, func(spec process.Spec) process.ID { return r.start(sbx, spec) }
+}
+
+// From the start command to the first event and to the end of `true`.
+func BenchmarkTrue(b *testing.B) {
+	r, start := benchRig(b)
+	var first time.Duration
+	for b.Loop() {
+		begun := time.Now()
+		id := start(process.Spec{Cmd: "/bin/true"})
+		seen := false
+		r.read(id, func(rec *record) bool {
+			if !seen && len(rec.events) >= 2 {
+				seen, first = true, first+time.Since(begun)
+			}
+			return false
+		})
+	}
+	b.ReportMetric(float64(first.Microseconds())/float64(b.N), "us/start")
+}
+
+// Many at once.
+func BenchmarkTrueParallel(b *testing.B) {
+	r, start := benchRig(b)
+	for _, n := range []int{4, 16} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.SetParallelism(n / 2)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					r.whole(start(process.Spec{Cmd: "/bin/true"}))
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "starts/s")
+		})
+	}
+}
+
+// One process's output, from its pipe to a reader of the record.
+func BenchmarkOutput(b *testing.B) {
+	const size = 256 << 20
+	r, start := benchRig(b)
+	for _, bm := range []struct{ name, script string }{
+		{"bulk", "head -c 268435456 /dev/zero"},
+		{"lines", "yes 'a line of output as programs write it, of some length' | head -c 268435456"},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				id := start(sh(bm.script))
+				rd := r.log.Read(events.Ref{Host: hostName, ID: id}, 0)
+				got := 0
+				for {
+					batch, err := rd.Next(r.ctx(), time.Second)
+					if err != nil {
+						break
+					}
+					for _, e := range batch {
+						if w, ok := e.Body.(process.Wrote); ok {
+							got += len(w.Data)
+						}
+					}
+				}
+				rd.Close()
+				if got != size {
+					b.Fatalf("%d bytes", got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,240 @@
+package hostd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+var errCut = errors.New("cut off")
+
+// cutAt cuts the host off when it comes to a point for the n-th time.
+func cutAt(point string, n int) func(string) error {
+	var mu sync.Mutex
+	return func(at string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if at == point {
+			if n--; n <= 0 {
+				return errCut
+			}
+		}
+		return nil
+	}
+}
+
+// lives runs a host that is begun anew whenever it was cut off, the first time
+// with fault.
+func (r *rig) lives(fault func(string) error) (cut func() bool) {
+	r.cfg.Fault = fault
+	first := r.begin()
+	r.cfg.Fault = nil
+	go func() {
+		<-first.done
+		if errors.Is(first.err, errCut) {
+			r.begin()
+		}
+	}()
+	return func() bool {
+		select {
+		case <-first.done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// Wherever a host is cut off, its next life leaves every process started once,
+// every byte recorded once, every record ended once.
+func TestCutOffAnywhere(t *testing.T) {
+	for _, point := range Points {
+		for _, n := range []int{1, 2, 4} {
+			t.Run(fmt.Sprint(point, " ", n), func(t *testing.T) {
+				t.Parallel()
+				cutOff(t, point, n)
+			})
+		}
+	}
+}
+
+func cutOff(t *testing.T, point string, n int) {
+	r := newRig(t)
+	cut := r.lives(cutAt(point, n))
+	r.awaitLease(0)
+	sbx := r.request(sandbox.Requested{Template: "base"})
+	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Live() {
+		t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
+	}
+	forks := filepath.Join(t.TempDir(), "forks")
+	script := "echo x >> " + forks + "; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; read a; echo got $a; exit 5"
+	talk := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}, Stdin: true})
+	sleeper := r.start(sbx, sh("echo ready; sleep 60"))
+	missing := r.start(sbx, process.Spec{Cmd: "true", Cwd: "/nope"})
+	r.awaitOutput(talk, "line 199")
+	r.awaitOutput(sleeper, "ready")
+	r.send(talk, events.Stdin{Data: []byte("input\n")})
+	var want strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	rec := r.whole(talk)
+	if got := string(rec.out[process.Stdout]); got != want.String()+"got input\n" || describe(rec.end()) != "exited 5" {
+		t.Errorf("%d bytes ...%q, %s", len(got), got[max(0, len(got)-40):], describe(rec.end()))
+	}
+	if b, err := os.ReadFile(forks); err != nil || string(b) != "x\n" {
+		t.Errorf("forks %q, %v", b, err)
+	}
+	if rec := r.whole(missing); rec.types() != "accepted error end " {
+		t.Errorf("missing cwd: %s", rec.types())
+	}
+	r.stopSandbox(sbx)
+	if s := r.awaitPhase(sbx, sandbox.PhaseDestroyed); s.Phase != sandbox.PhaseDestroyed {
+		t.Errorf("sandbox %q: %s", s.Phase, s.Cause)
+	}
+	if rec := r.whole(sleeper); !strings.HasPrefix(describe(rec.end()), "sandbox_gone") || string(rec.out[process.Stdout]) != "ready\n" {
+		t.Errorf("sleeper: %s %q", describe(rec.end()), rec.out)
+	}
+	for _, id := range []process.ID{talk, sleeper, missing} {
+		if sum := r.summary(id); sum.Active() {
+			t.Errorf("%+v is active", sum)
+		}
+	}
+	if !cut() && n == 1 && point != "noted" { // that one waits for the clock
+		t.Errorf("never came to %s", point)
+	}
+}
+
+// The shim dies under its processes: their records say that nobody saw the end.
+func TestShimLost(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, sh("echo $PPID; sleep 60"))
+	rec := r.awaitOutput(id, "\n")
+	var pid int
+	if _, err := fmt.Sscan(string(rec.out[process.Stdout]), &pid); err != nil {
+		t.Fatal(err)
+	}
+	shim, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shim.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.awaitPhase(sbx, sandbox.PhaseLost); s.Phase != sandbox.PhaseLost {
+		t.Errorf("sandbox %q", s.Phase)
+	}
+	rec = r.whole(id)
+	if describe(rec.end()) != "shim_lost" || rec.end().Seen() || rec.types() != "accepted start stdout exited end " {
+		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	}
+}
+
+// The same while hostd is away.
+func TestShimLostBetweenLives(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, sh("echo $PPID; sleep 60"))
+	rec := r.awaitOutput(id, "\n")
+	epoch := r.awaitLease(0)
+	r.kill()
+	var pid int
+	if _, err := fmt.Sscan(string(rec.out[process.Stdout]), &pid); err != nil {
+		t.Fatal(err)
+	}
+	if shim, err := os.FindProcess(pid); err != nil || shim.Kill() != nil {
+		t.Fatal("the shim is gone")
+	}
+	r.begin()
+	r.awaitLease(epoch)
+	if s := r.awaitPhase(sbx, sandbox.PhaseLost); s.Phase != sandbox.PhaseLost {
+		t.Errorf("sandbox %q", s.Phase)
+	}
+	if rec := r.whole(id); describe(rec.end()) != "shim_lost" || rec.types() != "accepted start stdout exited end " {
+		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	}
+}
+
+// A reaper ended the record first: the process is killed, and nothing follows.
+func TestFencedProcess(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	mark := filepath.Join(t.TempDir(), "mark")
+	id := r.start(sbx, sh("echo ready; read x; echo more; sleep 60; touch "+mark))
+	_ = id
+	talk := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; sleep 60"}, Stdin: true})
+	r.awaitOutput(talk, "ready")
+	w := r.log.Writer(events.Ref{Host: hostName, ID: talk}, 1)
+	tip, err := w.Recover(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = r.log.Writer(events.Ref{Host: hostName, ID: talk}, tip.Epoch+1)
+	if _, err := w.Recover(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	end := process.Exit{Cause: process.CauseHostLost}
+	err = w.Append(r.ctx(), []process.Event{
+		{Seq: tip.Last + 1, Body: process.Lost{Reason: "silent"}},
+		{Seq: tip.Last + 2, Body: process.Finished{Exit: end}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(talk, events.Stdin{Data: []byte("\n")})
+	if rec := r.whole(talk); describe(rec.end()) != "host_lost" {
+		t.Errorf("%s", describe(rec.end()))
+	}
+}
+
+func TestFencedHost(t *testing.T) {
+	r := newRig(t)
+	first := r.begin()
+	r.awaitLease(0)
+	lease, rev, _, err := r.log.Lease(r.ctx(), hostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Gone = true // as a reaper does
+	for {
+		if _, err = r.log.PutLease(r.ctx(), lease, rev); err == nil {
+			break
+		}
+		if _, rev, _, err = r.log.Lease(r.ctx(), hostName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.awaitEnd(first)
+	if !isKind(first.err, kind.Fenced) {
+		t.Errorf("ended with %v", first.err)
+	}
+}
+
+// NATS goes away and comes back under a process that goes on writing.
+func TestNATSRestarts(t *testing.T) {
+	r := lively(t)
+	sbx := r.sandbox()
+	id := r.start(sbx, sh("i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; exit 6"))
+	for _, line := range []string{"line 20\n", "line 120\n", "line 220\n"} {
+		r.awaitOutput(id, line)
+		r.srv.Restart()
+	}
+	rec := r.whole(id)
+	var want strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	if string(rec.out[process.Stdout]) != want.String() || describe(rec.end()) != "exited 6" {
+		t.Errorf("%d bytes, %s", len(rec.out[process.Stdout]), describe(rec.end()))
+	}
+}
