@@ -36,7 +36,7 @@ func compose(t *testing.T) []service {
 		t.Fatal("no services")
 	}
 	env := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^    (MILLRACE_\w+): "?([^"\n]*)"?$`).FindAllStringSubmatch(string(b), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(MILLRACE_\w+): "?([^"\n]*)"?$`).FindAllStringSubmatch(string(b), -1) {
 		env[m[1]] = m[2]
 	}
 	var all []service
@@ -56,8 +56,8 @@ func compose(t *testing.T) []service {
 		for _, word := range strings.Split(strings.Trim(c[1], "[]"), ", ") {
 			s.args = append(s.args, strings.Trim(word, `"`))
 		}
-		if s.args[0] != "nats" {
-			for k, v := range env {
+		for k, v := range env {
+			if s.args[0] != "nats" || k == "MILLRACE_NATS_TOKEN" {
 				s.env[k] = v
 			}
 		}

@@ -114,6 +114,7 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 		f.StringVar(&n.Name, "name", "", "unique in its cluster; default: this machine's name")
 		f.StringVar(&n.Cluster, "cluster", "", "name of its cluster; empty: it is alone")
 		f.StringVar(&n.ClusterOn, "cluster-listen", "127.0.0.1:6222", "address for the cluster's other servers")
+		f.StringVar(&n.Token, "nats-token", "", "that services and the other servers must show, required off loopback; better given as MILLRACE_NATS_TOKEN")
 		f.StringSliceVar(&n.Routes, "routes", nil, "nats://HOST:PORT of the cluster's other servers")
 		f.StringVar(&durability, "durability", durabilityPower, "what is stored survives: process (a kill) or power (also a power loss)")
 	}, func(ctx context.Context) error {

@@ -62,6 +62,7 @@ func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
 // streams when these are first made, so all services should be given the same.
 type streams struct {
 	url       string
+	token     string
 	replicas  int
 	shards    int
 	retention time.Duration
@@ -70,6 +71,7 @@ type streams struct {
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	if remote {
 		f.StringVar(&s.url, "nats", "nats://127.0.0.1:4222", "NATS servers, separated by commas")
+		f.StringVar(&s.token, "nats-token", "", "that the NATS servers want to see; better given as MILLRACE_NATS_TOKEN")
 		f.IntVar(&s.replicas, "replicas", 1, "of each stream, when it is made: 3 on a cluster of three")
 	}
 	f.IntVar(&s.shards, "shards", 1, "of the output, when its streams are made")
@@ -77,7 +79,7 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, Log: log}
 }
 
 // open connects to the log; it waits for NATS as long as ctx lasts.
