@@ -215,11 +215,20 @@ func (a *app) writeHealth(h *health) error {
 	}
 	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel) //nolint:errcheck // the table below tells
 	var rows [][]string
+	add := func(name string, ok bool, detail string) {
+		for i, note := range strings.Split(detail, "; ") {
+			if i == 0 {
+				rows = append(rows, []string{name, mark(ok), note})
+			} else {
+				rows = append(rows, []string{"", "", note})
+			}
+		}
+	}
 	for _, d := range h.Drivers {
-		rows = append(rows, []string{"driver " + d.Name, mark(d.OK), d.Detail})
+		add("driver "+d.Name, d.OK, d.Detail)
 	}
 	for _, c := range h.Checks {
-		rows = append(rows, []string{c.Name, mark(c.OK), c.Detail})
+		add(c.Name, c.OK, c.Detail)
 	}
 	return a.table([]string{"WHAT", "", "DETAIL"}, rows)
 }
