@@ -39,7 +39,19 @@ type Spec struct {
 
 	ShimPath string   // a static or dynamic ELF binary, not a script; need not be visible inside
 	ShimArgs []string // its arguments, without argv[0]
+
+	// OOM hands the shim one more descriptor, OOMFd: a file whose line
+	// "oom_kill N" counts the processes of the sandbox that the kernel killed
+	// because Spec.MemoryMiB was used up; an empty file where nobody counts.
+	OOM bool
 }
+
+// The descriptors that a shim inherits besides the standard three, of which
+// stdin and stdout are /dev/null and stderr is a log in Spec.Dir.
+const (
+	ListenFd = 3 // a listening unix socket
+	OOMFd    = 4 // see Spec.OOM
+)
 
 // Files are the names that a driver uses in a Spec.Dir, in the order in which
 // they are removed. All others are the caller's.

@@ -152,13 +152,22 @@ func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (
 	}
 	defer listener.Close()
 
+	files := []*os.File{null, null, log, listener}
+	if s.OOM {
+		oom := group.OOM()
+		if oom == nil {
+			oom = null
+		}
+		defer oom.Close()
+		files = append(files, oom)
+	}
 	pidfd := -1
 	attr := &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
 	var p *os.Process
 	err = live.OnThread(home, func() error {
 		return group.Start(attr, func() (err error) {
 			p, err = os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
-				Env: environ(s, home), Sys: attr, Files: []*os.File{null, null, log, listener},
+				Env: environ(s, home), Sys: attr, Files: files,
 			})
 			return err
 		})

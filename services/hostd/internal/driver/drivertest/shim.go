@@ -6,6 +6,7 @@ package drivertest
 import (
 	"encoding/gob"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
@@ -41,6 +43,7 @@ func Main(m *testing.M) {
 type request struct {
 	Args []string // a command and its arguments
 	UID  int      // who runs it; -1: who the shim is
+	OOM  bool     // or: to tell what the count of kills says
 	Call string   // or: a name in calls
 }
 
@@ -54,7 +57,7 @@ type response struct {
 func serve() {
 	signal.Ignore(syscall.SIGHUP)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) //nolint:errcheck // pid 1 is one anyway
-	l, err := net.FileListener(os.NewFile(3, "listener"))
+	l, err := net.FileListener(os.NewFile(driver.ListenFd, "listener"))
 	if err != nil {
 		return
 	}
@@ -74,9 +77,14 @@ func answer(conn net.Conn) {
 		return
 	}
 	var resp response
-	if req.Call != "" {
+	switch {
+	case req.OOM:
+		b := make([]byte, 4096)
+		n, err := unix.Pread(driver.OOMFd, b, 0)
+		resp.Out = fmt.Sprintf("%s%v", b[:max(n, 0)], err)
+	case req.Call != "":
 		resp.Out = tryCall(req.Call)
-	} else {
+	default:
 		resp = command(req)
 	}
 	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails for want of it

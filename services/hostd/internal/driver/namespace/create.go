@@ -228,6 +228,6 @@ func (d *Driver) initSpec(s driver.Spec, t *hostTemplate, trial bool) nsinit.Spe
 		EtcLower: t.etc, UsrDirs: t.usrDirs, Binds: t.binds, Links: t.links, Files: t.etcFiles(string(s.ID)),
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
 		Argv: append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), Env: t.environ(s.Env),
-		Trial: trial,
+		KeepOOM: s.OOM, Trial: trial,
 	}
 }

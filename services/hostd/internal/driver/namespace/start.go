@@ -76,6 +76,10 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	theirs.add(faultOut, nil)
 	ours.add(faultIn, nil)
 
+	oom := theirs.add(group.OOM(), nil)
+	if oom == nil {
+		oom = null
+	}
 	attr := cloneAttr(base)
 	pidfd := -1
 	attr.PidFD = &pidfd
@@ -84,9 +88,9 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 		return group.Start(attr, func() (err error) {
 			// By descriptor: the path may lead through directories that are shut
 			// to the sandbox's uid.
-			proc, err = os.StartProcess("/proc/self/fd/4", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
+			proc, err = os.StartProcess("/proc/self/fd/5", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
 				Env: []string{}, Sys: attr,
-				Files: []*os.File{null, null, log, listener, shim, specIn, faultOut},
+				Files: []*os.File{null, null, log, listener, oom, shim, specIn, faultOut},
 			})
 			return err
 		})

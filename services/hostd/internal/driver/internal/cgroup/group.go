@@ -153,6 +153,19 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 	return start()
 }
 
+// OOM opens the file that counts what was killed for want of memory, for both
+// versions in a line "oom_kill N"; nil if nobody counts.
+func (g *Group) OOM() *os.File {
+	for _, p := range g.paths() {
+		for _, n := range []string{"memory.events", "memory.oom_control"} {
+			if f, err := os.Open(filepath.Join(p, n)); err == nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
 // Holds reports whether Kill reaches all that came of the child: whether there
 // is any group at all.
 func (g *Group) Holds() bool { return len(g.paths()) > 0 }

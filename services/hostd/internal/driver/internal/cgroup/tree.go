@@ -115,10 +115,11 @@ func enable(dir string) []string {
 	return got
 }
 
-// try makes a group in base and removes it. Its name is always the same, so that
-// one who is cut off here leaves no more than one.
+// try makes a group in base and removes it. Its name is always the same for a
+// user: one who is cut off here leaves no more than one, and a group that is
+// there already was made by somebody with the same rights.
 func try(base string) error {
-	dir := filepath.Join(base, "millrace-probe")
+	dir := filepath.Join(base, fmt.Sprintf("millrace-probe-%d", os.Geteuid()))
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

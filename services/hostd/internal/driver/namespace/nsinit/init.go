@@ -6,9 +6,10 @@
 // user, pid, mount, net, ipc and uts namespaces and with these descriptors:
 //
 //	3  the shim's listening socket
-//	4  the shim's binary
-//	5  a pipe: the Spec
-//	6  a pipe: a NUL when all is done but to execute the shim, then an error or
+//	4  its count of kills for want of memory, kept open if Spec.KeepOOM
+//	5  the shim's binary
+//	6  a pipe: the Spec
+//	7  a pipe: a NUL when all is done but to execute the shim, then an error or
 //	   the end; anything without the NUL in front of it is an error too
 //
 // The driver writes the Spec when it has noted the process down. Should it die
@@ -45,9 +46,10 @@ import (
 const Arg = "namespace-init"
 
 const (
-	fdShim  = 4
-	fdSpec  = 5
-	fdError = 6
+	fdOOM   = 4
+	fdShim  = 5
+	fdSpec  = 6
+	fdError = 7
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -136,7 +138,8 @@ func setLimits(s *Spec) error {
 	return nil
 }
 
-// execute turns this process into the shim. Descriptor 3 is all that it gets.
+// execute turns this process into the shim. Descriptor 3, and 4 where it is
+// wanted, are all that it gets.
 func execute(s *Spec) error {
 	argv, err := syscall.SlicePtrFromStrings(s.Argv)
 	if err != nil {
@@ -146,7 +149,11 @@ func execute(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.CloseRange(fdShim, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	first := uint(fdOOM)
+	if s.KeepOOM {
+		first++
+	}
+	if err := unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
 	}
 	empty := [1]byte{}

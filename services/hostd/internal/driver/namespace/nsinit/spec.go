@@ -22,6 +22,7 @@ type Spec struct {
 	Limits   []Limit
 
 	Argv, Env []string
+	KeepOOM   bool // descriptor 4 is for the shim
 	Trial     bool // stop where the shim would be executed
 }
 
@@ -94,6 +95,7 @@ func (s *Spec) code(c *coder) {
 	}
 	c.strs(&s.Argv)
 	c.strs(&s.Env)
+	c.flag(&s.KeepOOM)
 	c.flag(&s.Trial)
 }
 
