@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +32,13 @@ func syncAlways(durability string) (bool, error) {
 	return false, fmt.Errorf("--durability %s: %s or %s", durability, durabilityProcess, durabilityPower)
 }
 
+// patience is how long lock waits for a process that is about to die, as one
+// does that was just killed.
+const patience = 2 * time.Second
+
 // lock makes a data directory ours for as long as we live: two servers on the
 // same files would destroy them.
-func lock(dir string) (unlock func(), err error) {
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
@@ -40,7 +46,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(ctx, f); err != nil {
 		who := make([]byte, 32)
 		n, _ := f.Read(who) //nolint:errcheck // then it is somebody
 		f.Close()           //nolint:errcheck // nothing was written
@@ -53,6 +59,24 @@ func lock(dir string) (unlock func(), err error) {
 		fmt.Fprintf(f, "%d\n", os.Getpid()) //nolint:errcheck // only told to people
 	}
 	return func() { f.Close() }, nil //nolint:errcheck // the lock goes with it
+}
+
+func flock(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(patience / 20)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
 }
 
 const keyBytes = 20

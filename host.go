@@ -76,7 +76,7 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 		if name == "" {
 			name = hostName()
 		}
-		unlock, err := lock(dir)
+		unlock, err := lock(ctx, dir)
 		if err != nil {
 			return err
 		}

@@ -58,15 +58,15 @@ func TestEnvironmentThatCannotBeIsTold(t *testing.T) {
 
 func TestADataDirectoryHasOneUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	unlock, err := lock(dir)
+	unlock, err := lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock(dir); err == nil || !strings.Contains(err.Error(), "another process (pid ") {
+	if _, err := lock(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "another process (pid ") {
 		t.Errorf("second lock = %v; want who has it", err)
 	}
 	unlock()
-	unlock, err = lock(dir)
+	unlock, err = lock(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("lock after the end: %v", err)
 	}

@@ -131,7 +131,7 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 		if n.SyncAlways, err = syncAlways(durability); err != nil {
 			return err
 		}
-		unlock, err := lock(n.Dir)
+		unlock, err := lock(ctx, n.Dir)
 		if err != nil {
 			return err
 		}

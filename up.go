@@ -64,7 +64,7 @@ func (u *up) run(ctx context.Context) error {
 	if err := u.prepare(); err != nil {
 		return err
 	}
-	unlock, err := lock(u.data)
+	unlock, err := lock(ctx, u.data)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.IntVar(&b.f.commands, "commands", 100, "that print at once")
 	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "of one process")
 	f.IntVar(&b.f.tails, "tails", 1000, "that are idle")
-	f.IntVar(&b.f.pid, "pid", 0, "process whose memory and CPU count; default: the `up` of the data directory")
+	f.IntVar(&b.f.pid, "pid", 0, "process whose memory and CPU count; default: the up of the data directory")
 	f.BoolVar(&b.f.allowRemote, "allow-remote", false, "load gateways on other machines too")
 	return c
 }

@@ -95,13 +95,22 @@ func Commands(cfg Config) []*cobra.Command {
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()
-		f.StringVar(&a.url, "url", "", "gateways, separated by commas (MILLRACE_URL; default: the `up` of the data directory)")
+		f.StringVar(&a.url, "url", "", "gateways, separated by commas (MILLRACE_URL; default: that of the data directory)")
 		f.StringVar(&a.key, "api-key", "", "API key (MILLRACE_API_KEY; default: that of the data directory)")
-		f.StringVar(&a.data, "data", "", "data directory of a local `up` (MILLRACE_DATA)")
+		f.StringVar(&a.data, "data", "", "data directory of an up on this machine (MILLRACE_DATA)")
 		f.StringVarP(&a.output, "output", "o", "table", "table or json")
-		c.SilenceUsage = true
+		quiet(c)
 	}
 	return all
+}
+
+// quiet keeps the usage from being told to those who asked for something that
+// failed.
+func quiet(c *cobra.Command) {
+	c.SilenceUsage = true
+	for _, sub := range c.Commands() {
+		quiet(sub)
+	}
 }
 
 // json reports whether data is wanted as JSON.
