@@ -94,7 +94,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	}
 	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
 	state := live.State{Driver: name, ID: s.ID, Boot: boot}
-	state.Cgroups = d.groups().Paths("millrace-"+string(s.ID), limits, true)
+	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits, true)
 	proc, err := d.start(s, &state, limits)
 	if err != nil {
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)

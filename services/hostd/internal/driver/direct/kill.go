@@ -59,13 +59,14 @@ func repeat(ctx context.Context, settle time.Duration, f func() (int, error)) er
 		if err != nil {
 			return err
 		}
+		pause := 10 * time.Millisecond
 		if n > 0 {
-			quiet = time.Now()
+			quiet, pause = time.Now(), time.Millisecond
 		} else if time.Since(quiet) >= settle {
 			return nil
 		}
 		select {
-		case <-time.After(time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

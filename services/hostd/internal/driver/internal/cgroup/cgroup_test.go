@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseMounts(t *testing.T) {
@@ -143,6 +144,34 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	}
 	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}, true); len(got) > 0 {
 		t.Errorf("paths %v", got)
+	}
+}
+
+func TestReapTakesTheOldAndEmpty(t *testing.T) {
+	v1, v2 := t.TempDir(), t.TempDir()
+	for _, dir := range []string{v1 + "/millrace-old", v1 + "/millrace-full/x", v2 + "/millrace-old", v2 + "/other"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree := &Tree{v2: v2, v1: map[string]string{"pids": v1}}
+	tree.reap(time.Hour)
+	if _, err := os.Stat(v1 + "/millrace-old"); err != nil {
+		t.Error("a young one was taken")
+	}
+	tree.reap(-time.Hour)
+	var left []string
+	for _, base := range []string{v1, v2} {
+		found, err := filepath.Glob(base + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			left = append(left, filepath.Base(f))
+		}
+	}
+	if want := []string{"millrace-full", "other"}; !slices.Equal(left, want) {
+		t.Errorf("left %v, want %v", left, want)
 	}
 }
 

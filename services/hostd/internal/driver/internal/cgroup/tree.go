@@ -7,10 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tree is where this process may make cgroups. It does not change after Open and
@@ -42,7 +46,33 @@ func Open() *Tree {
 	if err != nil {
 		return &Tree{notes: []string{"no cgroups: " + err.Error()}}
 	}
-	return open(parseMounts(string(mounts)), parseOwn(string(own)))
+	t := open(parseMounts(string(mounts)), parseOwn(string(own)))
+	t.reap(time.Minute)
+	return t
+}
+
+// Prefix begins the name of every group that is made here.
+const Prefix = "millrace-"
+
+// reap removes the groups that are empty and older than age: those of sandboxes
+// whose directory somebody removed, so that nobody will ask for them. The kernel
+// refuses where there is a process, and a younger one may be about to get its
+// first.
+func (t *Tree) reap(age time.Duration) {
+	for _, base := range append(slices.Collect(maps.Values(t.v1)), t.v2) {
+		if base == "" {
+			continue
+		}
+		old, err := filepath.Glob(filepath.Join(base, Prefix+"*"))
+		if err != nil {
+			continue
+		}
+		for _, dir := range old {
+			if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > age {
+				unix.Rmdir(dir) //nolint:errcheck // somebody lives there, or it is not ours
+			}
+		}
+	}
 }
 
 func open(mounts map[string]mount, own map[string]string) *Tree {
@@ -119,7 +149,7 @@ func enable(dir string) []string {
 // user: one who is cut off here leaves no more than one, and a group that is
 // there already was made by somebody with the same rights.
 func try(base string) error {
-	dir := filepath.Join(base, fmt.Sprintf("millrace-probe-%d", os.Geteuid()))
+	dir := filepath.Join(base, fmt.Sprintf(Prefix+"probe-%d", os.Geteuid()))
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
