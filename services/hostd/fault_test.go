@@ -3,8 +3,6 @@ package hostd
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -61,22 +59,31 @@ func TestCutOffAnywhere(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
 			t.Run(fmt.Sprint(point, " ", n), func(t *testing.T) {
 				t.Parallel()
-				cutOff(t, point, n)
+				cutOff(newRig(t), t, point, n)
 			})
 		}
 	}
 }
 
-func cutOff(t *testing.T, point string, n int) {
-	r := newRig(t)
+func TestCutOffWithNamespaces(t *testing.T) {
+	for _, d := range Probe(t.Context()) {
+		if d.Name == "namespace" && d.Err != nil {
+			t.Skip(d.Err)
+		}
+	}
+	for _, point := range []string{"created", "claimed", "spawned", "stored", "drained"} {
+		t.Run(point, func(t *testing.T) { cutOff(newRigOn(t, "namespace"), t, point, 1) })
+	}
+}
+
+func cutOff(r *rig, t *testing.T, point string, n int) {
 	cut := r.lives(cutAt(point, n))
 	r.awaitLease(0)
 	sbx := r.request(sandbox.Requested{Template: "base"})
 	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Live() {
 		t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 	}
-	forks := filepath.Join(t.TempDir(), "forks")
-	script := "echo x >> " + forks + "; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; read a; echo got $a; exit 5"
+	script := "cd; echo x >> forks; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; read a; echo got $a; exit 5"
 	talk := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}, Stdin: true})
 	sleeper := r.start(sbx, sh("echo ready; sleep 60"))
 	missing := r.start(sbx, process.Spec{Cmd: "true", Cwd: "/nope"})
@@ -91,8 +98,8 @@ func cutOff(t *testing.T, point string, n int) {
 	if got := string(rec.out[process.Stdout]); got != want.String()+"got input\n" || describe(rec.end()) != "exited 5" {
 		t.Errorf("%d bytes ...%q, %s", len(got), got[max(0, len(got)-40):], describe(rec.end()))
 	}
-	if b, err := os.ReadFile(forks); err != nil || string(b) != "x\n" {
-		t.Errorf("forks %q, %v", b, err)
+	if got := r.file(sbx, "forks"); got != "x\n" {
+		t.Errorf("forks %q", got)
 	}
 	if rec := r.whole(missing); rec.types() != "accepted error end " {
 		t.Errorf("missing cwd: %s", rec.types())
@@ -118,23 +125,13 @@ func cutOff(t *testing.T, point string, n int) {
 func TestShimLost(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
-	id := r.start(sbx, sh("echo $PPID; sleep 60"))
-	rec := r.awaitOutput(id, "\n")
-	var pid int
-	if _, err := fmt.Sscan(string(rec.out[process.Stdout]), &pid); err != nil {
-		t.Fatal(err)
-	}
-	shim, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := shim.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	id := r.start(sbx, sh("echo ready; sleep 60"))
+	r.awaitOutput(id, "ready")
+	r.killShim(sbx)
 	if s := r.awaitPhase(sbx, sandbox.PhaseLost); s.Phase != sandbox.PhaseLost {
 		t.Errorf("sandbox %q", s.Phase)
 	}
-	rec = r.whole(id)
+	rec := r.whole(id)
 	if describe(rec.end()) != "shim_lost" || rec.end().Seen() || rec.types() != "accepted start stdout exited end " {
 		t.Errorf("%s: %s", describe(rec.end()), rec.types())
 	}
@@ -144,17 +141,11 @@ func TestShimLost(t *testing.T) {
 func TestShimLostBetweenLives(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
-	id := r.start(sbx, sh("echo $PPID; sleep 60"))
-	rec := r.awaitOutput(id, "\n")
+	id := r.start(sbx, sh("echo ready; sleep 60"))
+	r.awaitOutput(id, "ready")
 	epoch := r.awaitLease(0)
 	r.kill()
-	var pid int
-	if _, err := fmt.Sscan(string(rec.out[process.Stdout]), &pid); err != nil {
-		t.Fatal(err)
-	}
-	if shim, err := os.FindProcess(pid); err != nil || shim.Kill() != nil {
-		t.Fatal("the shim is gone")
-	}
+	r.killShim(sbx)
 	r.begin()
 	r.awaitLease(epoch)
 	if s := r.awaitPhase(sbx, sandbox.PhaseLost); s.Phase != sandbox.PhaseLost {
@@ -169,9 +160,6 @@ func TestShimLostBetweenLives(t *testing.T) {
 func TestFencedProcess(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
-	mark := filepath.Join(t.TempDir(), "mark")
-	id := r.start(sbx, sh("echo ready; read x; echo more; sleep 60; touch "+mark))
-	_ = id
 	talk := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; sleep 60"}, Stdin: true})
 	r.awaitOutput(talk, "ready")
 	w := r.log.Writer(events.Ref{Host: hostName, ID: talk}, 1)

@@ -2,12 +2,15 @@ package hostd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -54,6 +57,11 @@ type life struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	return newRigOn(t, cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "direct"))
+}
+
+func newRigOn(t testing.TB, driver string) *rig {
+	t.Helper()
 	srv := eventstest.Start(t)
 	r := &rig{t: t, srv: srv, log: eventstest.Open(t, srv)}
 	r.view = eventstest.View(t, r.log)
@@ -62,7 +70,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r.cfg = Config{
-		Log: r.log, Name: hostName, DataDir: dir, Drivers: []string{"direct"}, Shim: []string{os.Args[0], shimRole},
+		Log: r.log, Name: hostName, DataDir: dir, Drivers: []string{driver}, Shim: []string{os.Args[0], shimRole},
 		Slog:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		LeaseTTL: 4 * time.Second, Grace: 300 * time.Millisecond,
 	}
@@ -348,6 +356,36 @@ func (r *rig) summary(id process.ID) process.Summary {
 		r.t.Fatalf("%s is not in the catalogue", id)
 	}
 	return s
+}
+
+// file reads a file in the home of a sandbox's processes.
+func (r *rig) file(sbx sandbox.ID, name string) string {
+	r.t.Helper()
+	reply, err := r.call(process.NewID(sbx), events.Ask{Method: "read", Path: name})
+	if err != nil {
+		r.t.Fatalf("read %s: %v", name, err)
+	}
+	return string(reply.Data)
+}
+
+// killShim kills a sandbox's shim.
+func (r *rig) killShim(sbx sandbox.ID) {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.cfg.DataDir, sandboxDir, string(sbx), "state.json"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var state struct{ PID int }
+	if err := json.Unmarshal(b, &state); err != nil || state.PID == 0 {
+		r.t.Fatalf("%s: %v", b, err)
+	}
+	shim, err := os.FindProcess(state.PID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := shim.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func isKind(err error, k kind.Kind) bool { return kind.Is(err, k) }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -23,24 +24,28 @@ const (
 	tempPrefix = ".millrace-"
 )
 
-// ask puts a question in line behind those before it. One that comes again was
-// answered, or died with the hostd that asked: it is not applied twice.
+// ask puts a question in line behind those before it. A write that comes again
+// is not applied again: what stands there now is told instead.
 func (s *Shim) ask(f *wire.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.Rev <= s.asked {
-		if r, ok := s.outcomes.find(f.Rev); ok {
-			s.post(&r)
-		} else {
-			s.post(&wire.Reply{Rev: f.Rev, Kind: kind.Unavailable, Error: "the answer was lost"})
+		if slices.ContainsFunc(s.asks, func(a wire.Ask) bool { return a.Rev == f.Rev }) {
+			return // it is still in line
 		}
-		return
+		if r, ok := s.outcomes.find(f.Rev); ok && r.Error != "" {
+			s.post(&r)
+			return
+		}
+		if f.Method == "write" {
+			f.Method, f.Data = "stat", nil
+		}
 	}
 	if len(s.asks) >= maxAsks {
 		s.refuse(f.Rev, kind.Exhausted, "too many questions wait")
 		return
 	}
-	s.asked = f.Rev
+	s.asked = max(s.asked, f.Rev)
 	s.asks = append(s.asks, *f)
 	if len(s.asks) == 1 {
 		go s.answerAll()

@@ -33,16 +33,21 @@ func (s *Shim) lookup(name string) (account, error) {
 	return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
 }
 
-// self is who runs the shim.
+// self is who runs the shim. Its home is where the driver says, which without
+// isolation is not the one that the machine's own files name.
 func (s *Shim) self() account {
-	for a := range accounts {
-		if a.uid == s.uid {
-			return a
-		}
-	}
 	a := account{name: strconv.Itoa(s.uid), home: "/", uid: s.uid, gid: os.Getegid()}
 	if s.uid == 0 {
 		a.name, a.home = "root", "/root"
+	}
+	for known := range accounts {
+		if known.uid == s.uid {
+			a.name, a.home = known.name, known.home
+			break
+		}
+	}
+	if home := os.Getenv("HOME"); home != "" {
+		a.home = home
 	}
 	return a
 }
@@ -113,10 +118,14 @@ func (s *Shim) credential(a *account) (*syscall.Credential, error) {
 	return c, nil
 }
 
-// env is a process's environment: who it is, then the sandbox's, then its own.
-// Nothing of the shim's.
+// environ is a process's environment: who it is, then the sandbox's, then its
+// own. Of the shim's it has the path, and the mark by which the direct driver
+// finds what hides from it.
 func (s *Shim) environ(a *account, own map[string]string) map[string]string {
 	env := map[string]string{"PATH": defaultPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name}
+	if path := os.Getenv("PATH"); path != "" {
+		env["PATH"] = path
+	}
 	s.mu.Lock()
 	for k, v := range s.env {
 		env[k] = v
@@ -125,7 +134,12 @@ func (s *Shim) environ(a *account, own map[string]string) map[string]string {
 	for k, v := range own {
 		env[k] = v
 	}
+	if mark := os.Getenv(sandboxMark); mark != "" {
+		env[sandboxMark] = mark
+	}
 	return env
 }
+
+const sandboxMark = "MILLRACE_SANDBOX_ID"
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
