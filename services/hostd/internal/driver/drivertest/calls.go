@@ -126,8 +126,11 @@ func noRoute() error {
 		}
 		err = unix.Connect(fd, to)
 		unix.Close(fd)
+		if err == nil {
+			return fmt.Errorf("there is a way to %v", to)
+		}
 		if !errors.Is(err, unix.ENETUNREACH) {
-			return fmt.Errorf("the way to %v: %v, want no route", to, err)
+			return fmt.Errorf("the way to %v: %w, want no route", to, err)
 		}
 	}
 	return nil
@@ -151,10 +154,11 @@ func loopback() error {
 		return err
 	}
 	defer c.Close()
-	if b, err := io.ReadAll(c); err != nil || string(b) != "word" {
-		return fmt.Errorf("read %q, %v", b, err)
+	b, err := io.ReadAll(c)
+	if err == nil && string(b) != "word" {
+		err = fmt.Errorf("read %q", b)
 	}
-	return nil
+	return err
 }
 
 // tryCall makes a call and returns its error's text; empty if it worked.

@@ -89,9 +89,12 @@ func (s *suite) canceled(t *testing.T) {
 	cancel()
 	sp, _ := spec(t)
 	in, err := s.newDriver(t).Create(ctx, sp)
-	if err == nil { // it may have been too fast to notice
-		err = in.Destroy(context.Background())
-	} else if !kind.Is(err, kind.Canceled) {
+	switch {
+	case err == nil: // it was too fast to notice
+		if err := in.Destroy(context.Background()); err != nil {
+			t.Errorf("destroy: %v", err)
+		}
+	case !kind.Is(err, kind.Canceled):
 		t.Errorf("got %v, want canceled", err)
 	}
 	checkClean(t, sp)

@@ -49,11 +49,11 @@ func prepareEtc(from, templates string) (string, error) {
 	if err := os.MkdirAll(templates, 0o755); err != nil {
 		return "", err
 	}
-	files, print, err := scanEtc(from)
+	files, digest, err := scanEtc(from)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(templates, "etc-"+print)
+	dir := filepath.Join(templates, "etc-"+digest)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

@@ -24,7 +24,7 @@ type shims struct {
 type shimKey struct {
 	dev, ino uint64
 	size     int64
-	sec, ns  int64
+	mtime    int64 // ns
 }
 
 // get opens the shim at path. The file belongs to shims.
@@ -38,7 +38,7 @@ func (s *shims) get(path string) (*os.File, error) {
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	key := shimKey{uint64(st.Dev), st.Ino, st.Size, int64(st.Mtim.Sec), int64(st.Mtim.Nsec)}
+	key := shimKey{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.open[key]; f != nil {
