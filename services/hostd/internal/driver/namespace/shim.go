@@ -38,7 +38,7 @@ func (s *shims) get(path string) (*os.File, error) {
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	key := shimKey{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano()}
+	key := shimKey{st.Dev, st.Ino, st.Size, st.Mtim.Nano()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.open[key]; f != nil {
