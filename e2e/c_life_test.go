@@ -446,7 +446,10 @@ func TestC033(t *testing.T) {
 		t.Fatalf("List: %+v", got)
 	}
 	c := got[0].Config
-	if got[0].PID != pid || got[0].Tag != "sleeper" || c.Cmd != "/bin/sleep" || strings.Join(c.Args, " ") != "60" || c.Envs["A"] != "1" || c.Cwd != "/tmp" {
+	if got[0].PID != pid || got[0].Tag != "sleeper" || c.Cmd != "/bin/sleep" || strings.Join(c.Args, " ") != "60" || c.Cwd != "/tmp" {
 		t.Errorf("List: %+v", got[0])
+	}
+	if c.Envs["A"] != "1" {
+		t.Errorf("List tells envs %v, want A=1", c.Envs)
 	}
 }

@@ -84,7 +84,7 @@ func noProcess(id process.ID) error {
 // nothing new.
 func (h *host) begin(b *box, c events.Command, spec process.Spec) {
 	p := h.newProc(b, c.Process)
-	p.start, p.spec, p.hash = &c, spec.Public(), spec.Hash()
+	p.start, p.spec, p.hash = &c, spec, spec.Hash()
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if b != nil {
 		token := c.Process.Token()

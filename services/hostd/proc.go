@@ -24,7 +24,7 @@ type proc struct {
 	w     *events.Writer
 	start *events.Command // nil: found in the shim or the catalogue
 	frame []byte          // the Start for the shim
-	spec  process.Spec
+	spec  process.Spec    // its Env goes into the catalogue, never into the record
 	hash  []byte
 	noted bool // the start need not be looked at again
 	sum   process.Summary

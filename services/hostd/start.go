@@ -18,7 +18,7 @@ func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
 	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Spec: p.spec}
 	err := p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: process.Accepted{
-		Spec: p.spec, Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
+		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
 	}}})
 	switch {
 	case kind.Is(err, kind.Conflict):

@@ -29,6 +29,10 @@ func Main(args []string, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
+	if flags.NArg() > 0 { // a role that this program does not know
+		fmt.Fprintf(stderr, "shim: %q is no argument of a shim\n", flags.Arg(0)) //nolint:errcheck // nobody is left to tell
+		return 2
+	}
 	// Whatever else was inherited, no child gets it; an older kernel has drivers
 	// that hand in nothing else.
 	unix.CloseRange(ListenFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // see above
