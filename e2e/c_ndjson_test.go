@@ -399,7 +399,8 @@ func TestC046(t *testing.T) {
 	if !bytes.Equal(sum.Sum(nil), again.Sum(nil)) {
 		t.Error("who reads it again reads something else")
 	}
-	if peak > 512<<20 {
+	// NATS keeps what was written or read within ten seconds.
+	if peak > 1<<30 {
 		t.Errorf("%d MiB of memory", peak>>20)
 	}
 	t.Logf("peak %d MiB", peak>>20)

@@ -151,3 +151,14 @@ func (s *Split) killSandboxes() {
 		}
 	}
 }
+
+// HostOf is the host that a sandbox was placed on.
+func (s *Split) HostOf(t testing.TB, a *API, sandbox string) string {
+	t.Helper()
+	run := a.StartStream(t, sandbox, "true").All(t)
+	var p struct {
+		Host string `json:"host"`
+	}
+	a.Want(t, 200, "GET", "/v1/processes/"+run.Process, nil).Decode(t, &p)
+	return p.Host
+}

@@ -198,7 +198,7 @@ export const cases = {
     await until('the end', async () => !(await sbx.isRunning()), 20_000)
     const err = await ended
     assert.ok(err instanceof Error, String(err))
-    assert.equal(await sbx.kill(), false)
+    await assert.rejects(sbx.commands.run('true'))
   },
 
   large: (e2b, assert) =>
