@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// A gateway is killed while it streams; its clients go on at the other one, on
+// every surface: TORTURE 29, 49.
+func TestFaultGatewayKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	c.watch(s.APIs, box.ID, id, 0, surfaces...)
+	const rounds = 24
+	var stalls []time.Duration
+	for i := range rounds {
+		c.progress(t, 20)
+		c.stalled()
+		_, err := s.Crash([]string{"gateway-1", "gateway-2"}[i%2])
+		must(t, err)
+		c.progress(t, 20)
+		stalls = append(stalls, c.stalled())
+	}
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	for _, l := range c.ledgers {
+		t.Logf("%s: %d lines, came back %d times", l.name, l.lines.Load(), l.comes.Load())
+	}
+	t.Logf("a gateway killed: silence %s", percentiles(stalls))
+}
+
+// All gateways are killed at the same moment: TORTURE 50.
+func TestFaultAllGatewaysKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	c.watch(s.APIs, box.ID, id, 0, surfaces...)
+	c.watch(s.APIs, box.ID, id, 1, surfaces...)
+	var stalls []time.Duration
+	for range 6 {
+		c.progress(t, 50)
+		c.stalled()
+		s.Program("gateway-1").Kill9()
+		s.Program("gateway-2").Kill9()
+		must(t, s.ReviveAll())
+		c.progress(t, 20)
+		stalls = append(stalls, c.stalled())
+	}
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	t.Logf("all gateways killed: silence %s", percentiles(stalls))
+}
+
+// A client leaves after every single event and goes on at the other gateway:
+// TORTURE 27.
+func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 500 * time.Microsecond}.spec())
+	const events, others = 10_000, 2_000
+	c := newCrowd(t)
+	lines := c.add("events", id, &eventsReader{id: id, leaves: events}, s.APIs, 0)
+	sse := c.add("sse", id, &eventsReader{id: id, sse: true, leaves: others}, s.APIs, 1)
+	connect := c.add("connect", id, &connectReader{sandbox: box.ID, id: id, leaves: others}, s.APIs, 0)
+	began := time.Now()
+	came := func(l *ledger, n uint64) bool {
+		select {
+		case <-l.settled:
+			return true
+		default:
+			return l.comes.Load() >= n
+		}
+	}
+	if !rig.Poll(2*time.Minute, func() bool { return came(lines, events) && came(sse, others) && came(connect, others) }) {
+		t.Errorf("after %v: %d, %d and %d events", time.Since(began), lines.comes.Load(), sse.comes.Load(), connect.comes.Load())
+	}
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	took := time.Since(began)
+	c.finish(t, counterCode)
+	for _, l := range c.ledgers {
+		t.Logf("%s: %d lines, came back %d times in %v", l.name, l.lines.Load(), l.comes.Load(), took)
+		if n := l.cuts.Load(); n > 0 {
+			t.Errorf("%s: cut off %d times", l.name, n)
+		}
+	}
+}
+
+// A gateway is told to end with a thousand streams open: each is told to come
+// back, does so at the other gateway and misses nothing: TORTURE 126.
+func TestFaultGatewayDrained(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 100 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	const streams = 1000
+	for i := range streams {
+		by := []string{"events", "events", "events", "sse", "connect"}[i%5]
+		c.watch(s.APIs, box.ID, id, 0, by)
+	}
+	c.progress(t, 3)
+	p := s.Program("gateway-1")
+	began := time.Now()
+	if err := p.Term(); err != nil {
+		t.Error(err)
+	}
+	took := time.Since(began)
+	c.progress(t, 3)
+	tell(t, s.APIs[1:], box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	var cuts, comes uint64
+	for _, l := range c.ledgers {
+		cuts, comes = cuts+l.cuts.Load(), comes+l.comes.Load()
+	}
+	t.Logf("SIGTERM with %d streams: exit code 0 after %v, %d came back", streams, took, comes)
+	if cuts > 0 || comes < streams {
+		t.Errorf("%d were cut off without a word, %d came back", cuts, comes)
+	}
+	if took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

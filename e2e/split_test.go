@@ -1,0 +1,232 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// ticks is a command that prints n numbers, one each few milliseconds.
+func ticks(n int) string {
+	return fmt.Sprintf("for i in $(seq 1 %d); do echo $i; sleep 0.005; done; exit 3", n)
+}
+
+// follower reads a record to its end across gateways and breaks, as a client
+// that wants every event once does.
+type follower struct {
+	apis  []*rig.API
+	id    string
+	lines []*rig.Line
+	moved int // how often it came back
+}
+
+func (f *follower) after() uint64 {
+	if n := len(f.lines); n > 0 {
+		return f.lines[n-1].Seq
+	}
+	return 0
+}
+
+// follow reads until the record ends; each is called after each event, and may
+// break things.
+func (f *follower) follow(t *testing.T, each func(n int)) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for ; time.Now().Before(deadline); f.moved++ {
+		a := f.apis[f.moved%len(f.apis)]
+		s, ans, err := a.OpenStream("GET", fmt.Sprintf("/v1/processes/%s/events?after=%d", f.id, f.after()), nil)
+		if err != nil || s == nil {
+			if err == nil && ans.Status < 500 {
+				t.Fatalf("after %d: %v", f.after(), ans)
+			}
+			<-time.After(20 * time.Millisecond)
+			continue
+		}
+		ended := f.read(t, s, each)
+		s.Close()
+		if ended {
+			return
+		}
+	}
+	t.Fatalf("no end after %d events", f.after())
+}
+
+func (f *follower) read(t *testing.T, s *rig.Lines, each func(int)) bool {
+	t.Helper()
+	for {
+		l, err := s.Next()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Logf("after %d: %v", f.after(), err)
+			}
+			return false
+		}
+		if l.Seq == 0 {
+			continue // keepalive, reconnect
+		}
+		if l.Seq != f.after()+1 {
+			t.Fatalf("after event %d came %s", f.after(), l.Raw)
+		}
+		f.lines = append(f.lines, l)
+		if l.Type == "end" {
+			return true
+		}
+		if each != nil {
+			each(len(f.lines))
+		}
+	}
+}
+
+// want checks that the record is the whole of ticks.
+func (f *follower) want(t *testing.T, n int) {
+	t.Helper()
+	if out := rig.Output(f.lines, "stdout"); out != seq(n) {
+		t.Errorf("%d bytes of output, want %d", len(out), len(seq(n)))
+	}
+	if end := rig.End(t, f.lines); end.ExitCode == nil || *end.ExitCode != 3 {
+		t.Errorf("end: %s", end.Raw)
+	}
+	t.Logf("%d events, came back %d times", len(f.lines), f.moved)
+}
+
+// TestSplit is one topology of processes of which each kind is killed under a
+// running command.
+func TestSplit(t *testing.T) {
+	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
+	a := s.APIs[0]
+	box := a.Create(t)
+	const n = 300
+	start := func(t *testing.T) *follower {
+		t.Helper()
+		first := a.Commands(t, box.ID, ticks(n), "timeout_ms", 0).Must(t)
+		return &follower{apis: s.APIs, id: first.Process}
+	}
+	for _, tt := range []struct {
+		victim string
+		pause  time.Duration // before it comes back
+	}{
+		{"gateway-1", 200 * time.Millisecond},
+		{s.HostOf(t, a, box.ID), 500 * time.Millisecond},
+		{"nats-1", 300 * time.Millisecond},
+		{"scheduler-1", 0},
+		{"reaper-1", 0},
+	} {
+		t.Run("kill -9 "+tt.victim, func(t *testing.T) {
+			f := start(t)
+			p := s.Program(tt.victim)
+			killed := false
+			f.follow(t, func(i int) {
+				if killed || i < 50 {
+					return
+				}
+				killed = true
+				p.Kill9()
+				<-time.After(tt.pause)
+				if err := p.Restart(); err != nil {
+					t.Error(err)
+				}
+			})
+			f.want(t, n)
+			if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
+				t.Error("not everything came back")
+			}
+			// It is as good as before.
+			if out := a.StartStream(t, a.Create(t).ID, "echo still").All(t).Stdout(); out != "still\n" {
+				t.Errorf("afterwards: %q", out)
+			}
+		})
+	}
+	t.Run("SIGTERM gateway-2", func(t *testing.T) {
+		f := start(t)
+		f.apis = []*rig.API{s.APIs[1], s.APIs[0]}
+		p := s.Program("gateway-2")
+		ended := false
+		f.follow(t, func(i int) {
+			if i == 50 {
+				go p.Term() //nolint:errcheck // looked at below
+			}
+			if f.moved > 0 {
+				ended = true
+			}
+		})
+		f.want(t, n)
+		if !ended || f.moved != 1 {
+			t.Errorf("came back %d times", f.moved)
+		}
+		if err := p.Term(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A node of three dies under load; nobody's reader or writer loses anything.
+func TestSplitCluster(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSplit(t, rig.Topology{NATS: 3, Gateways: 2, Hosts: 1})
+	a := s.APIs[0]
+	box := a.Create(t)
+	const n = 600
+	first := a.Commands(t, box.ID, ticks(n), "timeout_ms", 0).Must(t)
+	f := &follower{apis: s.APIs, id: first.Process}
+	p := s.Program("nats-1")
+	f.follow(t, func(i int) {
+		switch i {
+		case 100:
+			p.Kill9()
+		case 400:
+			if err := p.Restart(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.want(t, n)
+}
+
+// A host that never comes back: lost, and no exit code.
+func TestSplitHostLost(t *testing.T) {
+	t.Parallel()
+	s := rig.NewSplit(t, rig.Topology{Hosts: 2})
+	a := s.APIs[0]
+	box := a.Create(t)
+	first := a.Commands(t, box.ID, "echo up; sleep 300", "timeout_ms", 0).Must(t)
+	f := &follower{apis: s.APIs, id: first.Process}
+	host := s.HostOf(t, a, box.ID)
+	f.follow(t, func(int) {
+		if rig.Output(f.lines, "stdout") == "up\n" {
+			s.Program(host).Kill9()
+		}
+	})
+	end := rig.End(t, f.lines)
+	if end.ExitCode != nil || end.Signal != nil || end.Cause != "host_lost" {
+		t.Errorf("end: %s", end.Raw)
+	}
+	lost := 0
+	for _, l := range f.lines {
+		if l.Type == "lost" {
+			lost++
+		}
+	}
+	if lost != 1 {
+		t.Errorf("%d lost in\n%s", lost, raws(f.lines))
+	}
+	// When it comes back after all, it finds itself declared gone, and clears up.
+	if err := s.Program(host).Restart(); err != nil {
+		t.Error(err)
+	}
+	if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
+		t.Error("the host did not come back")
+	}
+	r := a.Dial(t, rig.Message("/process.Process/Connect", map[string]any{}, "E2b-Sandbox-Id", box.ID, "X-Process-Id", first.Process))
+	if r.Status != http.StatusOK {
+		t.Fatalf("Connect: %d %s", r.Status, r.Rest(t))
+	}
+	run := r.All(t)
+	if run.End != nil || run.Error == nil || run.Error.Code != "data_loss" || run.Stdout() != "up\n" {
+		t.Errorf("Connect: %+v %s", run.End, run.Words.Payload)
+	}
+}
