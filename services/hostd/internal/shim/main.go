@@ -18,13 +18,14 @@ import (
 const ListenFD = 3
 
 // Main runs a shim as a process of its own and gives its exit code. Its
-// listening unix socket is descriptor ListenFD. Arguments: -user NAME runs what
-// names no user; -oom-fd N is an open memory.events or memory.oom_control of the
+// listening unix socket is descriptor ListenFD. Of its environment it uses PATH,
+// HOME and USER: those of whoever runs what names no user. Arguments: -user NAME
+// instead of USER; -oom-fd N is an open memory.events or memory.oom_control of the
 // sandbox's cgroup.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	user := flags.String("user", "", "who runs what names no user")
+	user := flags.String("user", "", "who runs what names no user; default: $USER")
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
 	if err := flags.Parse(args); err != nil {
 		return 2

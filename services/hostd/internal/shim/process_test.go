@@ -226,7 +226,7 @@ func TestTerminal(t *testing.T) {
 	}
 	h.stdin(token, "stty size\n", false)
 	h.awaitOutput(token, "43 132\r\n")
-	h.stdin(token, "sh -c 'echo re$((1+1))dy; sleep 62.5'\n", false)
+	h.stdin(token, "sh -c 'echo re$((1+1))dy; exec sleep 62.5'\n", false)
 	h.awaitOutput(token, "re2dy\r\n")
 	h.stdin(token, "\x03", false) // interrupts the sleep, not the shell
 	h.stdin(token, "echo st$((1+1))ll\n", false)

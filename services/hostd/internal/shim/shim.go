@@ -14,7 +14,7 @@ import (
 // Config says how to run a shim. The zero value of a field is its default.
 type Config struct {
 	Listener net.Listener // where hostd connects; required
-	User     string       // who runs what names no user; default: who runs the shim
+	User     string       // who runs what names no user; default: $USER, else who runs the shim
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
 }
 

@@ -105,7 +105,7 @@ func (p *proc) spawn(spec *process.Spec) error {
 // so on stderr and exits with 127 or 126, as users know it.
 func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) {
 	argv := append([]string{spec.Cmd}, spec.Args...)
-	pid, err := syscall.ForkExec(find(spec.Cmd, path, attr.Dir), argv, attr)
+	pid, err := syscall.ForkExec(program(spec.Cmd, path, attr.Dir), argv, attr)
 	switch {
 	case err == nil:
 		return pid, nil
@@ -121,9 +121,9 @@ func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) 
 	return 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
 }
 
-// find looks a command up as a shell does. What is not found is given back as it
+// program looks a command up as a shell does. What is not found is given back as it
 // is: running it fails in the way that says why.
-func find(cmd, path, dir string) string {
+func program(cmd, path, dir string) string {
 	if strings.Contains(cmd, "/") {
 		return cmd
 	}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"strings"
@@ -15,41 +16,46 @@ type account struct {
 	uid, gid   int
 }
 
-// lookup finds who is to run a process: by name, by number, or the default.
+// lookup finds who is to run a process: by name, by number, or the default,
+// which is the user that the driver named in the shim's environment. That one's
+// home is where the driver says: without isolation it is not the one that the
+// machine's own files name.
 func (s *Shim) lookup(name string) (account, error) {
-	if name == "" {
-		name = s.cfg.User
+	byDefault := cmp.Or(s.cfg.User, os.Getenv("USER"))
+	a, ok := find(cmp.Or(name, byDefault))
+	switch {
+	case !ok && name != "":
+		return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
+	case !ok:
+		a = s.self()
 	}
-	if name == "" {
-		return s.self(), nil
+	if home := os.Getenv("HOME"); home != "" && (name == "" || a.name == byDefault) {
+		a.home = home
 	}
+	return a, nil
+}
+
+// find looks an account up by name or by number.
+func find(name string) (account, bool) {
 	number, err := strconv.Atoi(name)
 	isNumber := err == nil
 	for a := range accounts {
 		if a.name == name || isNumber && a.uid == number {
-			return a, nil
+			return a, true
 		}
 	}
-	return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
+	return account{}, false
 }
 
-// self is who runs the shim. Its home is where the driver says, which without
-// isolation is not the one that the machine's own files name.
+// self is who runs the shim.
 func (s *Shim) self() account {
-	a := account{name: strconv.Itoa(s.uid), home: "/", uid: s.uid, gid: os.Getegid()}
+	if a, ok := find(strconv.Itoa(s.uid)); ok {
+		return a
+	}
 	if s.uid == 0 {
-		a.name, a.home = "root", "/root"
+		return account{name: "root", home: "/root"}
 	}
-	for known := range accounts {
-		if known.uid == s.uid {
-			a.name, a.home = known.name, known.home
-			break
-		}
-	}
-	if home := os.Getenv("HOME"); home != "" {
-		a.home = home
-	}
-	return a
+	return account{name: strconv.Itoa(s.uid), home: "/", uid: s.uid, gid: os.Getegid()}
 }
 
 // accounts yields the lines of /etc/passwd.
