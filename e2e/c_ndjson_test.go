@@ -335,16 +335,25 @@ func TestC043(t *testing.T) {
 	countsOf(t, u.API)
 }
 
-// /execute is there and speaks NDJSON, or is not there yet and says so.
+// /execute is there, speaks NDJSON, ends every execution, and is no command.
 func TestC044(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	ans := a.Do(t, http.MethodPost, "/execute", map[string]any{"code": "print(1)"}, "E2b-Sandbox-Id", box.ID)
-	if ans.Status == http.StatusOK && !strings.HasPrefix(ans.Header.Get("Content-Type"), "application/x-ndjson") || !json.Valid(ans.Body) && ans.Status != http.StatusOK {
-		t.Errorf("/execute: %s %v", ans.Header.Get("Content-Type"), ans)
+	if ans.Status != http.StatusOK || !strings.HasPrefix(ans.Header.Get("Content-Type"), "application/x-ndjson") {
+		t.Fatalf("/execute: %s %v", ans.Header.Get("Content-Type"), ans)
 	}
-	if ans.Status == http.StatusNotFound {
-		t.Skip("there is no kernel in any template yet: /execute is not found")
+	lines := strings.Split(strings.TrimSuffix(string(ans.Body), "\n"), "\n")
+	for _, l := range lines {
+		if !json.Valid([]byte(l)) {
+			t.Errorf("no object: %q", l)
+		}
+	}
+	if last := lines[len(lines)-1]; last != `{"type":"end_of_execution"}` {
+		t.Errorf("last line %q", last)
+	}
+	if got := list(t, a, box.ID); len(got) != 0 {
+		t.Errorf("List: %+v", got)
 	}
 }
 

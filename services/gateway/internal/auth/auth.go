@@ -75,7 +75,7 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 func DataPlane(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
-	case "process.Process", "filesystem.Filesystem", "commands", "files", "envs":
+	case "process.Process", "filesystem.Filesystem", "commands", "execute", "files", "envs":
 		return true
 	}
 	return false
