@@ -107,7 +107,7 @@ func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 
 func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>")
-	sandboxes.MaxAge, sandboxes.AllowAtomicPublish = auditAge, true
+	sandboxes.MaxAge = auditAge
 	catalogue := fileStream(cfg, streamCatalogue, "proc.>")
 	catalogue.MaxAge, catalogue.MaxMsgsPerSubject = cfg.Retention, 1
 	commands := fileStream(cfg, streamCommands, "cmd.>")

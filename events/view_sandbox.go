@@ -11,9 +11,6 @@ import (
 )
 
 func (v *View) applySandbox(m stored) error {
-	if strings.HasPrefix(m.subject, placementPrefix) {
-		return nil // the sandbox's own record says it
-	}
 	tenant, id, events, err := decodeSandbox(m.data)
 	if err != nil {
 		return err

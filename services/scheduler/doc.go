@@ -7,8 +7,8 @@
 // and writing it down leaves the sandbox requested, and the next one finds it.
 //
 // # How
-// Nothing is kept outside the log. A placement is one atomic append to two
-// records: the sandbox's and its host's placements. Both must be where the
-// choice was made from, so that of two schedulers that fill the last place one
-// is refused and looks again.
+// Nothing is kept outside the log, and nobody is elected. A decision is one
+// append that holds only if nothing was appended to any sandbox's record since
+// the state it was made from. Of two schedulers that fill the last place one is
+// refused; it looks again, at a host that is full.
 package scheduler

@@ -29,7 +29,7 @@ type Config struct {
 const (
 	// attempt bounds each step, so that a server that went away is noticed.
 	attempt  = 5 * time.Second
-	minPause = 2 * time.Millisecond
+	minPause = time.Millisecond
 	maxPause = time.Second
 )
 
@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	s := &scheduler{cfg: cfg, view: view, placed: make(map[string]uint64)}
+	s := &scheduler{cfg: cfg, view: view}
 	s.contact.MaxGap = 5 * cfg.Tick / 2
 	return ignoreEnd(ctx, s.loop(ctx))
 }
@@ -69,7 +69,6 @@ type scheduler struct {
 	cfg     Config
 	view    *events.View
 	contact fleet.Contact
-	placed  map[string]uint64 // revision of each host's placements, as far as known
 }
 
 // loop looks at what is requested whenever the view changed. Faults of the log
@@ -81,27 +80,25 @@ func (s *scheduler) loop(ctx context.Context) error {
 	defer tick.Stop()
 	pause := minPause
 	for {
-		again, err := s.pass(ctx)
+		err := s.pass(ctx)
 		switch {
 		case isFault(err) || ctx.Err() != nil:
 			return err
 		case err != nil:
 			s.cfg.Slog.Warn("placement will be tried again", "err", err)
-			again = true
-		case !again:
-			pause = minPause
-		}
-		if again {
-			// Whoever won goes on with what he knows; the loser leaves him some time.
-			if !sleep(ctx, pause/2+rand.N(pause)) {
+			if !sleep(ctx, pause) {
 				return ctx.Err()
 			}
 			pause = min(2*pause, maxPause)
 			continue
 		}
+		pause = minPause
 		select {
 		case <-changed:
 		case <-tick.C:
+			if err := s.listen(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Slog.Warn("the log cannot be read", "err", err)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -119,40 +116,42 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// pass decides on everything that is requested, oldest first. again says that
-// another scheduler wrote meanwhile, so that the choice must be made anew.
-func (s *scheduler) pass(ctx context.Context) (again bool, err error) {
+// outcome is how far a walk over what is requested came.
+type outcome int
+
+const (
+	done      outcome = iota
+	overtaken         // somebody else wrote: the rest must be decided anew
+	unsure            // it would refuse, but has not listened
+)
+
+// pass decides on everything that is requested, oldest first.
+func (s *scheduler) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	waiting := s.requested()
-	if len(waiting) == 0 {
-		return false, s.listen(ctx)
-	}
-	// First where each host's placements stand, then the view: so the view knows
-	// all that were before, and the append refuses all that come after.
-	if err := s.recall(ctx); err != nil {
-		return false, err
-	}
-	if err := s.listen(ctx); err != nil {
-		return false, err
-	}
-	rooms := s.rooms(s.view.Hosts())
-	for i := range waiting {
-		err := s.decide(ctx, &waiting[i], rooms)
+	listened := false
+	for {
+		how, err := s.decideAll(ctx, listened)
 		switch {
-		case kind.Is(err, kind.Conflict):
-			clear(s.placed)
-			return true, nil
-		case err != nil:
-			clear(s.placed)
-			return false, err
+		case err != nil || how == done:
+			return err
+		case how == unsure:
+			// A refusal is only as good as the view: it may lack a host that has
+			// just come.
+			if err := s.listen(ctx); err != nil {
+				return err
+			}
+			listened = true
+		case !sleep(ctx, minPause/2+rand.N(minPause)): // until the view has what was written
+			return ctx.Err()
 		}
 	}
-	return false, nil
 }
 
 // listen brings the view up to date, and notes that it is.
 func (s *scheduler) listen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
 	if err := s.view.Sync(ctx); err != nil {
 		return err
 	}
@@ -160,28 +159,32 @@ func (s *scheduler) listen(ctx context.Context) error {
 	return nil
 }
 
-func (s *scheduler) requested() []sandbox.State {
-	states := s.view.Sandboxes(func(st *sandbox.State) bool { return st.Phase == sandbox.PhaseRequested })
-	for i, j := 0, len(states)-1; i < j; i, j = i+1, j-1 {
-		states[i], states[j] = states[j], states[i]
+// decideAll makes one walk over what is requested.
+func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, error) {
+	rev := s.view.SandboxesRev() // before the states: an append expects no newer one
+	waiting := s.view.Sandboxes(func(st *sandbox.State) bool { return st.Phase == sandbox.PhaseRequested })
+	if len(waiting) == 0 {
+		return done, nil
 	}
-	return states
-}
-
-// recall reads where the placements of the hosts stand, as far as it is not
-// known from the last pass.
-func (s *scheduler) recall(ctx context.Context) error {
-	for _, h := range s.view.Hosts() {
-		if _, ok := s.placed[h.Host]; ok || h.Gone {
+	rooms := s.rooms(s.view.Hosts())
+	for i := len(waiting) - 1; i >= 0; i-- { // the oldest is the last
+		v := place(&waiting[i].Request, rooms)
+		switch {
+		case v.Refused != nil && !listened:
+			return unsure, nil
+		case v.Refused == nil && v.Host == nil:
 			continue
 		}
-		rev, err := s.cfg.Log.Placements(ctx, h.Host)
-		if err != nil {
-			return err
+		next, err := s.decide(ctx, &waiting[i], rev, v)
+		switch {
+		case kind.Is(err, kind.Conflict):
+			return overtaken, nil
+		case err != nil:
+			return done, err
 		}
-		s.placed[h.Host] = rev
+		rev = next
 	}
-	return nil
+	return done, nil
 }
 
 // rooms counts what the hosts have left, in the view and not in the leases: a
@@ -198,8 +201,7 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 	rooms := make([]room, 0, len(hosts))
 	for i := range hosts {
 		h := &hosts[i]
-		_, known := s.placed[h.Host]
-		alive := known && h.Alive(now) // one that came this moment is the next pass's
+		alive := h.Alive(now)
 		if !alive && s.contact.Silent(h) {
 			continue
 		}
@@ -211,32 +213,27 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 	return rooms
 }
 
-// decide writes down what place says of one sandbox, and counts it.
-func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rooms []room) error {
-	v := place(&st.Request, rooms)
+// decide writes down what place said of one sandbox, counts it, and gives the
+// revision that follows.
+func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v verdict) (uint64, error) {
 	if s.cfg.Fault != nil {
 		if err := s.cfg.Fault("picked"); err != nil {
-			return &faultError{err}
+			return 0, &faultError{err}
 		}
 	}
-	switch {
-	case v.Host != nil:
-		to := sandbox.Placed{Host: v.Host.Host, Epoch: v.Host.Epoch}
-		rev, err := s.cfg.Log.PlaceSandbox(ctx, st, to, s.placed[to.Host])
-		if err != nil {
-			return err
+	if v.Host == nil {
+		next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, *v.Refused)
+		if err == nil {
+			s.cfg.Slog.Info("refused", "sandbox", st.ID, "reason", v.Refused.Reason)
 		}
-		s.placed[to.Host] = rev
+		return next, err
+	}
+	next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, sandbox.Placed{Host: v.Host.Host, Epoch: v.Host.Epoch})
+	if err == nil {
 		v.Host.Used++
-		s.cfg.Slog.Debug("placed", "sandbox", st.ID, "host", to.Host)
-	case v.Refused != nil:
-		_, err := s.cfg.Log.AppendSandbox(ctx, st.Tenant, st.ID, st.Rev, st.Seq+1, *v.Refused)
-		if err != nil {
-			return err
-		}
-		s.cfg.Slog.Info("refused", "sandbox", st.ID, "reason", v.Refused.Reason)
+		s.cfg.Slog.Debug("placed", "sandbox", st.ID, "host", v.Host.Host)
 	}
-	return nil
+	return next, err
 }
 
 // faultError is the cut of a test.

@@ -18,7 +18,7 @@ import (
 )
 
 // start runs a scheduler until the test ends or stop is called.
-func start(t *testing.T, log *events.Log, fault func(string) error) (stop func() error) {
+func start(t testing.TB, log *events.Log, fault func(string) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -98,8 +98,9 @@ func TestSilentHostIsUnavailable(t *testing.T) {
 }
 
 // However many schedulers fill however few places, none is filled twice, and
-// none stays free while somebody is refused for want of room.
+// none stays free while somebody is refused for want of room (TORTURE 74).
 func TestParallelCreatesNeverOverPlace(t *testing.T) {
+	const creates = 1000
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 1})
 	lease(t, log, fleet.Lease{Host: "b", Epoch: 1, Capacity: 9})
@@ -111,7 +112,7 @@ func TestParallelCreatesNeverOverPlace(t *testing.T) {
 	ctx := testContext(t)
 	var g errgroup.Group
 	var refused atomic.Int32
-	for range 100 {
+	for range creates {
 		g.Go(func() error {
 			s, err := create(ctx, view, sandbox.Requested{})
 			switch {
@@ -130,8 +131,39 @@ func TestParallelCreatesNeverOverPlace(t *testing.T) {
 	}
 	got := map[string]int{}
 	view.Sandboxes(func(s *sandbox.State) bool { got[s.Host]++; return false })
-	if got["a"] != 1 || got["b"] != 9 || refused.Load() != 90 {
-		t.Errorf("placed %d on a of 1, %d on b of 9, refused %d of 90", got["a"], got["b"], refused.Load())
+	if got["a"] != 1 || got["b"] != 9 || refused.Load() != creates-10 {
+		t.Errorf("placed %d on a of 1, %d on b of 9, refused %d of %d", got["a"], got["b"], refused.Load(), creates-10)
+	}
+}
+
+// BenchmarkPlace is what a placement costs with one scheduler, and with three
+// that are in each other's way.
+func BenchmarkPlace(b *testing.B) {
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			log := eventstest.Open(b, eventstest.Start(b))
+			if _, err := log.PutLease(b.Context(), fleet.Lease{Host: "a", Epoch: 1, TTL: time.Hour, Capacity: 1 << 30}, 0); err != nil {
+				b.Fatal(err)
+			}
+			for range n {
+				start(b, log, nil)
+			}
+			view := eventstest.View(b, log)
+			var g errgroup.Group
+			g.SetLimit(64)
+			for b.Loop() {
+				g.Go(func() error {
+					s, err := create(b.Context(), view, sandbox.Requested{})
+					if err == nil && s.Phase != sandbox.PhasePlaced {
+						err = fmt.Errorf("sandbox is %s", s.Phase)
+					}
+					return err
+				})
+			}
+			if err := g.Wait(); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }
 
