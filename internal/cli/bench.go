@@ -58,6 +58,7 @@ func scenarios() []struct {
 		name, about string
 		run         func(*bench, context.Context) error
 	}{
+		{"tails", "idle tails: memory a tail; first, while it is clean", (*bench).idleTails},
 		{"start", "Start of `true`: to the first event, and to the end", (*bench).startTrue},
 		{"login", "Start of `bash -l -c`: to the first byte", (*bench).startLogin},
 		{"rate", "commands a second with 1, 4 and 16 in flight", (*bench).rate},
@@ -67,7 +68,6 @@ func scenarios() []struct {
 		{"resume", "first byte replayed from a random place, on the next gateway", (*bench).resume},
 		{"commands", "many commands, a line each 10 ms: delivery", (*bench).manyCommands},
 		{"readers", "one command, a line each 10 ms, many readers: delivery", (*bench).manyReaders},
-		{"tails", "idle tails: memory a tail", (*bench).idleTails},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"strconv"
@@ -140,7 +141,7 @@ func (b *bench) killAll(ctx context.Context, ids []string) {
 // idleTails opens many streams on which nothing happens, as bare connections:
 // the client's own memory would else be most of it.
 func (b *bench) idleTails(ctx context.Context) error {
-	before, ok := b.usage()
+	before, ok := b.settled(ctx)
 	if !ok {
 		return errors.New("the server is not known: give --pid")
 	}
@@ -164,10 +165,7 @@ func (b *bench) idleTails(ctx context.Context) error {
 		open = append(open, conn)
 	}
 	took := time.Since(begun)
-	if !pause(ctx, time.Second) { // until the server's collector has seen to the openings
-		return ctx.Err()
-	}
-	after, ok := b.usage()
+	after, ok := b.settled(ctx)
 	if !ok {
 		return errors.New("the server is gone")
 	}
@@ -176,6 +174,24 @@ func (b *bench) idleTails(ctx context.Context) error {
 	b.add("server memory a tail", (after.rss-before.rss)*1024/float64(len(open)), "KiB")
 	b.add("server memory", after.rss, "MiB")
 	return nil
+}
+
+// settled is the server's usage once its memory stands still, or nearly so for
+// as long as a scenario may last: what was done before leaves garbage.
+func (b *bench) settled(ctx context.Context) (usage, bool) {
+	ctx, cancel := b.limit(ctx)
+	defer cancel()
+	const still = 0.25 // MiB
+	for {
+		before, ok := b.usage()
+		if !ok || !pause(ctx, time.Second) {
+			return before, ok
+		}
+		after, ok := b.usage()
+		if !ok || math.Abs(after.rss-before.rss) < still {
+			return after, ok
+		}
+	}
 }
 
 // tail1 opens one tail and reads what there is of it.
