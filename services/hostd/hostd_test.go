@@ -178,6 +178,28 @@ func TestSandboxThatCannotBeMade(t *testing.T) {
 	}
 }
 
+func TestOutOfMemory(t *testing.T) {
+	r := newRig(t)
+	d, err := makeDriver(r.cfg.Drivers[0], r.cfg.Slog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if caps, err := d.Probe(r.ctx()); err != nil || !caps.MemoryLimit {
+		t.Skip("no memory cgroup", err)
+	}
+	r.begin()
+	r.awaitLease(0)
+	sbx := r.request(sandbox.Requested{MemoryMiB: 64})
+	r.awaitPhase(sbx, sandbox.PhaseRunning)
+	rec := r.whole(r.start(sbx, process.Spec{Cmd: "python3", Args: []string{"-c", "x = b'x' * (512 << 20)"}}))
+	if describe(rec.end()) != "oom by 9" {
+		t.Errorf("%s", describe(rec.end()))
+	}
+	if rec := r.whole(r.start(sbx, process.Spec{Cmd: "true"})); describe(rec.end()) != "exited 0" {
+		t.Errorf("the sandbox did not live on: %s", describe(rec.end()))
+	}
+}
+
 func TestNoOtherHostdInTheDirectory(t *testing.T) {
 	r := lively(t)
 	if err := Run(r.ctx(), r.cfg); !isKind(err, kind.Conflict) {

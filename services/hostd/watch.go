@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -12,10 +13,16 @@ func (h *host) watch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
 	for {
+		begun := time.Now()
 		for _, s := range h.view.Sandboxes(h.unopened) {
 			h.open(newBox(h, &s))
 		}
 		h.tell()
+		// Every process that starts or ends changes the view. However busy it
+		// gets, looking takes a small part of the time.
+		if !pause(ctx, watchShare*time.Since(begun)) {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -23,6 +30,9 @@ func (h *host) watch(ctx context.Context) error {
 		}
 	}
 }
+
+// watchShare is how much longer than it looked watch rests.
+const watchShare = 20
 
 // mine reports whether a sandbox is this host's to work on.
 func (h *host) mine(s *sandbox.State) bool { return s.Host == h.cfg.Name && !s.Over() }

@@ -42,6 +42,9 @@ func Main(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
 	}
+	if *oom == 0 {
+		*oom = openOOM()
+	}
 	ctx, cancel := terminated()
 	defer cancel()
 	if err := New(Config{Listener: ln, User: *user, OOM: *oom}).Run(ctx); err != nil {

@@ -2,10 +2,40 @@ package shim
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// openOOM finds the file of the shim's own memory cgroup that counts kills, where
+// the driver handed in none and the sandbox can see it. 0: there is none.
+func openOOM() int {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		file := ""
+		switch {
+		case slices.Contains(strings.Split(f[1], ","), "memory"):
+			file = filepath.Join("/sys/fs/cgroup/memory", f[2], "memory.oom_control")
+		case f[0] == "0":
+			file = filepath.Join("/sys/fs/cgroup", f[2], "memory.events")
+		}
+		if fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			return fd
+		}
+	}
+	return 0
+}
 
 // readOOM is how many processes of the sandbox the kernel has killed for want of
 // memory, by the cgroup's file that the driver handed in.

@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+const token = "01arz3ndektsv4rrffq69g5fav"
+
+// frames are one frame of each type, and what parsing its payload must give.
+var frames = []struct {
+	name  string
+	frame []byte
+	want  any
+	parse func([]byte) (any, error)
+}{
+	{"attach", AppendAttach(nil, attach()), *attach(), parsed(ParseAttach)},
+	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{}, parsed(ParseAttach)},
+	{"start", AppendStart(nil, &Start{1, token, []byte("spec")}), Start{1, token, []byte("spec")}, parsed(ParseStart)},
+	{"stdin", AppendStdin(nil, &Stdin{2, token, "c", true, []byte{0, 255}}), Stdin{2, token, "c", true, []byte{0, 255}}, parsed(ParseStdin)},
+	{"signal", AppendSignal(nil, &Signal{3, token, "c", 15}), Signal{3, token, "c", 15}, parsed(ParseSignal)},
+	{"resize", AppendResize(nil, &Resize{4, token, 80, 24}), Resize{4, token, 80, 24}, parsed(ParseResize)},
+	{"ask", AppendAsk(nil, &Ask{5, "write", "/p", "u", 0o644, []byte("d")}), Ask{5, "write", "/p", "u", 0o644, []byte("d")}, parsed(ParseAsk)},
+	{"ack", AppendMark(nil, TypeAck, Mark{token, 1 << 60}), Mark{token, 1 << 60}, parsed(ParseMark)},
+	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
+	{"hello", AppendHello(nil, hello()), *hello(), parsed(ParseHello)},
+	{"output", append(AppendOutputHead(nil, output()), "data"...), *output(), parsed(ParseOutput)},
+	{"event", AppendEvent(nil, token, 9, func(b []byte) []byte { return append(b, "event"...) }), Event{token, 9, []byte("event")}, parsed(ParseEvent)},
+	{"reply", AppendReply(nil, reply()), *reply(), parsed(ParseReply)},
+	{"taken", AppendTaken(nil, 7), uint64(7), parsed(ParseTaken)},
+}
+
+func attach() *Attach {
+	return &Attach{Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
+		Limits: Limits{SpoolProcess: 1, SpoolTotal: 2, Quota: 3, Grace: time.Second, GraceMax: time.Minute}}
+}
+
+func hello() *Hello {
+	return &Hello{Processes: []Process{{token, 42, 2, 9, 100}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0}}}
+}
+
+func output() *Output {
+	return &Output{Token: token, Seq: 3, Time: 1e18, Stream: 2, Offset: 1 << 40, Data: []byte("data")}
+}
+
+func reply() *Reply {
+	return &Reply{Rev: 6, After: 4, Kind: kind.NotFound, Error: "no", Offset: 5, Data: []byte("d")}
+}
+
+func parsed[T any](f func([]byte) (T, error)) func([]byte) (any, error) {
+	return func(b []byte) (any, error) {
+		v, err := f(b)
+		return v, err
+	}
+}
+
+func TestFramesComeBack(t *testing.T) {
+	var stream []byte
+	for _, f := range frames {
+		stream = append(stream, f.frame...)
+	}
+	r := NewReader(iotestOneByte{bytes.NewReader(stream)})
+	for _, f := range frames {
+		_, payload, err := r.Next()
+		if err != nil {
+			t.Fatalf("%s: %v", f.name, err)
+		}
+		if got, err := f.parse(payload); err != nil || !reflect.DeepEqual(got, f.want) {
+			t.Errorf("%s: got %+v, %v; want %+v", f.name, got, err, f.want)
+		}
+	}
+	if _, _, err := r.Next(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// iotestOneByte gives a byte a read: a stream may be cut anywhere.
+type iotestOneByte struct{ r io.Reader }
+
+func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
+
+// A payload cut short anywhere is malformed, never a panic or a wrong value.
+func TestCutPayloadsAreMalformed(t *testing.T) {
+	for _, f := range frames {
+		if f.name == "output" || f.name == "event" {
+			continue // what is at their end has no length of its own
+		}
+		payload := f.frame[headLen:]
+		for n := range len(payload) {
+			if got, err := f.parse(payload[:n]); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s cut at %d: %+v, %v", f.name, n, got, err)
+			}
+		}
+		if _, err := f.parse(append(payload[:len(payload):len(payload)], 0)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s with a byte more: %v", f.name, err)
+		}
+	}
+}
+
+func TestBadHeads(t *testing.T) {
+	tests := []struct {
+		name, bytes string
+		want        error
+	}{
+		{"longer than any frame", "\x01\x00\x20\x00\x42\x00\x00\x00", ErrMalformed},
+		{"as long as can be", "\xff\xff\xff\xff\x42\x00\x00\x00", ErrMalformed},
+		{"not zero where it must be", "\x00\x00\x00\x00\x42\x00\x01\x00", ErrMalformed},
+		{"half a head", "\x00\x00\x00", io.ErrUnexpectedEOF},
+		{"half a payload", "\x05\x00\x00\x00\x42\x00\x00\x00ab", io.ErrUnexpectedEOF},
+		{"nothing", "", io.EOF},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, _, err := NewReader(strings.NewReader(tt.bytes)).Next(); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for i, fr := range frames {
+		f.Add(i, fr.frame[headLen:])
+	}
+	f.Fuzz(func(t *testing.T, i int, b []byte) {
+		fr := frames[uint(i)%uint(len(frames))]
+		if _, err := fr.parse(b); err != nil && !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", fr.name, err)
+		}
+	})
+}
