@@ -61,8 +61,8 @@ func TestFaultAllGatewaysKilled(t *testing.T) {
 func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
-	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 500 * time.Microsecond}.spec())
-	const events, others = 10_000, 2_000
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 3 * time.Millisecond}.spec())
+	const events, others = 10_000, 1_000
 	c := newCrowd(t)
 	lines := c.add("events", id, &eventsReader{id: id, leaves: events}, s.APIs, 0)
 	sse := c.add("sse", id, &eventsReader{id: id, sse: true, leaves: others}, s.APIs, 1)
