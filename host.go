@@ -81,7 +81,7 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 			return err
 		}
 		defer unlock()
-		return h.run(ctx, log, logger.With("host", name), name, dir, cfg.Version)
+		return h.run(ctx, log, logger, name, dir, cfg.Version)
 	}))
 }
 
