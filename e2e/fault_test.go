@@ -78,8 +78,12 @@ const (
 // progress waits until every reader was given so many lines more.
 func (c *crowd) progress(t *testing.T, more uint64) {
 	t.Helper()
-	for _, l := range c.ledgers {
-		to := l.lines.Load() + more
+	to := make([]uint64, len(c.ledgers))
+	for i, l := range c.ledgers {
+		to[i] = l.lines.Load() + more
+	}
+	for i, l := range c.ledgers {
+		to := to[i]
 		ok := rig.Poll(progressTimeout, func() bool {
 			select {
 			case <-l.settled:

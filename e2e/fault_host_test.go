@@ -1,0 +1,178 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// noticed is how long a process that nothing disturbs may stand still on a
+// machine that is busy with this very test.
+const noticed = 1500 * time.Millisecond
+
+// unnoticed fails if a process stood still, as one does whose pipe is full.
+func unnoticed(t *testing.T, c *crowd) {
+	t.Helper()
+	if d := c.paused(); d > noticed {
+		t.Errorf("a process stood still for %v", d)
+	}
+}
+
+// A host's daemon is killed while a process writes, and begins its next life
+// now or later: TORTURE 52.
+func TestFaultHostKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	c.watch(s.APIs, box.ID, id, 0, surfaces...)
+	var atOnce, later []time.Duration
+	for i := range 16 {
+		c.progress(t, 20)
+		c.stalled()
+		s.Program("host-1").Kill9()
+		if i%4 == 3 {
+			<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond) //nolint:gosec // no secret
+			later = append(later, 0)
+		}
+		must(t, s.Revive("host-1"))
+		c.progress(t, 20)
+		if i%4 == 3 {
+			later[len(later)-1] = c.stalled()
+		} else {
+			atOnce = append(atOnce, c.stalled())
+		}
+	}
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	t.Logf("hostd killed and begun again at once: silence %s; up to 1 s later: %s; the process itself paused at most %v",
+		percentiles(atOnce), percentiles(later), c.paused())
+	for _, l := range c.ledgers {
+		if n := l.comes.Load(); n > 0 {
+			t.Errorf("%s: had to come back %d times", l.name, n)
+		}
+	}
+}
+
+// Fifty processes, some with terminals, some that write fast, in five sandboxes:
+// none loses a byte over the lives of its host: TORTURE 19, 52.
+func TestFaultHostKilledManyProcesses(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	c := newCrowd(t)
+	type one struct {
+		box, stream string
+		pid         uint32
+	}
+	var all []one
+	for i := range 50 {
+		if i%10 == 0 {
+			all = append(all, one{box: a.Create(t).ID})
+		} else {
+			all = append(all, one{box: all[i-1].box})
+		}
+		p, n := &all[i], counter{every: 20 * time.Millisecond}
+		if i%5 == 4 {
+			n.pad = 4000
+		}
+		spec := n.spec()
+		if p.stream = "stdin"; i%5 == 1 {
+			p.stream, spec = "pty", n.terminal()
+		}
+		var id string
+		id, p.pid = launch(t, a, p.box, spec)
+		c.watch(s.APIs, p.box, id, 0, "events")
+	}
+	var stalls []time.Duration
+	for range 8 {
+		c.progress(t, 10)
+		c.stalled()
+		_, err := s.Crash("host-1")
+		must(t, err)
+		c.progress(t, 10)
+		stalls = append(stalls, c.stalled())
+	}
+	for _, p := range all {
+		tell(t, s.APIs, p.box, p.pid, p.stream)
+	}
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	t.Logf("hostd with %d processes killed: silence %s; the processes themselves paused at most %v", len(all), percentiles(stalls), c.paused())
+}
+
+// echoSpec echoes stdin, on pipes or a terminal, and exits as a counter does.
+func echoSpec(terminal bool) map[string]any {
+	const script = `$|=1; while(<STDIN>){ s/\r//; last if /^q/; print } exit 7`
+	if terminal {
+		return map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-c", `stty -echo -onlcr; echo 0 0; exec /usr/bin/perl -e '` + script + `'`}}, "pty": pty(80, 24)}
+	}
+	return map[string]any{"process": map[string]any{"cmd": "/usr/bin/perl", "args": []string{"-e", script}}, "stdin": true}
+}
+
+// Input is sent while the daemon dies again and again: each byte reaches the
+// process once, although no call is repeated by the client: TORTURE 47.
+func TestFaultHostKilledUnderInput(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	box := s.APIs[0].Create(t)
+	for _, stream := range []string{"stdin", "pty"} {
+		t.Run(stream, func(t *testing.T) { inputUnderCrashes(t, s, box.ID, stream) })
+	}
+}
+
+func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
+	a := s.APIs[0]
+	id, pid := launch(t, a, box, echoSpec(stream == "pty"))
+	stop, sent := make(chan struct{}), make(chan int)
+	go func() { // sends numbered lines, one call after the other
+		n := 0
+		defer func() { sent <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			in := map[string]any{stream: base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%d 1\n", n+1))}
+			ans, err := a.Call(http.MethodPost, "/process.Process/SendInput", byPID(pid, "input", in), "E2b-Sandbox-Id", box)
+			if err != nil || ans.Status != http.StatusOK {
+				t.Errorf("line %d: %v %v", n+1, ans, err)
+				return
+			}
+			n++
+		}
+	}()
+	for range 10 {
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) //nolint:gosec // no secret
+		_, err := s.Crash("host-1")
+		must(t, err)
+		must(t, s.Settled(1))
+	}
+	close(stop)
+	n := <-sent
+	tell(t, s.APIs, box, pid, stream)
+	lines := a.Events(t, id, "").All(t)
+	end := rig.End(t, lines)
+	var want []byte
+	if stream == "pty" {
+		want = append(want, "0 0\n"...)
+	}
+	for i := range n {
+		want = fmt.Appendf(want, "%d 1\n", i+1)
+	}
+	name := stream
+	if name == "stdin" {
+		name = "stdout"
+	}
+	if got := rig.Output(lines, name); got != string(want) || end.ExitCode == nil || *end.ExitCode != counterCode {
+		t.Errorf("%d bytes ...%q, want %d ...%q; end %s", len(got), tail(got), len(want), tail(string(want)), end.Raw)
+	}
+	t.Logf("%s: %d lines sent", stream, n)
+}
+
+func tail(s string) string { return s[max(0, len(s)-60):] }
