@@ -31,9 +31,6 @@ unit() {
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work
-	step "cross-build"
-	GOOS=freebsd CGO_ENABLED=0 go build -o /dev/null .
-	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null .
 	step "lint"
 	go run "$lint" run ./...
 	step "tests, with the race detector and the fuzz seeds"
