@@ -214,13 +214,6 @@ func TestSplitHostLost(t *testing.T) {
 	if lost != 1 {
 		t.Errorf("%d lost in\n%s", lost, raws(f.lines))
 	}
-	// When it comes back after all, it finds itself declared gone, and clears up.
-	if err := s.Program(host).Restart(); err != nil {
-		t.Error(err)
-	}
-	if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
-		t.Error("the host did not come back")
-	}
 	r := a.Dial(t, rig.Message("/process.Process/Connect", map[string]any{}, "E2b-Sandbox-Id", box.ID, "X-Process-Id", first.Process))
 	if r.Status != http.StatusOK {
 		t.Fatalf("Connect: %d %s", r.Status, r.Rest(t))
@@ -228,5 +221,12 @@ func TestSplitHostLost(t *testing.T) {
 	run := r.All(t)
 	if run.End != nil || run.Error == nil || run.Error.Code != "data_loss" || run.Stdout() != "up\n" {
 		t.Errorf("Connect: %+v %s", run.End, run.Words.Payload)
+	}
+	// When it comes back after all, it finds itself declared gone, and clears up.
+	if err := s.Program(host).Restart(); err != nil {
+		t.Error(err)
+	}
+	if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
+		t.Error("the host did not come back")
 	}
 }
