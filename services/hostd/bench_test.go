@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,4 +85,37 @@ func BenchmarkOutput(b *testing.B) {
 			}
 		})
 	}
+}
+
+// From a keystroke's command to the terminal's echo in a reader of the record.
+func BenchmarkEcho(b *testing.B) {
+	r, start := benchRig(b)
+	id := start(process.Spec{Cmd: "cat", PTY: &process.Size{Cols: 80, Rows: 24}})
+	rd := r.log.Read(events.Ref{Host: hostName, ID: id}, 0)
+	defer rd.Close()
+	ctx := b.Context()
+	await := func(done func(process.Body) bool) {
+		for {
+			batch, err := rd.Next(ctx, time.Second)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, e := range batch {
+				if done(e.Body) {
+					return
+				}
+			}
+		}
+	}
+	await(func(body process.Body) bool { _, ok := body.(process.Started); return ok })
+	var times []time.Duration
+	for b.Loop() {
+		begun := time.Now()
+		r.send(id, events.Stdin{Data: []byte("x")})
+		await(func(body process.Body) bool { _, ok := body.(process.Wrote); return ok })
+		times = append(times, time.Since(begun))
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "us/p50")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "us/p99")
 }

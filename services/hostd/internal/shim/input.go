@@ -3,6 +3,7 @@ package shim
 import (
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -119,11 +120,30 @@ func (p *proc) wrote(c *chunk, err error) {
 		p.closeInput()
 		return
 	}
-	p.record(process.StdinAcked{Offset: in.offset, Command: c.command, EOF: c.eof})
+	p.push(entry{time: time.Now().UnixNano(), body: process.StdinAcked{Offset: in.offset, Command: c.command, EOF: c.eof}})
+	p.tellSoon()
 	s.reply(&wire.Reply{Rev: c.rev, Offset: in.offset})
 	if c.eof {
 		p.closeInput()
 	}
+}
+
+// ackDelay is how long an acknowledgement of input waits for the output that the
+// input most often causes, an echo above all, to be stored in one message with
+// it instead of before it. Whoever sent the input has its reply by then.
+const ackDelay = 3 * time.Millisecond
+
+// tellSoon is tell after a while, if nothing else tells before.
+func (p *proc) tellSoon() {
+	if p.soon == nil {
+		p.soon = time.AfterFunc(ackDelay, func() {
+			p.s.mu.Lock()
+			defer p.s.mu.Unlock()
+			p.tell()
+		})
+		return
+	}
+	p.soon.Reset(ackDelay)
 }
 
 // closeInput closes stdin and refuses what still waits for it.

@@ -23,10 +23,11 @@ type proc struct {
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 
-	open      int // streams that are not at their end
-	undrained int // streams in which the exiting process may have left something
-	blocked   int // streams that wait for room in the spool
-	timer     *time.Timer
+	open      int         // streams that are not at their end
+	undrained int         // streams in which the exiting process may have left something
+	blocked   int         // streams that wait for room in the spool
+	timer     *time.Timer // of its own time, then of the silence after its exit
+	soon      *time.Timer // of what need not be sent at once; nil: there was none
 	timedOut  bool
 	asked     map[int32]bool // signals that were asked for
 	reaped    bool
