@@ -89,6 +89,9 @@ func (h *host) live(clean context.Context) error {
 	if err != nil {
 		return err
 	}
+	if lease.new {
+		rev = 0 // the journal is of another log, whose commands are not these
+	}
 	h.cursor = newCursor(rev)
 	if err := h.recover(start); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,6 +205,24 @@ func TestNoOtherHostdInTheDirectory(t *testing.T) {
 	r := lively(t)
 	if err := Run(r.ctx(), r.cfg); !isKind(err, kind.Conflict) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A log that was made anew does not know how far the old one's commands were
+// done.
+func TestAJournalOfAnotherLog(t *testing.T) {
+	r := newRig(t)
+	j, err := openJournal(r.cfg.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.setCursor(1_000_000), j.setSandbox("gone", "direct"), j.close()); err != nil {
+		t.Fatal(err)
+	}
+	r.begin()
+	r.awaitLease(0)
+	if rec := r.whole(r.start(r.sandbox(), process.Spec{Cmd: "true"})); describe(rec.end()) != "exited 0" {
+		t.Errorf("%s", describe(rec.end()))
 	}
 }
 

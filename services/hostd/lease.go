@@ -14,6 +14,7 @@ import (
 type lease struct {
 	h   *host
 	rev uint64
+	new bool // the log knew nothing of the host
 	fleet.Lease
 }
 
@@ -22,10 +23,11 @@ type lease struct {
 func (h *host) takeLease(ctx context.Context) (*lease, error) {
 	l := &lease{h: h}
 	for {
-		before, rev, _, err := h.log.Lease(ctx, h.cfg.Name)
+		before, rev, known, err := h.log.Lease(ctx, h.cfg.Name)
 		if err != nil {
 			return nil, err
 		}
+		l.new = !known
 		l.Lease = fleet.Lease{
 			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: rand.Text(),
 			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
