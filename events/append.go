@@ -20,7 +20,7 @@ import (
 // put stores data as the next message of subject after the one with stream
 // sequence rev, through outages until ctx ends. Conflict: somebody else wrote.
 func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		got, err := l.publish(ctx, subject, rev, data)
 		if err == nil {
 			return got, nil
@@ -31,7 +31,7 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 				return got, err
 			}
 		}
-		if !pause(ctx, try) {
+		if !l.pause(ctx, &try) {
 			return 0, kind.Wrap(kind.Unavailable, "append", subject, err)
 		}
 	}

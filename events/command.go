@@ -79,12 +79,12 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 		return kind.Wrap(kind.Internal, "command", c.ID, err)
 	}
 	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		_, err := l.publishMsg(ctx, msg)
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, try) {
+		if !l.pause(ctx, &try) {
 			return kind.Wrap(kind.Unavailable, "command", c.ID, err)
 		}
 	}

@@ -153,8 +153,7 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	case err != nil || f.last < f.target && f.tries < behindTries:
 		// The store is away, or this replica has not got what the leader
 		// already republished.
-		f.tries++
-		pause(ctx, f.tries)
+		f.l.pause(ctx, &f.tries)
 		return nil, ctx.Err()
 	}
 	f.behind, f.target, f.tries = false, 0, 0

@@ -46,6 +46,11 @@ type Log struct {
 	mu    sync.Mutex
 	tails map[string]*tail // by subject
 	back  chan struct{}    // closed, and made anew, after each reconnect
+
+	// The life of the connection as it is: what is on its way ends with it.
+	//nolint:containedctx // it is handed to no one who may keep it
+	unbroken context.Context
+	broke    context.CancelFunc
 }
 
 // Open connects and makes the streams that are missing. It waits for NATS and
@@ -59,6 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		tails:     make(map[string]*tail),
 		back:      make(chan struct{}),
 	}
+	l.unbroken, l.broke = context.WithCancel(context.Background())
 	if err := l.connect(cfg); err != nil {
 		return nil, err
 	}
@@ -101,6 +107,7 @@ func (l *Log) connect(cfg Config) error {
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2 * time.Second),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.disconnected() }),
 		nats.ReconnectHandler(func(*nats.Conn) { l.reconnected() }),
 		nats.ErrorHandler(l.asyncError),
 	}
@@ -143,6 +150,28 @@ func (l *Log) Healthy(ctx context.Context) error {
 	return err
 }
 
+// disconnected ends what is on its way: its answer never comes.
+func (l *Log) disconnected() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broke()
+	l.unbroken, l.broke = context.WithCancel(context.Background())
+}
+
+// attempt bounds one try of a request: by its own time, by ctx, and by the life
+// of the connection.
+func (l *Log) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	unbroken := l.unbroken
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	stop := context.AfterFunc(unbroken, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // reconnected tells every feed that it may have missed something.
 func (l *Log) reconnected() {
 	l.mu.Lock()
@@ -171,11 +200,30 @@ func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	l.log.Warn("nats", "subject", subject, "err", err)
 }
 
-// pause waits between two tries, longer each time, and reports whether ctx
-// still runs.
+// pause waits between two tries through an outage, longer each time but never
+// past a reconnect, and reports whether ctx still runs. It counts the tries.
+func (l *Log) pause(ctx context.Context, try *int) bool {
+	t := time.NewTimer(pauseOf(*try))
+	defer t.Stop()
+	*try++
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.onReconnect():
+		*try = 0
+	case <-t.C:
+	}
+	return true
+}
+
+func pauseOf(try int) time.Duration {
+	return min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
+}
+
+// pause waits for others to come as far, longer each time, and reports whether
+// ctx still runs.
 func pause(ctx context.Context, try int) bool {
-	d := min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
-	t := time.NewTimer(d)
+	t := time.NewTimer(pauseOf(try))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

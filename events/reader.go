@@ -18,6 +18,7 @@ type Reader struct {
 	fin    bool
 	live   bool // start at the live end, wherever that is
 	batch  int  // of the next read from the store
+	tries  int  // reads in a row that found no store
 	misses int  // reads in a row that found nothing where something must be
 	timer  *time.Timer
 	closed bool
@@ -202,7 +203,7 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 	r.batch = min(max(2*r.batch, firstBatch), getBatch)
 	msgs, err := t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
 	if err != nil && len(msgs) == 0 {
-		if kind.Is(err, kind.Unavailable) && pause(ctx, 6) {
+		if kind.Is(err, kind.Unavailable) && t.l.pause(ctx, &r.tries) {
 			return nil, nil // the store is away: the reader waits, it does not fail
 		}
 		return nil, err
@@ -210,7 +211,7 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 	if len(msgs) == 0 {
 		return r.missed(ctx)
 	}
-	r.misses = 0
+	r.misses, r.tries = 0, 0
 	var out []process.Event
 	for _, m := range msgs {
 		if r.at.rev == 0 {

@@ -16,8 +16,8 @@ import (
 )
 
 // attempt is how long one try of a publish or a read may take. An answer that
-// was on its way when a server died never comes, so that each try needs an end
-// of its own: a caller's context may live as long as a process.
+// was on its way when another server died never comes, so that each try needs an
+// end of its own: a caller's context may live as long as a process.
 const attempt = 2 * time.Second
 
 // mux hands messages that arrive under one wildcard subject to whoever waits for
@@ -105,11 +105,11 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 	token := l.gets.token()
 	ch, done := l.gets.await(token, max(req.Batch, 1)+1)
 	defer done()
+	try, cancel := l.attempt(ctx)
+	defer cancel()
 	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, l.gets.prefix+token, body); err != nil {
 		return nil, kind.Wrap(kind.Unavailable, "read", stream, err)
 	}
-	timeout := time.NewTimer(attempt)
-	defer timeout.Stop()
 	var out []stored
 	for {
 		select {
@@ -124,10 +124,11 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 			if out = append(out, m); req.Batch == 0 {
 				return out, nil
 			}
-		case <-timeout.C:
+		case <-try.Done():
+			if err := ctx.Err(); err != nil {
+				return out, err
+			}
 			return out, kind.New(kind.Unavailable, "read", stream, "no answer from the store")
-		case <-ctx.Done():
-			return out, ctx.Err()
 		}
 	}
 }
@@ -181,7 +182,7 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 	if err != nil {
 		return stored{}, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	msg, err := l.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
@@ -210,9 +211,9 @@ func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok 
 
 // getThrough is leaderGet through outages.
 func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		m, ok, err = l.leaderGet(ctx, stream, req)
-		if err == nil || !pause(ctx, try) {
+		if err == nil || !l.pause(ctx, &try) {
 			return m, ok, err
 		}
 	}
@@ -249,7 +250,7 @@ func (l *Log) publish(ctx context.Context, subject string, after uint64, data []
 }
 
 func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	msg, err := l.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {

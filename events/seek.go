@@ -51,7 +51,7 @@ func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq)
 		return 0, err
 	}
 	top := hi.rev // no message of the record lies in [top, hi.rev)
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		switch {
 		case seq <= lo.last:
 			return lo.rev, nil
@@ -107,7 +107,7 @@ func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span
 			b, err := process.ParseBatch(got[0].data)
 			return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, got[0].seq}, err
 		}
-		if !pause(ctx, try) {
+		if !l.pause(ctx, &try) {
 			return span{}, err
 		}
 	}

@@ -124,7 +124,7 @@ func (t *tail) run(ctx context.Context, f *feed) {
 
 // sync finds the end of the record: what is before it, readers read themselves.
 func (t *tail) sync(ctx context.Context, f *feed) error {
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		got, err := t.l.directGet(ctx, t.stream, getRequest{Last: t.subject})
 		if err == nil && len(got) == 0 {
 			t.setBase(place{}, false)
@@ -139,7 +139,7 @@ func (t *tail) sync(ctx context.Context, f *feed) error {
 			t.setBase(place{seq: tip.Last, rev: tip.rev}, tip.Finished != nil)
 			return nil
 		}
-		if !pause(ctx, try) {
+		if !t.l.pause(ctx, &try) {
 			return ctx.Err()
 		}
 	}

@@ -79,9 +79,9 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		go v.fold(ctx, feed, f.apply)
 	}
 	go v.sweep(ctx)
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		err := v.Sync(ctx)
-		if err == nil || !pause(ctx, try) {
+		if err == nil || !l.pause(ctx, &try) {
 			return v, err
 		}
 	}

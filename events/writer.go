@@ -124,7 +124,7 @@ const headRoom = 4 << 10
 
 // store publishes w.buf, whose last event has seq upTo, until it is stored.
 func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		rev, err := w.l.publish(ctx, w.subject, w.rev, w.buf)
 		if errors.Is(err, errExpectation) {
 			rev, err = w.resolve(ctx, upTo)
@@ -137,7 +137,7 @@ func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
 		case err != nil && !kind.Is(err, kind.Unavailable):
 			return err
 		}
-		if !pause(ctx, try) {
+		if !w.l.pause(ctx, &try) {
 			return kind.Wrap(kind.Unavailable, "append", w.subject, ctx.Err())
 		}
 	}

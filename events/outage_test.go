@@ -1,0 +1,72 @@
+package events_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/process"
+)
+
+// What was on its way when the server went is tried again as soon as it is back,
+// not when its own time is over.
+func TestARestartCostsAWriterAndItsReaderLittleMoreThanTheOutage(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref := newRef()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	slowest := make(chan time.Duration, 1)
+	go func() { slowest <- appendUntil(ctx, t, log.Writer(ref, 1)) }()
+	r := log.Read(ref, 0)
+	defer r.Close()
+	var silence, outage time.Duration
+	last := time.Now()
+	for i, seq := 0, process.Seq(0); i < 6; {
+		batch, err := r.Next(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silence = max(silence, time.Since(last))
+		for _, e := range batch {
+			if seq++; e.Seq != seq {
+				t.Fatalf("got event %d, want %d", e.Seq, seq)
+			}
+		}
+		last = time.Now()
+		if seq > process.Seq(i*50) {
+			srv.Restart()
+			outage = max(outage, time.Since(last))
+			i++
+		}
+	}
+	stop()
+	// One try may take two seconds: whoever waited for its end is found here.
+	const most = time.Second
+	if d := <-slowest; d > outage+most || silence > outage+most {
+		t.Errorf("outages of %v: an append took %v, a reader waited %v", outage, d, silence)
+	} else {
+		t.Logf("outages of %v: an append took %v, a reader waited %v", outage, d, silence)
+	}
+}
+
+// appendUntil appends one event after the other until ctx ends, and tells how
+// long the slowest took.
+func appendUntil(ctx context.Context, t *testing.T, w *events.Writer) (slowest time.Duration) {
+	for seq := process.Seq(1); ; seq++ {
+		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: seq, Data: []byte("x")}}
+		if seq == 1 {
+			e.Body = process.Accepted{}
+		}
+		began := time.Now()
+		if err := w.Append(ctx, []process.Event{e}); err != nil {
+			if ctx.Err() == nil {
+				t.Error(err)
+			}
+			return slowest
+		}
+		slowest = max(slowest, time.Since(began))
+	}
+}
