@@ -142,12 +142,12 @@ func TestSplitAsComposed(t *testing.T) {
 		t.Skip("a cluster takes seconds")
 	}
 	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	nats, stopNATS := context.WithCancel(context.WithoutCancel(t.Context()))
 	var servers, services sync.WaitGroup
 	var logs syncBuffer
 	t.Cleanup(func() {
-		cancel()
+		cancel(errInterrupted) // hosts end with their sandboxes
 		services.Wait()
 		stopNATS()
 		servers.Wait()

@@ -30,6 +30,7 @@ type host struct {
 	capacity int
 	drivers  []string
 	quota    uint64
+	destroy  func() bool // see hostd.Config.DestroyOnExit
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
@@ -45,7 +46,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	for {
 		err := hostd.Run(ctx, hostd.Config{
 			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Quota: h.quota,
-			Version: version, Slog: logger,
+			DestroyOnExit: h.destroy, Version: version, Slog: logger,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err
@@ -81,6 +82,7 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 			return err
 		}
 		defer unlock()
+		h.destroy = interrupted(ctx)
 		return h.run(ctx, log, logger, name, dir, cfg.Version)
 	}))
 }

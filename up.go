@@ -52,6 +52,9 @@ func upCommand(cfg *cli.Config) *cobra.Command {
 	c.Long = `Run everything in one process: NATS with JetStream on the disk, a host, a
 scheduler, a reaper and a gateway. It is the same code that runs apart.
 
+Ctrl-C ends it with all its sandboxes. After a SIGTERM, as after a kill, they
+go on, and the next start has them and all they printed.
+
 The first start makes an API key and keeps it in the data directory, where the
 other verbs find it.`
 	return c
@@ -121,6 +124,7 @@ func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*even
 }
 
 func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log) error {
+	u.host.destroy = interrupted(ctx)
 	// What is behind the gateway lives until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -23,7 +23,7 @@ type started struct {
 func startUp(t *testing.T, dir string, args ...string) *started {
 	t.Helper()
 	s := &started{t: t, env: map[string]string{"MILLRACE_DATA": dir, "PATH": os.Getenv("PATH"), "HOME": dir}}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	done, err := make(chan struct{}), error(nil)
 	var errOut syncBuffer
 	go func() {
@@ -32,8 +32,9 @@ func startUp(t *testing.T, dir string, args ...string) *started {
 		c.SetArgs(append([]string{"up", "--listen", "127.0.0.1:0", "--driver", "direct"}, args...))
 		err = c.ExecuteContext(ctx)
 	}()
-	s.stop = func() error { cancel(); <-done; return err }
+	s.stop = func() error { cancel(nil); <-done; return err }
 	t.Cleanup(func() {
+		cancel(errInterrupted) // nothing is left behind
 		if err := s.stop(); err != nil {
 			t.Errorf("up: %v\n%s", err, errOut.String())
 		}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -74,7 +76,8 @@ func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), stri
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	return driver.Spec{
 		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
-		Dir: h.dirOf(id), ShimPath: h.cfg.Shim[0], ShimArgs: h.cfg.Shim[1:],
+		Dir: h.dirOf(id), OOM: true, ShimPath: h.cfg.Shim[0],
+		ShimArgs: append(slices.Clone(h.cfg.Shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
 	}
 }
 

@@ -25,7 +25,7 @@ type Config struct {
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
 	Capacity      int           // sandboxes; default 64
-	DestroyOnExit bool          // a clean end destroys the sandboxes; otherwise they wait for the next life
+	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
 	Quota         uint64        // bytes of output a process may record; 0: no limit
 	Grace         time.Duration // see wire.Limits; default 2 s
 

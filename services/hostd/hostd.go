@@ -129,7 +129,7 @@ func (h *host) leave(lease *lease) error {
 	ctx, cancel := context.WithTimeout(h.life, leaveTimeout)
 	defer cancel()
 	var err error
-	if h.cfg.DestroyOnExit {
+	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
 		err = h.destroyAll(ctx)
 	}
 	lease.leave(ctx)

@@ -251,7 +251,7 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 
 func TestAnEndThatDestroys(t *testing.T) {
 	r := newRig(t)
-	r.cfg.DestroyOnExit = true
+	r.cfg.DestroyOnExit = yes
 	r.begin()
 	r.awaitLease(0)
 	sbx := r.sandbox()
