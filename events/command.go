@@ -97,37 +97,71 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 	ch, done := l.replies.await(token, 1)
 	defer done()
 	c.reply = replyPrefix + l.id + "." + token
+	back := l.onReconnect()
 	if err := l.Send(ctx, host, c); err != nil {
 		return Reply{}, err
 	}
-	select {
-	case msg := <-ch:
-		r, err := decodeReply(msg.Data)
+	for {
+		var data []byte
+		select {
+		case msg := <-ch:
+			data = msg.Data
+		case <-back:
+			// The answer may have come while this connection was away.
+			back = l.onReconnect()
+			got, err := l.directGet(ctx, streamIO, getRequest{Last: c.reply})
+			if err != nil || len(got) == 0 {
+				continue // then it will come
+			}
+			data = got[0].data
+		case <-ctx.Done():
+			return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, ctx.Err())
+		}
+		r, err := decodeReply(data)
 		if err != nil {
 			return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
 		}
 		return r, r.Err
-	case <-ctx.Done():
-		return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, ctx.Err())
 	}
 }
 
 // Reply answers c if its sender waits for it; otherwise it does nothing. It
-// does not wait for the answer to be stored: a caller that hears nothing asks
-// the record.
+// does not wait until the answer is stored, but sees to it for as long as the
+// sender waits.
 func (l *Log) Reply(c Command, r Reply) {
 	if !strings.HasPrefix(c.reply, replyPrefix) {
 		return
 	}
 	r.Command = c.ID
 	data, err := encodeReply(&r)
-	if err == nil {
-		err = l.nc.Publish(c.reply, data)
-	}
 	if err != nil {
 		l.log.Warn("a reply could not be sent", "command", c.ID, "err", err)
+		return
+	}
+	go l.deliver(&nats.Msg{Subject: c.reply, Data: data}, c.Deadline)
+}
+
+// deliver publishes a reply until it is stored, or nobody waits for it any more.
+func (l *Log) deliver(msg *nats.Msg, until time.Time) {
+	if until.IsZero() {
+		until = time.Now().Add(replyTimeout)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	for try := 0; ; {
+		_, err := l.publishMsg(ctx, msg)
+		if err == nil || l.nc.IsClosed() {
+			return
+		}
+		if !l.pause(ctx, &try) {
+			l.log.Warn("a reply could not be sent", "subject", msg.Subject, "err", err)
+			return
+		}
 	}
 }
+
+// replyTimeout is how long a reply is tried whose command has no deadline.
+const replyTimeout = 10 * time.Second
 
 // Commands calls f for each command of host after rev, in order, then for new
 // ones as they come, until ctx ends or f fails. A Command's memory is f's to

@@ -39,6 +39,7 @@ type Log struct {
 	id        string // of this connection, a token for its reply subjects
 	shards    int
 	retention time.Duration
+	io        jetstream.StreamConfig // what a server that was alone forgets; no name until it is known
 
 	gets    mux // answers to direct gets
 	replies mux // answers to commands
@@ -131,6 +132,9 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 	if err := l.ensureStreams(ctx, cfg); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.io = ioStream(cfg)
+	l.mu.Unlock()
 	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
 		return err
 	}
@@ -178,6 +182,17 @@ func (l *Log) reconnected() {
 	defer l.mu.Unlock()
 	close(l.back)
 	l.back = make(chan struct{})
+	if l.io.Name != "" {
+		go l.restore(l.unbroken, l.io)
+	}
+}
+
+// restore makes the stream that lives in memory anew: a server that is alone
+// comes back without it.
+func (l *Log) restore(ctx context.Context, io jetstream.StreamConfig) {
+	if _, err := l.ensure(ctx, io); err != nil && ctx.Err() == nil {
+		l.log.Warn("a stream could not be made anew", "err", err)
+	}
 }
 
 // onReconnect gives a channel that is closed at the next reconnect.

@@ -2,8 +2,11 @@ package events_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nuid"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
@@ -50,6 +53,52 @@ func TestARestartCostsAWriterAndItsReaderLittleMoreThanTheOutage(t *testing.T) {
 	} else {
 		t.Logf("outages of %v: an append took %v, a reader waited %v", outage, d, silence)
 	}
+}
+
+// A server that was alone comes back without what it had in memory; commands are
+// answered all the same, also those that were on their way.
+func TestCommandsAreAnsweredAcrossRestartsOfTheServer(t *testing.T) {
+	srv := eventstest.Start(t)
+	gateway, host := eventstest.Open(t, srv), eventstest.Open(t, srv)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- host.Commands(ctx, testHost, 0, func(c events.Command) error {
+			host.Reply(c, events.Reply{Offset: c.Rev})
+			return nil
+		})
+	}()
+	defer func() { stop(); <-served }()
+	id := newRef().ID
+	answered := make(chan struct{}, 1<<16)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for ctx.Err() == nil {
+				c := events.Command{ID: nuid.Next(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: events.Signal{Signal: 1}}
+				within, cancel := context.WithDeadline(ctx, c.Deadline)
+				_, err := gateway.Call(within, testHost, c)
+				cancel()
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+					stop()
+					return
+				}
+				answered <- struct{}{}
+			}
+		})
+	}
+	for range 8 {
+		for range 100 {
+			select {
+			case <-answered:
+			case <-ctx.Done():
+			}
+		}
+		srv.Restart()
+	}
+	stop()
+	calls.Wait()
 }
 
 // appendUntil appends one event after the other until ctx ends, and tells how

@@ -117,8 +117,13 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	accounts := fileStream(cfg, streamAccounts, "acct.>")
 	secrets := fileStream(cfg, streamSecrets, "secret.>")
 	secrets.RePublish = nil
+	return []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, ioStream(cfg)}
+}
+
+// ioStream is what is not kept: it lives in memory.
+func ioStream(cfg Config) jetstream.StreamConfig {
 	io := fileStream(cfg, streamIO, "io.>")
 	io.Storage, io.Compression, io.MaxAge, io.DenyDelete = jetstream.MemoryStorage, jetstream.NoCompression, ioAge, false
 	io.MaxBytes, io.Discard = 256<<20, jetstream.DiscardOld
-	return []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, io}
+	return io
 }
