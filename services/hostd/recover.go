@@ -27,7 +27,7 @@ func (h *host) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, attaching := errgroup.WithContext(ctx) // over with Wait: what comes after needs ctx
 	g.SetLimit(attachAtOnce)
 	for _, s := range h.view.Sandboxes(h.mine) {
 		name := noted[s.ID]
@@ -35,7 +35,7 @@ func (h *host) recover(ctx context.Context) error {
 		g.Go(func() error {
 			b := newBox(h, &s)
 			b.found = true
-			h.find(ctx, b, name)
+			h.find(attaching, b, name)
 			h.open(b)
 			return nil
 		})
@@ -124,7 +124,10 @@ func (b *box) orphans() []*proc {
 	if !b.found {
 		return nil // every process of the sandbox is one of ours
 	}
-	all := b.h.view.Processes(b.id, func(s *process.Summary) bool { return s.Epoch < b.h.epoch })
+	all := b.h.view.Processes(b.id, func(s *process.Summary) bool {
+		// What was claimed and is not known to run is its command's affair, which is read again.
+		return s.Epoch < b.h.epoch && !(s.Active() && s.Started.IsZero())
+	})
 	var newest time.Time
 	for i := range all {
 		if all[i].Ended.After(newest) {
