@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -228,5 +230,12 @@ func TestSplitHostLost(t *testing.T) {
 	}
 	if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
 		t.Error("the host did not come back")
+	}
+	left := func() []os.DirEntry {
+		all, _ := os.ReadDir(filepath.Join(s.Dir, host, "sandboxes")) //nolint:errcheck // then there are none
+		return all
+	}
+	if !rig.Poll(10*time.Second, func() bool { return len(left()) == 0 }) {
+		t.Errorf("its sandboxes are still there: %v", left())
 	}
 }

@@ -291,6 +291,7 @@ func TestTortureA11Grandchild(t *testing.T) {
 func TestTortureA12LastWords(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
+	all := seq(2000)
 	for range 20 {
 		run := a.StartStream(t, box.ID, "seq 1 2000; kill -9 $$").All(t)
 		if !strings.HasSuffix(run.Stdout(), "\n2000\n") || strings.Count(run.Stdout(), "\n") != 2000 || run.End == nil || run.End.Status != "signal: killed" {
@@ -303,7 +304,7 @@ func TestTortureA12LastWords(t *testing.T) {
 		var b strings.Builder
 		b.WriteString(out)
 		end, _ := restOf(t, r, func(p []byte) { b.Write(p) })
-		if got := b.String(); end == nil || end.ExitCode != -1 || strings.Count(got, "\n") > 2000 || got != seq(strings.Count(got, "\n")) {
+		if got := b.String(); end == nil || end.ExitCode != -1 || !strings.HasPrefix(all, got) {
 			t.Fatalf("by SendSignal: %d bytes, end %+v", len(got), end)
 		}
 	}

@@ -7,15 +7,39 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 // API is a client of one gateway. Its methods may be called concurrently.
 type API struct {
-	URL string
-	Key string
+	URL  string
+	Key  string
+	made *made // what Create made; may be nil
+}
+
+// made remembers sandboxes, so that what is left of them can be looked for.
+type made struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (m *made) add(id string) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ids = append(m.ids, id)
+}
+
+func (m *made) all() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.ids)
 }
 
 // Answer is what came back of a request that is no stream.
@@ -123,6 +147,7 @@ func (a *API) Create(t testing.TB, fields ...any) Sandbox {
 	}
 	var s Sandbox
 	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes", body).Decode(t, &s)
+	a.made.add(s.ID)
 	t.Cleanup(func() {
 		ans, err := a.Call(http.MethodDelete, "/sandboxes/"+s.ID, nil)
 		if err == nil && ans.Status != http.StatusNoContent && ans.Status != http.StatusNotFound {

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// leftover is a process or a mount that outlived its nest.
+// leftover is a process, a mount or a cgroup that outlived its nest.
 type leftover struct {
-	pid   int
-	what  string
-	mount string
+	pid    int
+	what   string
+	mount  string
+	cgroup string
 }
 
 // String names it for people.
@@ -21,7 +23,26 @@ func (l leftover) String() string {
 	if l.pid > 0 {
 		return fmt.Sprintf("process %d (%s)", l.pid, l.what)
 	}
+	if l.cgroup != "" {
+		return "cgroup " + l.cgroup
+	}
 	return "mount " + l.mount
+}
+
+// cgroups finds those of sandboxes.
+func cgroups(ids []string) []leftover {
+	var out []leftover
+	//nolint:errcheck // what cannot be read is not ours
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		if id, ok := strings.CutPrefix(d.Name(), "millrace-"); ok && slices.Contains(ids, id) {
+			out = append(out, leftover{cgroup: path})
+		}
+		return nil
+	})
+	return out
 }
 
 // leftovers finds all that has to do with a directory: processes that work in

@@ -18,6 +18,7 @@ import (
 type Nest struct {
 	Dir      string
 	programs []*Program
+	made     made
 	last     func() // what is done while all still runs, before the end
 }
 
@@ -84,7 +85,7 @@ const sweepTimeout = 5 * time.Second
 func (n *Nest) sweep() error {
 	var left []leftover
 	gone := Poll(sweepTimeout, func() bool {
-		left = leftovers(n.Dir)
+		left = append(leftovers(n.Dir), cgroups(n.made.all())...)
 		return len(left) == 0
 	})
 	if gone {

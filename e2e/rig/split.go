@@ -67,7 +67,7 @@ func (s *Split) begin(top *Topology) error {
 		if err != nil {
 			return err
 		}
-		api := &API{URL: "http://" + addr, Key: SplitKey}
+		api := &API{URL: "http://" + addr, Key: SplitKey, made: &s.made}
 		_, err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
 			append([]string{"gateway", "--listen", addr}, to...)...)
 		if err != nil {

@@ -58,7 +58,7 @@ func StartUp(opt Options) (*Up, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr}}
+	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr, made: &nest.made}}
 	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--log-level", "info"}, opt.Args...)
 	if u.Program, err = nest.add("up", opt.Env, args...); err == nil {
 		err = u.await()
