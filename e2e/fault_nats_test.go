@@ -1,0 +1,106 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// sameLives fails unless the programs are still in the lives they were in.
+func sameLives(t *testing.T, s *rig.Split) func() {
+	t.Helper()
+	before := map[string]int{}
+	for _, name := range s.Names() {
+		before[name] = s.Program(name).PID()
+	}
+	return func() {
+		t.Helper()
+		for _, name := range s.Names() {
+			p := s.Program(name)
+			if name[:4] != "nats" && (!p.Running() || p.PID() != before[name]) {
+				t.Errorf("%s did not live through it", name)
+			}
+		}
+	}
+}
+
+// The only NATS server is killed under running streams; whoever lives on it
+// waits and goes on: TORTURE 57.
+func TestFaultNATSKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	c := newCrowd(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
+	c.watch(s.APIs, box.ID, id, 0, surfaces...)
+	fat, fatPID := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond, pad: 3000}.spec())
+	c.watch(s.APIs, box.ID, fat, 1, "events", "connect")
+	same := sameLives(t, s)
+	var stalls, calls []time.Duration
+	for i := range 14 {
+		c.progress(t, 20)
+		c.stalled()
+		s.Program("nats-1").Kill9()
+		if i%4 == 3 {
+			<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) //nolint:gosec // no secret
+		}
+		must(t, s.Revive("nats-1"))
+		calls = append(calls, stat(t, s.APIs[i%2], box.ID))
+		c.progress(t, 20)
+		stalls = append(stalls, c.stalled())
+	}
+	same()
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	tell(t, s.APIs, box.ID, fatPID, "stdin")
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	t.Logf("NATS killed: silence %s; first call answered after %s; the processes themselves paused at most %v",
+		percentiles(stalls), percentiles(calls), c.paused())
+}
+
+// stat asks the sandbox's shim for something, whatever has just died, and tells
+// how long the answer took.
+func stat(t *testing.T, a *rig.API, sandbox string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	ans := a.RPC(t, sandbox, "/filesystem.Filesystem/Stat", map[string]any{"path": "/tmp"})
+	if took := time.Since(began); ans.Status != http.StatusOK || took > 5*time.Second {
+		t.Errorf("Stat after %v: %v", took, ans)
+	}
+	return time.Since(began)
+}
+
+// Each of three NATS servers is killed under load in turn and comes back later:
+// TORTURE 58.
+func TestFaultNATSNodeKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
+	box := s.APIs[0].Create(t)
+	c := newCrowd(t)
+	pids := make([]uint32, 4)
+	for i := range pids {
+		var id string
+		id, pids[i] = launch(t, s.APIs[0], box.ID, counter{every: 5 * time.Millisecond, pad: 500 * i}.spec())
+		c.watch(s.APIs, box.ID, id, i%2, "events", "connect")
+	}
+	same := sameLives(t, s)
+	for i := range 3 {
+		name := fmt.Sprintf("nats-%d", i+1)
+		c.progress(t, 100)
+		c.stalled()
+		s.Program(name).Kill9()
+		c.progress(t, 200)
+		down := c.stalled()
+		must(t, s.Revive(name))
+		c.progress(t, 400)
+		t.Logf("%s killed: silence %v, begun again: %v", name, down.Round(time.Millisecond), c.stalled().Round(time.Millisecond))
+	}
+	same()
+	for _, pid := range pids {
+		tell(t, s.APIs, box.ID, pid, "stdin")
+	}
+	c.finish(t, counterCode)
+	t.Logf("the processes themselves paused at most %v", c.paused())
+}
