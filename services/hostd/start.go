@@ -16,10 +16,7 @@ import (
 // begin executes a start command: claim, spawn, and see the record to its end.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
-	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Spec: p.spec}
-	err := p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: process.Accepted{
-		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
-	}}})
+	err := p.claim(ctx)
 	switch {
 	case kind.Is(err, kind.Conflict):
 		err = p.again(ctx)
@@ -29,6 +26,26 @@ func (p *proc) begin(ctx context.Context) error {
 		}
 	}
 	return p.ended(ctx, err)
+}
+
+// claim appends the record's first event, and beside it enters the process in
+// the catalogue: from there the reaper knows it if this host dies for good
+// before it runs. Conflict: the record has a first event.
+func (p *proc) claim(ctx context.Context) error {
+	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
+	entered := make(chan struct{})
+	go func() {
+		defer close(entered)
+		// An entry that is there already, or cannot be made, is written over later.
+		if rev, err := p.h.log.PutSummary(ctx, &p.sum, 0); err == nil {
+			p.rev = rev
+		}
+	}()
+	err := p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: process.Accepted{
+		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
+	}}})
+	<-entered
+	return err
 }
 
 // resume sees a process to its end that the shim has from an earlier life.
@@ -129,7 +146,7 @@ func (p *proc) again(ctx context.Context) error {
 	case err != nil:
 		return err
 	case tip.Finished != nil:
-		return errFinished
+		return p.endEntry(ctx, tip.Finished.Exit)
 	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "somebody else started it")
 	case tip.Last > 1: // it ran, and the shim that had it is gone
@@ -148,6 +165,15 @@ func (p *proc) again(ctx context.Context) error {
 	return p.spawn(ctx)
 }
 
+// endEntry has the catalogue tell the end that the record has.
+func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
+	if err := p.readSummary(ctx); err != nil || !p.sum.Active() {
+		return errors.Join(err, errFinished)
+	}
+	p.sum.Exit, p.sum.Ended = &exit, time.Now()
+	return errors.Join(p.putSummary(ctx), errFinished)
+}
+
 // recover goes on with a process that the shim has, where its record ends.
 func (p *proc) recover(ctx context.Context) error {
 	tip, err := p.w.Recover(ctx)
@@ -157,7 +183,7 @@ func (p *proc) recover(ctx context.Context) error {
 	case err != nil:
 		return err
 	case tip.Finished != nil:
-		return errFinished
+		return p.endEntry(ctx, tip.Finished.Exit)
 	}
 	if err := p.readSummary(ctx); err != nil {
 		return err
