@@ -1,0 +1,218 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// A start is tried again with its key while gateways and the host die under it:
+// it forks once, and every try reads the same: TORTURE 45, 46.
+func TestFaultStartRetried(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	const rounds = 24
+	victims := []string{"gateway-1", "host-1", "gateway-1+host-1", "nats-1"}
+	var slowest time.Duration
+	for i := range rounds {
+		victim := victims[i%len(victims)]
+		key := fmt.Sprintf("key-%d", i)
+		body := map[string]any{"cmd": fmt.Sprintf("echo %d >> /tmp/forks; echo out %d; exit 7", i, i)}
+		headers := []string{"E2b-Sandbox-Id", box.ID, "Idempotency-Key", key}
+		first := make(chan struct{})
+		go func() { // what becomes of this one is what the retry is for
+			defer close(first)
+			if r, _, err := s.APIs[0].OpenStream(http.MethodPost, "/commands", body, headers...); err == nil && r != nil {
+				defer r.Close()
+				for err == nil {
+					_, err = r.Next()
+				}
+			}
+		}()
+		<-time.After(time.Duration(rand.IntN(8_000)) * time.Microsecond) //nolint:gosec // no secret
+		began := time.Now()
+		for v := range strings.SplitSeq(victim, "+") {
+			s.Program(v).Kill9()
+		}
+		revived := make(chan error, 1)
+		go func() { // the client does not wait for this
+			var errs []error
+			for v := range strings.SplitSeq(victim, "+") {
+				errs = append(errs, s.Revive(v))
+			}
+			revived <- errors.Join(errs...)
+		}()
+		lines := retried(t, s.APIs, body, headers)
+		slowest = max(slowest, time.Since(began))
+		must(t, <-revived)
+		<-first
+		if end := rig.End(t, lines); end.ExitCode == nil || *end.ExitCode != 7 || rig.Output(lines, "stdout") != fmt.Sprintf("out %d\n", i) {
+			t.Errorf("round %d, %s killed:\n%s", i, victim, raws(lines))
+		}
+		other := map[string]any{"cmd": "echo other"}
+		for _, a := range s.APIs {
+			if ans := a.Do(t, http.MethodPost, "/commands", other, headers...); ans.Status != http.StatusConflict {
+				t.Errorf("another body: %v", ans)
+			}
+		}
+	}
+	var want strings.Builder
+	for i := range rounds {
+		fmt.Fprintln(&want, i)
+	}
+	if got := s.APIs[0].StartStream(t, box.ID, "sort -n /tmp/forks").All(t).Stdout(); got != want.String() {
+		t.Errorf("forks: %q", got)
+	}
+	t.Logf("the slowest retry had its end %v after the kill", slowest)
+}
+
+// retried posts a command, second gateway first, until its stream ends with its
+// end; each try must be a beginning of the same.
+func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []string) []*rig.Line {
+	t.Helper()
+	var got []*rig.Line
+	for turn, until := 1, time.Now().Add(progressTimeout); time.Now().Before(until); turn++ {
+		r, ans, err := apis[turn%len(apis)].OpenStream(http.MethodPost, "/commands", body, headers...)
+		if err == nil && r == nil && !rig.Again(ans.Status) {
+			t.Fatalf("retry: %v", ans)
+		}
+		if r == nil {
+			<-time.After(comeBackPause)
+			continue
+		}
+		var lines []*rig.Line
+		var l *rig.Line
+		for err == nil {
+			if l, err = r.Next(); err == nil {
+				lines = append(lines, l)
+			}
+		}
+		r.Close()
+		for i := range min(len(lines), len(got)) {
+			if lines[i].Raw != got[i].Raw && lines[i].Type != "reconnect" && got[i].Type != "reconnect" {
+				t.Errorf("one try: %s, another: %s", got[i].Raw, lines[i].Raw)
+			}
+		}
+		if got = lines; errors.Is(err, io.EOF) && len(lines) > 0 && lines[len(lines)-1].Type == "end" {
+			return lines
+		}
+	}
+	t.Fatalf("no end; last:\n%s", raws(got))
+	return nil
+}
+
+// Processes end while gateways, the host and NATS die around their last words:
+// every surface gives the end once, after all output: TORTURE 41.
+func TestFaultExitSeenOnce(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	victims := []string{"gateway-1", "host-1", "gateway-2", "nats-1", ""}
+	for i := range 15 {
+		lines := 200 + 40*i
+		id, _ := launch(t, s.APIs[i%2], box.ID, counter{lines: lines, every: time.Millisecond}.spec())
+		c := newCrowd(t)
+		c.watch(s.APIs, box.ID, id, 0, surfaces...)
+		// Around the last line, as far as that can be foreseen.
+		if rig.Poll(progressTimeout, func() bool { return c.ledgers[0].lines.Load() > uint64(lines-60) }) && victims[i%5] != "" {
+			<-time.After(time.Duration(rand.IntN(100)) * time.Millisecond) //nolint:gosec // no secret
+			_, err := s.Crash(victims[i%5])
+			must(t, err)
+		}
+		c.finish(t, counterCode)
+		if n := c.ledgers[0].lines.Load(); n != uint64(lines) {
+			t.Errorf("%d lines, want %d", n, lines)
+		}
+		// And to whoever comes once all is over.
+		late := newCrowd(t)
+		late.watch(s.APIs, box.ID, id, i, surfaces...)
+		late.finish(t, counterCode)
+	}
+}
+
+// A reader that stops reading is nobody else's problem: the one beside it and
+// the process do as without it, and it has every byte once it reads on: TORTURE
+// 31, 33.
+func TestFaultReaderStops(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	box := a.Create(t)
+	fat := counter{lines: 150_000, pad: 300} // 46 MB
+	alone := fullSpeed(t, a, box.ID, fat, nil)
+	var stuck *stuckReader
+	beside := fullSpeed(t, a, box.ID, fat, func(id string) { stuck = stopReading(t, a, id) })
+	t.Logf("%d lines to one reader: %v; beside one that does not read: %v", fat.lines, alone, beside)
+	if beside > 2*alone+time.Second {
+		t.Errorf("beside a reader that does not read it took %v instead of %v", beside, alone)
+	}
+	if err := stuck.rest(fat.lines); err != nil {
+		t.Error(err)
+	}
+}
+
+// fullSpeed lets a counter run to its end under one reader.
+func fullSpeed(t *testing.T, a *rig.API, sandbox string, n counter, first func(id string)) time.Duration {
+	t.Helper()
+	began := time.Now()
+	id, _ := launch(t, a, sandbox, n.spec())
+	if first != nil {
+		first(id)
+	}
+	c := newCrowd(t)
+	c.watch([]*rig.API{a}, sandbox, id, 0, "events")
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	return time.Since(began)
+}
+
+// stuckReader is a client with a small window that has asked and does not read.
+type stuckReader struct {
+	conn net.Conn
+	id   string
+}
+
+func stopReading(t *testing.T, a *rig.API, id string) *stuckReader {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(a.URL, "http://"), 5*time.Second)
+	must(t, err)
+	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // not read any more
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		must(t, tcp.SetReadBuffer(64<<10))
+	}
+	fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.0\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", id, a.Key) //nolint:errcheck // reading tells
+	return &stuckReader{conn, id}
+}
+
+// rest reads all, after so long a time.
+func (r *stuckReader) rest(lines int) error {
+	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then it has none
+	raw, err := io.ReadAll(r.conn)
+	if err != nil {
+		return fmt.Errorf("after %d bytes: %w", len(raw), err)
+	}
+	_, body, _ := bytes.Cut(raw, []byte("\r\n\r\n"))
+	l, events := newLedger("stuck", r.id), eventsReader{id: r.id}
+	for text := range bytes.Lines(body) {
+		line := &rig.Line{Raw: string(text)}
+		if err := json.Unmarshal(text, line); err != nil {
+			return err
+		}
+		if _, err := events.take(line, l); err != nil {
+			return err
+		}
+	}
+	l.settle(nil)
+	if err := l.check(counterCode); err != nil || l.lines.Load() != uint64(lines) {
+		return fmt.Errorf("%d of %d lines: %w", l.lines.Load(), lines, err)
+	}
+	return nil
+}
