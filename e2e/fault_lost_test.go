@@ -1,0 +1,194 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// leaseTime is more than a host's lease lasts and the reaper takes to act on it.
+const leaseTime = 25 * time.Second
+
+// lostStage is two hosts, one of which has a process that is being read on
+// every surface.
+type lostStage struct {
+	*rig.Split
+	box, id string
+	marker  string // in the arguments of the process
+	crowd   *crowd
+	began   time.Time
+}
+
+func newLostStage(t *testing.T) *lostStage {
+	t.Helper()
+	s := &lostStage{Split: newStage(t, rig.Topology{Gateways: 2, Hosts: 2}), marker: fmt.Sprintf("mark%d", time.Now().UnixNano())}
+	for s.box == "" {
+		box := s.APIs[0].Create(t)
+		if s.HostOf(t, s.APIs[0], box.ID) == "host-1" {
+			s.box = box.ID
+		}
+	}
+	spec := counter{every: 20 * time.Millisecond}.spec()
+	process, _ := spec["process"].(map[string]any)
+	process["args"] = append(process["args"].([]string), s.marker)
+	s.id, _ = launch(t, s.APIs[0], s.box, spec)
+	s.crowd = newCrowd(t)
+	for _, by := range []string{"events", "sse"} {
+		s.crowd.add(by, s.id, &eventsReader{id: s.id, sse: by == "sse", lost: true}, s.APIs, 0)
+	}
+	s.crowd.add("commands", s.id, &commandsReader{id: s.id}, s.APIs, 1)
+	s.crowd.add("durable", s.id, &durableReader{id: s.id, events: eventsReader{id: s.id, lost: true}}, s.APIs, 1)
+	s.crowd.progress(t, 20)
+	s.began = time.Now()
+	return s
+}
+
+// lives reports whether the process still runs on this machine.
+func (s *lostStage) lives() bool {
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return false
+	}
+	for _, f := range all {
+		if raw, err := os.ReadFile(f); err == nil && bytes.Contains(raw, []byte(s.marker)) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost waits for the end that nobody saw, on every surface, and gives the record.
+func (s *lostStage) lost(t *testing.T) string {
+	t.Helper()
+	for _, l := range s.crowd.ledgers {
+		select {
+		case <-l.settled:
+		case <-time.After(leaseTime):
+			t.Fatalf("%s: no end after %v", l.name, time.Since(s.began))
+		}
+		l.mu.Lock()
+		if l.wrong != nil || l.end == nil || l.end.code != nil || l.end.cause != "host_lost" {
+			t.Errorf("%s: end %s (%v)", l.name, l.end, l.wrong)
+		}
+		l.mu.Unlock()
+	}
+	t.Logf("a silent host's process was lost %v after its last beat at most", time.Since(s.began).Round(time.Millisecond))
+	s.connectIsTold(t)
+	s.over(t)
+	return s.record(t)
+}
+
+// connectIsTold: Connect has no end without a code, so that it is an error.
+func (s *lostStage) connectIsTold(t *testing.T) {
+	t.Helper()
+	run := s.APIs[1].Dial(t, rig.Message("/process.Process/Connect", map[string]any{}, "E2b-Sandbox-Id", s.box, "X-Process-Id", s.id)).All(t)
+	if run.End != nil || run.Error == nil || run.Error.Code == "" {
+		t.Errorf("Connect: end %+v, error %+v", run.End, run.Error)
+	}
+}
+
+// over: the sandbox is gone for whoever asks.
+func (s *lostStage) over(t *testing.T) {
+	t.Helper()
+	gone := rig.Poll(10*time.Second, func() bool {
+		return s.APIs[0].Do(t, http.MethodGet, "/sandboxes/"+s.box, nil).Status == http.StatusNotFound
+	})
+	if !gone {
+		t.Error("the sandbox of a host that is gone is still there")
+	}
+	ans := s.APIs[1].Do(t, http.MethodPost, "/commands", map[string]any{"cmd": "true"}, "E2b-Sandbox-Id", s.box)
+	if ans.Status < 400 || ans.Status == http.StatusInternalServerError {
+		t.Errorf("a start in it: %v", ans)
+	}
+}
+
+func (s *lostStage) record(t *testing.T) string {
+	t.Helper()
+	lines := s.APIs[0].Events(t, s.id, "").All(t)
+	if end := rig.End(t, lines); end.ExitCode != nil || end.Cause != "host_lost" {
+		t.Errorf("end: %s", end.Raw)
+	}
+	return raws(lines)
+}
+
+// cameBack: the host that was lost is fenced. What it had is ended and its
+// record stays as it was; new sandboxes run on it.
+func (s *lostStage) cameBack(t *testing.T, record string) {
+	t.Helper()
+	if !rig.Poll(30*time.Second, func() bool { return !s.lives() }) {
+		t.Error("the process of a host that was lost still runs")
+	}
+	if !rig.Poll(30*time.Second, func() bool { return s.HostStates()["host-1"] == "alive" }) {
+		t.Errorf("the hosts are %v", s.HostStates())
+	}
+	if now := s.record(t); now != record {
+		t.Errorf("its record was changed: %d bytes, were %d", len(now), len(record))
+	}
+	for range 20 {
+		box := s.APIs[0].Create(t)
+		run := s.APIs[1].StartStream(t, box.ID, "echo anew; exit 7").All(t)
+		if run.Stdout() != "anew\n" || run.End == nil || run.End.ExitCode != 7 {
+			t.Errorf("in a new sandbox: %q, %s", run.Stdout(), run.Words.Payload)
+		}
+		if s.HostOf(t, s.APIs[0], box.ID) == "host-1" {
+			return
+		}
+	}
+	t.Error("no new sandbox was placed on the host that came back")
+}
+
+// A host dies and does not come back in time: TORTURE 53, 82. Later it does.
+func TestFaultHostLost(t *testing.T) {
+	t.Parallel()
+	s := newLostStage(t)
+	s.Program("host-1").Kill9()
+	s.fastRefusal(t)
+	record := s.lost(t)
+	if !s.lives() {
+		t.Error("the process died with its host's daemon")
+	}
+	// Nobody waits for the dead one: the other takes all that comes.
+	if box := s.APIs[1].Create(t); s.HostOf(t, s.APIs[0], box.ID) != "host-2" {
+		t.Error("a sandbox was placed on a host that is gone")
+	}
+	must(t, s.Revive("host-1"))
+	s.cameBack(t, record)
+}
+
+// fastRefusal: as soon as the lease is over, a call says "try again" at once.
+func (s *lostStage) fastRefusal(t *testing.T) {
+	t.Helper()
+	if !rig.Poll(leaseTime, func() bool { st := s.HostStates()["host-1"]; return st == "silent" || st == "gone" }) {
+		t.Fatalf("the hosts are %v", s.HostStates())
+	}
+	began := time.Now()
+	ans := s.APIs[0].Do(t, http.MethodPost, "/filesystem.Filesystem/Stat", map[string]any{"path": "/"}, "E2b-Sandbox-Id", s.box)
+	if took := time.Since(began); ans.Status == http.StatusOK || ans.Status == http.StatusInternalServerError || took > 3*time.Second {
+		t.Errorf("a call to a silent host: %v after %v", ans, took)
+	}
+}
+
+// A host stands still for longer than its lease and goes on as if nothing had
+// happened: it is fenced: TORTURE 54.
+func TestFaultHostStandsStill(t *testing.T) {
+	t.Parallel()
+	s := newLostStage(t)
+	p := s.Program("host-1")
+	p.Stop()
+	record := s.lost(t)
+	p.Cont()
+	s.cameBack(t, record)
+	if !p.Running() {
+		t.Error("the daemon did not live through it")
+	}
+	if log := p.Log(); strings.Contains(log, "panic") {
+		t.Error(log)
+	}
+}
