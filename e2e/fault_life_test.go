@@ -1,0 +1,381 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// change is an event of a sandbox's record.
+type change struct {
+	Type  string    `json:"type"`
+	Time  time.Time `json:"time"`
+	Cause string    `json:"cause"`
+}
+
+// history is a sandbox's record.
+func history(t *testing.T, a *rig.API, sandbox string) []change {
+	t.Helper()
+	ans := a.Want(t, http.StatusOK, http.MethodGet, "/v1/events?follow=0&kind=sandbox&sandbox="+sandbox, nil)
+	var out []change
+	for l := range strings.Lines(string(ans.Body)) {
+		var c change
+		if err := json.Unmarshal([]byte(l), &c); err != nil {
+			t.Fatalf("%q: %v", l, err)
+		}
+		if c.Type != "keepalive" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// endedOnce fails unless a sandbox's record has one stop and one end, in order.
+func endedOnce(t *testing.T, sandbox string, all []change) {
+	t.Helper()
+	var types []string
+	for _, c := range all {
+		if c.Type != "deadline_set" {
+			types = append(types, c.Type)
+		}
+	}
+	if got := strings.Join(types, " "); got != "requested placed running stopping destroyed" {
+		t.Errorf("%s: %s", sandbox, got)
+	}
+}
+
+// late is how much later than its deadline a sandbox may end.
+const late = 10 * time.Second
+
+// Reapers die all the time while sandboxes reach their deadlines with somebody
+// attached: each ends once, in time, with everything that was written before:
+// TORTURE 55, 56, 70.
+func TestFaultReaperKilled(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
+	c := newCrowd(t)
+	boxes := make([]string, 16)
+	for i := range boxes {
+		boxes[i] = s.APIs[i%2].Create(t, "timeout", 2+i%4).ID
+		id, _ := launch(t, s.APIs[i%2], boxes[i], counter{every: 10 * time.Millisecond}.spec())
+		c.watch(s.APIs, boxes[i], id, i, "events", []string{"connect", "sse", "commands", "durable"}[i%4])
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, l := range c.ledgers {
+			<-l.settled
+		}
+	}()
+	kills := 0
+	for over := false; !over; kills++ {
+		select {
+		case <-done:
+			over = true
+		case <-time.After(time.Duration(rand.IntN(120)) * time.Millisecond): //nolint:gosec // no secret
+			for _, v := range [][]string{{"reaper-1"}, {"reaper-2"}, {"reaper-1", "reaper-2"}}[kills%3] {
+				s.Program(v).Kill9()
+				must(t, s.Revive(v))
+			}
+		}
+	}
+	var latest time.Duration
+	for i, box := range boxes {
+		all := history(t, s.APIs[0], box)
+		endedOnce(t, box, all)
+		for _, e := range all {
+			if e.Type != "stopping" {
+				continue
+			}
+			after := e.Time.Sub(all[0].Time) - time.Duration(2+i%4)*time.Second
+			latest = max(latest, after)
+			// The request is a moment older than its event.
+			if e.Cause != "timeout" || after < -50*time.Millisecond || after > late {
+				t.Errorf("%s: stopped %v after its deadline: %s", box, after, e.Cause)
+			}
+		}
+	}
+	for _, l := range c.ledgers {
+		if l.wrong != nil || l.end == nil && l.name != "connect" || l.end != nil && l.end.code != nil && *l.end.code >= 0 {
+			t.Errorf("%s: end %s, %v", l.name, l.end, l.wrong)
+		}
+	}
+	t.Logf("reapers killed %d times: a deadline was kept %v late at most", kills, latest)
+}
+
+// A deadline is moved in the moment in which it passes: the sandbox lives or it
+// does not, and the answer says which: TORTURE 71.
+func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
+	var wg sync.WaitGroup
+	var moved, ended int
+	var mu sync.Mutex
+	for i := range 30 {
+		wg.Go(func() {
+			a := s.APIs[i%2]
+			box := a.Create(t, "timeout", 1)
+			<-time.After(500*time.Millisecond + time.Duration(rand.IntN(600))*time.Millisecond) //nolint:gosec // no secret
+			ans := a.Do(t, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 60})
+			<-time.After(1500 * time.Millisecond)
+			lives := s.APIs[(i+1)%2].Do(t, http.MethodGet, "/sandboxes/"+box.ID, nil).Status == http.StatusOK
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case ans.Status == http.StatusNoContent && lives:
+				moved++
+			case (ans.Status == http.StatusNotFound || ans.Status == http.StatusConflict) && !lives:
+				ended++
+			default:
+				t.Errorf("%v, and the sandbox lives: %v", ans, lives)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d were moved in time, %d were not", moved, ended)
+}
+
+// A sandbox is deleted, twice, while commands are started in it: each command
+// ends or is refused in words, and nothing is left: TORTURE 73.
+func TestFaultDeleteRacesExec(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	var ran, refused int
+	var mu sync.Mutex
+	for round := range 15 {
+		box := s.APIs[0].Create(t)
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond) //nolint:gosec // no secret
+				ok := execOrRefused(t, s.APIs[i%2], box.ID)
+				mu.Lock()
+				defer mu.Unlock()
+				if ok {
+					ran++
+				} else {
+					refused++
+				}
+			})
+		}
+		var gone [2]int
+		for i := range gone {
+			wg.Go(func() {
+				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond) //nolint:gosec // no secret
+				gone[i] = s.APIs[i].Do(t, http.MethodDelete, "/sandboxes/"+box.ID, nil).Status
+			})
+		}
+		wg.Wait()
+		for _, g := range gone {
+			if g != http.StatusNoContent && g != http.StatusNotFound {
+				t.Errorf("round %d: deleted: %v", round, gone)
+			}
+		}
+		endedOnce(t, box.ID, history(t, s.APIs[0], box.ID))
+	}
+	nothingWaits(t, s.APIs[0], 0)
+	if counts := countsOf(t, s.APIs[1]); counts.active != 0 {
+		t.Errorf("counts: %+v", counts)
+	}
+	t.Logf("%d commands ran, %d were refused", ran, refused)
+}
+
+// execOrRefused runs a command; it reports whether the command has a record.
+func execOrRefused(t *testing.T, a *rig.API, sandbox string) bool {
+	r, ans, err := a.OpenStream(http.MethodPost, "/commands", map[string]any{"cmd": "echo in; sleep 20; exit 7"}, "E2b-Sandbox-Id", sandbox)
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	if r == nil {
+		if ans.Status < 400 || ans.Status == http.StatusInternalServerError || !strings.Contains(string(ans.Body), "message") {
+			t.Errorf("start: %v", ans)
+		}
+		return false
+	}
+	defer r.Close()
+	var last *rig.Line
+	for {
+		l, err := r.Next()
+		if err != nil {
+			break
+		}
+		last = l
+	}
+	if last == nil || last.Type != "end" || last.ExitCode != nil && *last.ExitCode >= 0 {
+		t.Errorf("the last line of a command whose sandbox went: %+v", last)
+	}
+	return true
+}
+
+// A hundred sandboxes are asked for where ten have room: ten are made, also
+// after everything that counts them has died: TORTURE 74, 75, 81.
+func TestFaultCapacity(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}})
+	for round := range 3 {
+		began := time.Now()
+		all := creates(t, s.APIs, 100, 300)
+		took := time.Since(began)
+		made, full := 0, 0
+		for _, c := range all {
+			switch {
+			case c.status == http.StatusCreated:
+				made++
+			case c.status == http.StatusConflict && c.code == "exhausted":
+				full++
+			default:
+				t.Errorf("round %d: %+v", round, c)
+			}
+		}
+		if made != 10 || full != 90 {
+			t.Errorf("round %d: %d made, %d refused", round, made, full)
+		}
+		t.Logf("100 creates in %v", took)
+		if round == 0 { // whoever counts dies while they run
+			crashAll(t, s)
+		}
+		if c := create(t, s.APIs[1], 300); c.status != http.StatusConflict {
+			t.Errorf("the eleventh: %+v", c)
+		}
+		destroy(t, s.APIs, all)
+		nothingWaits(t, s.APIs[0], 0)
+		if round == 1 { // and while none does
+			crashAll(t, s)
+		}
+	}
+}
+
+// crashAll kills every program at once and begins all anew.
+func crashAll(t *testing.T, s *rig.Split) {
+	t.Helper()
+	hosts := 0
+	for _, name := range s.Names() {
+		s.Program(name).Kill9()
+		if strings.HasPrefix(name, "host-") {
+			hosts++
+		}
+	}
+	must(t, s.ReviveAll())
+	must(t, s.Settled(hosts))
+}
+
+// The counts are those of the record: nothing that dies changes them: C-042.
+func TestFaultCountsSurvive(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	a := s.APIs[0]
+	box := a.Create(t)
+	want := counts{started: 22, ok: 5, err: 7, killed: 4, active: 6}
+	for range int(want.ok) {
+		a.StartStream(t, box.ID, "true").All(t)
+	}
+	for range int(want.err) {
+		a.StartStream(t, box.ID, "exit 3").All(t)
+	}
+	sleeper := func() uint32 { return a.StartStream(t, box.ID, "exec sleep 300").Started(t).Event.Start.PID }
+	for range int(want.killed) {
+		pid := sleeper()
+		a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL"))
+	}
+	var active []uint32
+	for range int(want.active) {
+		active = append(active, sleeper())
+	}
+	check := func(when string) {
+		t.Helper()
+		for i, a := range s.APIs {
+			var got counts
+			if !rig.Poll(5*time.Second, func() bool { got = countsOf(t, a); return got == want }) {
+				t.Errorf("%s, gateway %d: %+v, want %+v", when, i+1, got, want)
+			}
+		}
+	}
+	check("before")
+	for _, name := range s.Names() {
+		_, err := s.Crash(name)
+		must(t, err)
+	}
+	check("after each was killed")
+	crashAll(t, s)
+	check("after all were killed")
+	for _, pid := range active[:3] {
+		ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
+		if ans.Status != http.StatusOK {
+			t.Errorf("SendSignal: %v", ans)
+		}
+	}
+	want.killed, want.active = want.killed+3, 3
+	check("after signals")
+	a.Kill(t, box.ID)
+	for i, a := range s.APIs {
+		if got := countsOf(t, a); got.active != 0 || got.started != want.started {
+			t.Errorf("after the sandbox, gateway %d: %+v", i+1, got)
+		}
+	}
+	crashAll(t, s)
+	if got := countsOf(t, s.APIs[1]); got.active != 0 || got.started != want.started {
+		t.Errorf("after the end of all: %+v", got)
+	}
+}
+
+// Five hundred kills at any moment around the exit: each command counts as one
+// thing: C-026.
+func TestFaultKillRacesExit(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	box := a.Create(t)
+	const kills, workers = 500, 10
+	before := countsOf(t, a)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	tally := map[string]int{}
+	for w := range workers {
+		wg.Go(func() {
+			for i := range kills / workers {
+				r := a.StartSpec(t, box.ID, spec("/usr/bin/perl", []string{"-e", fmt.Sprintf("select(undef,undef,undef,0.003*rand()); print qq(last\n); exit %d", (w+i)%2)}))
+				m := r.Started(t)
+				<-time.After(time.Duration(rand.IntN(6_000)) * time.Microsecond) //nolint:gosec // no secret
+				ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(m.Event.Start.PID, "signal", "SIGNAL_SIGKILL"))
+				rest(t, r)
+				outcome := outcomeOf(t, a, processOf(t, m), ans.Status)
+				mu.Lock()
+				tally[outcome]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	got := countsOf(t, a).since(before)
+	if got.started != kills || got.active != 0 || got.ok+got.err+got.killed != kills {
+		t.Errorf("counts: %+v", got)
+	}
+	if int(got.killed) != tally["killed"] || int(got.ok) != tally["ok"] || int(got.err) != tally["error"] {
+		t.Errorf("counts %+v, the records say %v", got, tally)
+	}
+	t.Logf("%+v", got)
+}
+
+// outcomeOf is what a record says its process counts as; a signal that was
+// answered with OK is in it.
+func outcomeOf(t *testing.T, a *rig.API, id string, signaled int) string {
+	t.Helper()
+	killed := false
+	lines := a.Events(t, id, "").All(t)
+	for _, l := range lines {
+		killed = killed || l.Type == "signaled"
+	}
+	end := rig.End(t, lines)
+	switch {
+	case signaled == http.StatusOK && !killed || signaled != http.StatusOK && signaled != http.StatusNotFound:
+		t.Errorf("the signal was answered with %d:\n%s", signaled, raws(lines))
+	case killed:
+		return "killed"
+	case end.ExitCode != nil && *end.ExitCode == 0:
+		return "ok"
+	}
+	return "error"
+}
