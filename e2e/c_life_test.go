@@ -365,6 +365,8 @@ func keys(s string) map[string]any {
 // until reads output until it contains want, and gives all that was read.
 func until(t *testing.T, r *rig.Raw, want string) string {
 	t.Helper()
+	r.Deadline(15 * time.Second) // what does not come soon does not come
+	defer r.Deadline(0)
 	var out []byte
 	for !bytes.Contains(out, []byte(want)) {
 		e, err := r.Next()

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -137,7 +138,7 @@ func TestTortureB29TwoReaders(t *testing.T) {
 		r := a.Events(t, id, fmt.Sprintf("after=%d", after))
 		for range 7 {
 			l, err := r.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

@@ -106,14 +106,16 @@ func TestTortureA21Control(t *testing.T) {
 	})
 	pid := r.Started(t).Event.Start.PID
 	until(t, r, "$ ")
-	typeIn(t, a, box.ID, pid, "sleep 100\r")
-	until(t, r, "sleep 100\r\n")
+	// What it prints is not what is typed, so that it is known to run.
+	const busy = "sh -c 'echo ru\"\"ns; exec sleep 100'\r"
+	typeIn(t, a, box.ID, pid, busy)
+	until(t, r, "\nruns\r\n")
 	typeIn(t, a, box.ID, pid, "\x03")
 	until(t, r, "$ ")
 	typeIn(t, a, box.ID, pid, "echo c=$?\r")
 	until(t, r, "\nc=130\r\n")
-	typeIn(t, a, box.ID, pid, "sleep 100\r")
-	until(t, r, "sleep 100\r\n")
+	typeIn(t, a, box.ID, pid, busy)
+	until(t, r, "\nruns\r\n")
 	typeIn(t, a, box.ID, pid, "\x1a")
 	until(t, r, "Stopped")
 	typeIn(t, a, box.ID, pid, "echo z=$?; kill %1\r")

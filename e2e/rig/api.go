@@ -181,12 +181,13 @@ func (a *API) KillAll() bool {
 	return true
 }
 
-// AliveHosts counts the hosts whose lease holds.
+// AliveHosts counts the hosts that would take a sandbox.
 func (a *API) AliveHosts() int {
 	ans, err := a.Call(http.MethodGet, "/v1/hosts", nil)
 	var b struct {
 		Hosts []struct {
-			Alive bool `json:"alive"`
+			State    string `json:"state"`
+			Capacity int    `json:"capacity"`
 		} `json:"hosts"`
 	}
 	if err != nil || json.Unmarshal(ans.Body, &b) != nil {
@@ -194,7 +195,7 @@ func (a *API) AliveHosts() int {
 	}
 	n := 0
 	for _, h := range b.Hosts {
-		if h.Alive {
+		if h.State == "alive" && h.Capacity > 0 {
 			n++
 		}
 	}

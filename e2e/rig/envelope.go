@@ -131,6 +131,14 @@ func (r *Raw) Close() { r.conn.Close() } //nolint:errcheck // not read
 // Conn is the socket.
 func (r *Raw) Conn() net.Conn { return r.conn }
 
+// Deadline bounds reads from now on; 0 is the bound of every stream.
+func (r *Raw) Deadline(d time.Duration) {
+	if d == 0 {
+		d = streamTimeout
+	}
+	r.conn.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // then it has none
+}
+
 // Rest reads what is not read yet, up to the end of the answer.
 func (r *Raw) Rest(t testing.TB) []byte {
 	t.Helper()
@@ -186,7 +194,7 @@ func (e *Event) Output() (stream string, data []byte) {
 	}
 }
 
-// Message is one message of a stream, decoded.
+// EventMessage is one message of a stream, decoded.
 type EventMessage struct {
 	Envelope
 	Keys  []string // of the event: exactly one of start, data, end, keepalive
@@ -267,7 +275,7 @@ func (r *Raw) All(t testing.TB) *Run {
 	return run
 }
 
-func (run *Run) take(t testing.TB, e Envelope) {
+func (r *Run) take(t testing.TB, e Envelope) {
 	t.Helper()
 	m, err := Decode(e)
 	if err != nil {
@@ -276,28 +284,28 @@ func (run *Run) take(t testing.TB, e Envelope) {
 	if e.Flags != 0 || len(m.Keys) != 1 {
 		t.Fatalf("flags %#x, event of %v: %s", e.Flags, m.Keys, e.Payload)
 	}
-	if run.End != nil {
+	if r.End != nil {
 		t.Fatalf("after end: %s", e.Payload)
 	}
 	switch {
 	case m.Event.Start != nil:
-		if run.PID != 0 {
+		if r.PID != 0 {
 			t.Fatalf("a second start: %s", e.Payload)
 		}
-		run.PID = m.Event.Start.PID
-		run.Process = ProcessOf(e.Payload)
-	case run.PID == 0 && m.Keys[0] != "keepalive":
+		r.PID = m.Event.Start.PID
+		r.Process = ProcessOf(e.Payload)
+	case r.PID == 0 && m.Keys[0] != "keepalive":
 		t.Fatalf("before start: %s", e.Payload)
 	case m.Event.End != nil:
-		run.End = m.Event.End
+		r.End = m.Event.End
 	case m.Event.Data != nil:
 		if n := dataKeys(e.Payload); n != 1 {
 			t.Fatalf("data of %d streams: %s", n, e.Payload)
 		}
 		stream, data := m.Event.Output()
-		run.Out[stream] = append(run.Out[stream], data...)
+		r.Out[stream] = append(r.Out[stream], data...)
 	}
-	run.Messages = append(run.Messages, m)
+	r.Messages = append(r.Messages, m)
 }
 
 func dataKeys(payload []byte) int {

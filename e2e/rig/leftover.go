@@ -32,16 +32,16 @@ func (l leftover) String() string {
 // cgroups finds those of sandboxes.
 func cgroups(ids []string) []leftover {
 	var out []leftover
-	//nolint:errcheck // what cannot be read is not ours
-	filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
+	filepath.WalkDir( //nolint:errcheck // no step fails
+		"/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil //nolint:nilerr // it went away meanwhile
+			}
+			if id, ok := strings.CutPrefix(d.Name(), "millrace-"); ok && slices.Contains(ids, id) {
+				out = append(out, leftover{cgroup: path})
+			}
 			return nil
-		}
-		if id, ok := strings.CutPrefix(d.Name(), "millrace-"); ok && slices.Contains(ids, id) {
-			out = append(out, leftover{cgroup: path})
-		}
-		return nil
-	})
+		})
 	return out
 }
 

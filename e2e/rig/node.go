@@ -29,7 +29,7 @@ type NodeResult struct {
 var installed = sync.OnceValue(func() error {
 	dir := SDK()
 	if _, err := exec.LookPath("node"); err != nil {
-		return errSkip{"there is no node"}
+		return skipError{"there is no node"}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "e2b", "package.json")); err == nil {
 		return nil
@@ -44,10 +44,10 @@ var installed = sync.OnceValue(func() error {
 	return nil
 })
 
-// errSkip is a reason to skip.
-type errSkip struct{ why string }
+// skipError is a reason to skip.
+type skipError struct{ why string }
 
-func (e errSkip) Error() string { return e.why }
+func (e skipError) Error() string { return e.why }
 
 // NodeTimeout bounds a script.
 const NodeTimeout = 2 * time.Minute
@@ -56,7 +56,7 @@ const NodeTimeout = 2 * time.Minute
 // node the test is skipped.
 func Node(t testing.TB, env []string, script string, args ...string) []NodeResult {
 	t.Helper()
-	var skip errSkip
+	var skip skipError
 	if err := installed(); errors.As(err, &skip) {
 		t.Skip(skip.why)
 	} else if err != nil {

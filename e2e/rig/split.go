@@ -3,6 +3,7 @@ package rig
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func (s *Split) begin(top *Topology) error {
 	if err := s.nats(top); err != nil {
 		return err
 	}
-	to := []string{"--nats", s.URL, "--replicas", fmt.Sprint(top.NATS), "--log-level", "info"}
+	to := []string{"--nats", s.URL, "--replicas", strconv.Itoa(top.NATS), "--log-level", "info"}
 	for i := range top.Gateways {
 		addr, err := FreeAddr()
 		if err != nil {

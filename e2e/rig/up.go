@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,6 +26,8 @@ type Up struct {
 	*API
 	Data string // its data directory
 }
+
+var errEnded = errors.New("exit status 0")
 
 const readyTimeout = 30 * time.Second
 
@@ -134,7 +137,7 @@ func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 		return resp.StatusCode == http.StatusOK
 	})
 	if p != nil && !p.Running() {
-		return fmt.Errorf("%s ended: %v", p.Name, p.err)
+		return fmt.Errorf("%s ended: %w", p.Name, cmp.Or(p.err, errEnded))
 	}
 	if !ok {
 		return fmt.Errorf("%s is not ready after %v: %s", a.URL, timeout, last)
