@@ -310,6 +310,26 @@ func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
 	}
 }
 
+// A sandbox that one gateway has made runs for all others, although their views
+// may still have it as it was a moment ago.
+func TestAnotherGatewayStartsInItAtOnce(t *testing.T) {
+	h := newHouse(t)
+	other := h.newCore()
+	const sandboxes = 10 // the host's capacity
+	for range sandboxes {
+		st := h.sandbox(alice)
+		if ok, err := other.Running(t.Context(), alice, st.ID); !ok || err != nil {
+			t.Errorf("Running: %v, %v", ok, err)
+		}
+		a, err := other.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+		if err != nil {
+			t.Errorf("Start: %v", err)
+			continue
+		}
+		a.Reader.Close()
+	}
+}
+
 func TestReadOutlivesTheSandbox(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)

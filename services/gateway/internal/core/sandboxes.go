@@ -79,13 +79,19 @@ func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.
 	return c.Sandbox(p, id)
 }
 
-// find is Sandbox that believes a miss only after the view has caught up. A hit
-// may be old by as much as the view lags.
+// find is Sandbox that believes a miss only after the view has caught up, and
+// also that the sandbox does not run yet: another gateway may have told its
+// client that it does. Else a hit may be old by as much as the view lags.
 func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, err := c.Sandbox(p, id); err == nil {
+	if st, err := c.Sandbox(p, id); err == nil && !begins(&st) {
 		return st, nil
 	}
 	return c.Lookup(ctx, p, id)
+}
+
+// begins reports whether the sandbox is still to run.
+func begins(st *sandbox.State) bool {
+	return st.Phase == sandbox.PhaseRequested || st.Phase == sandbox.PhasePlaced
 }
 
 // running is find for what must run to be used.
@@ -109,9 +115,15 @@ func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, e
 
 // Alive is Running for whoever may not be known yet: it tells no more than that
 // a sandbox with this id, which cannot be guessed, runs.
-func (c *Core) Alive(id sandbox.ID) bool {
+func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 	st, ok := c.view.Sandbox(id)
-	return ok && st.Live()
+	if !ok || begins(&st) {
+		if err := c.Sync(ctx); err != nil {
+			return false, err
+		}
+		st, ok = c.view.Sandbox(id)
+	}
+	return ok && st.Live(), nil
 }
 
 // Host gives a host's lease as the view has it; false if it never had one.

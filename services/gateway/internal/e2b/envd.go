@@ -32,21 +32,29 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	if t.Port != route.EnvdPort {
-		if !h.core.Alive(t.Sandbox) {
-			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
-		}
-		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
+		return h.ifAlive(c, t, func() error {
+			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
+		})
 	}
 	switch c.Path() {
 	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
 		return fiber.ErrNotFound
 	case "/health":
-		if !h.core.Alive(t.Sandbox) {
-			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
-		}
-		return c.SendStatus(fiber.StatusNoContent)
+		return h.ifAlive(c, t, func() error { return c.SendStatus(fiber.StatusNoContent) })
 	}
 	return c.Next()
+}
+
+// ifAlive answers with what then does, or that the sandbox is gone.
+func (h *Handler) ifAlive(c *fiber.Ctx, t route.Target, then func() error) error {
+	ok, err := h.core.Alive(c.UserContext(), t.Sandbox)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+	}
+	return then()
 }
 
 // Guard is the middleware that answers 502 where a request for a sandbox's data
