@@ -266,13 +266,13 @@ func TestC025(t *testing.T) {
 func TestC027(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
-	r := a.StartStream(t, box.ID, "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
+	r := a.StartStream(t, box.ID, "exec 2>/dev/null; trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
 	pid := r.Started(t).Event.Start.PID
 	r.Next() //nolint:errcheck // ready
 	a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
 	var out []byte
 	end, _ := restOf(t, r, func(b []byte) { out = append(out, b...) })
-	if !strings.HasPrefix(string(out), "caught\n") || end == nil || end.ExitCode != 7 || !end.Exited {
+	if string(out) != "caught\n" || end == nil || end.ExitCode != 7 || !end.Exited {
 		t.Errorf("SIGTERM: %q, %+v", out, end)
 	}
 	r = a.StartStream(t, box.ID, "sleep 1234 & sleep 1234 & echo ready; wait")
