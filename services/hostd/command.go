@@ -19,7 +19,7 @@ func (h *host) follow(ctx context.Context, rev uint64) error {
 		return nil
 	})
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it was told to end
 	}
 	return fmt.Errorf("commands: %w", err)
 }
@@ -113,6 +113,7 @@ func frameOf(c *events.Command) []byte {
 		return wire.AppendSignal(nil, &wire.Signal{Rev: c.Rev, Token: token, Command: c.ID, Signal: body.Signal})
 	case events.Resize:
 		return wire.AppendResize(nil, &wire.Resize{Rev: c.Rev, Token: token, Cols: body.Size.Cols, Rows: body.Size.Rows})
+	case events.Start, events.Ask: // they have frames of their own
 	}
 	return nil
 }

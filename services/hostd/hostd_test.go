@@ -232,11 +232,11 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 	id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while read x; do echo $x; done; exit 4"}, Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
 	r.kill()
-	h, _ := r.view.Host(hostName)
 	if err := r.view.Sync(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	if h, _ = r.view.Host(hostName); !h.Draining || h.Gone {
+	h, _ := r.view.Host(hostName)
+	if !h.Draining || h.Gone {
 		t.Errorf("lease %+v", h.Lease)
 	}
 	r.begin()

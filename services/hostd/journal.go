@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -32,7 +33,7 @@ func openJournal(dir string) (*journal, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	db, err := bbolt.Open(filepath.Join(dir, journalFile), 0o600, &bbolt.Options{Timeout: lockTimeout})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, kind.Newf(kind.Conflict, "hostd", "", "another hostd works in %s", dir)
 	}
 	if err != nil {

@@ -69,7 +69,7 @@ func (l *lease) put(ctx context.Context) error {
 		l.rev = rev
 		return nil
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // it was told to end
 	case kind.Is(err, kind.Conflict):
 		return kind.New(kind.Fenced, "lease", l.Host, "the host has a newer life, or was declared gone")
 	case errors.Is(err, context.DeadlineExceeded):

@@ -49,7 +49,7 @@ func (b *box) serve(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				conn.Close()
-				<-reading
+				<-reading //nolint:errcheck // it ends because we did
 				return ctx.Err()
 			case err := <-reading:
 				b.disconnect(conn)
@@ -69,7 +69,7 @@ func (b *box) serve(ctx context.Context) error {
 				return nil
 			case <-b.drained:
 				b.disconnect(conn)
-				<-reading
+				<-reading //nolint:errcheck // it ends because we did
 				return nil
 			}
 		}
@@ -90,7 +90,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 			var conn *link.Conn
 			var hello wire.Hello
 			if conn, hello, err = link.Attach(ctx, raw, &a, &b.h.pool); err == nil {
-				return conn, b.greet(ctx, conn, &hello)
+				return conn, b.greet(conn, &hello)
 			}
 		}
 		if errors.Is(err, link.ErrHostile) {
@@ -109,7 +109,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 
 // greet brings both ends together after a connect: each process goes on where
 // hostd has it, and what was on its way is sent again.
-func (b *box) greet(ctx context.Context, conn *link.Conn, hello *wire.Hello) error {
+func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[string]bool, len(hello.Processes))

@@ -76,7 +76,7 @@ func (t *Track) Take(e *process.Event) error {
 }
 
 func (t *Track) body(b process.Body) error {
-	ok := true
+	var ok bool
 	switch b := b.(type) {
 	case process.Started:
 		ok = b.PID != 0

@@ -160,8 +160,8 @@ func regular(path string, f *os.File) error {
 // writeFile puts data in the place of the file, all at once: it is written
 // beside it and renamed. A link is followed; parents are made.
 func writeFile(who *account, path string, data []byte, mode os.FileMode) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	if mode == 0 {
 		mode = fileMode

@@ -85,7 +85,6 @@ type host struct {
 	env    map[string]string
 	limits wire.Limits
 	hold   bool // do not ack
-	keep   bool // keep events although only output counts
 	onEach func(*host)
 
 	mu      sync.Mutex
@@ -340,8 +339,6 @@ func connected(t testing.TB) *host {
 func sh(script string) process.Spec {
 	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}}
 }
-
-func code(n int32) *int32 { return &n }
 
 func describe(x *process.Exit) string {
 	if x == nil {

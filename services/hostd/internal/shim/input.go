@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"time"
@@ -176,7 +177,7 @@ func (p *proc) signal(f *wire.Signal) {
 	}
 	if err := p.kill(syscall.Signal(f.Signal)); err != nil {
 		k, text := kind.Denied, "the process may not be signaled"
-		if err == syscall.ESRCH {
+		if errors.Is(err, syscall.ESRCH) {
 			k, text = kind.NotFound, "the process has ended"
 		}
 		s.refuse(f.Rev, k, text)

@@ -114,7 +114,7 @@ func (p *proc) ack(seq uint64) error {
 // abandon ends a process that nobody may record any more.
 func (p *proc) abandon(uint64) error {
 	if !p.reaped && p.pid != 0 {
-		p.kill(syscall.SIGKILL)
+		p.kill(syscall.SIGKILL) //nolint:errcheck // it may be gone already
 	}
 	p.discard()
 	return nil

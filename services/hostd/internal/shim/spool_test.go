@@ -14,7 +14,6 @@ func TestSpool(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		q := spool{last: 1}
 		got, acked := uint64(1), uint64(1) // by the other end
-		flight := 0
 		q.resumed = true
 		for range 2000 {
 			switch rnd.IntN(5) {
@@ -39,7 +38,7 @@ func TestSpool(t *testing.T) {
 					t.Fatalf("seed %d: cannot resume after %d of %d to %d", seed, got, q.first(), q.last)
 				}
 			}
-			flight = 0
+			flight := 0
 			for i := q.head; i < q.next; i++ {
 				flight += q.entries[i].flight()
 			}

@@ -76,7 +76,7 @@ func TestFramesComeBack(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %+v", f.name, got, err, f.want)
 		}
 	}
-	if _, _, err := r.Next(); err != io.EOF {
+	if _, _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestCutPayloadsAreMalformed(t *testing.T) {
 			continue // what is at their end has no length of its own
 		}
 		payload := f.frame[headLen:]
-		for n := range len(payload) {
+		for n := range payload {
 			if got, err := f.parse(payload[:n]); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s cut at %d: %+v, %v", f.name, n, got, err)
 			}
