@@ -1,0 +1,203 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// EnvSoak is for how many seconds the random killer works.
+const EnvSoak = "MILLRACE_SOAK"
+
+func soakTime(t *testing.T) time.Duration {
+	t.Helper()
+	v := os.Getenv(EnvSoak)
+	if v == "" {
+		return 45 * time.Second
+	}
+	n, err := strconv.Atoi(v)
+	must(t, err)
+	return time.Duration(n) * time.Second
+}
+
+// Anything is killed at any moment, one a second or so, under clients that never
+// stop: each sees each byte once, in order, and the true end: TORTURE 69.
+func TestFaultRandomKiller(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
+	over := make(chan struct{})
+	var clients sync.WaitGroup
+	var ran atomic.Uint64
+	all := newCrowd(t)
+	var mu sync.Mutex // guards all.ledgers
+	const n = 10
+	for i := range n {
+		clients.Go(func() {
+			c := soaker{t: t, s: s, n: i, crowd: all, mu: &mu}
+			for round := 0; ; round++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if !c.round(round) {
+					return
+				}
+				ran.Add(1)
+			}
+		})
+	}
+	kills := killer(t, s, time.Now().Add(soakTime(t)))
+	close(over)
+	must(t, s.ReviveAll())
+	clients.Wait()
+	var lines, comes uint64
+	var stall time.Duration
+	for _, l := range all.ledgers {
+		lines, comes = lines+l.lines.Load(), comes+l.comes.Load()
+		l.mu.Lock()
+		stall = max(stall, l.stall)
+		l.mu.Unlock()
+	}
+	t.Logf("%v killed: %d processes, %d readers, %d lines, came back %d times, the longest silence %v; processes paused at most %v",
+		kills, ran.Load(), len(all.ledgers), lines, comes, stall.Round(time.Millisecond), all.paused())
+	got := countsOf(t, s.APIs[0])
+	if got.err != float64(ran.Load()) || got.started != got.err {
+		t.Errorf("counts %+v, %d processes ran", got, ran.Load())
+	}
+	for _, a := range s.APIs {
+		a.KillAll()
+	}
+	nothingWaits(t, s.APIs[1], 0)
+}
+
+// killer kills one thing after the other until the time is over, and tells what.
+func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
+	t.Helper()
+	names := s.Names()
+	kills := map[string]int{}
+	for time.Now().Before(until) {
+		name := names[rand.IntN(len(names))] //nolint:gosec // no secret
+		p := s.Program(name)
+		switch rand.IntN(5) { //nolint:gosec // no secret
+		case 0: // it stands still for a moment
+			p.Stop()
+			<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond) //nolint:gosec // no secret
+			p.Cont()
+			kills["stopped "+role(name)]++
+		case 1: // it is killed as soon as it is back
+			p.Kill9()
+			must(t, p.Restart())
+			<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond) //nolint:gosec // no secret
+			fallthrough
+		default:
+			p.Kill9()
+			<-time.After(time.Duration(rand.IntN(600)) * time.Millisecond) //nolint:gosec // no secret
+			must(t, p.Restart())
+			kills[role(name)]++
+		}
+		<-time.After(time.Duration(200+rand.IntN(900)) * time.Millisecond) //nolint:gosec // no secret
+	}
+	return kills
+}
+
+func role(name string) string { return strings.TrimRight(name, "-0123456789") }
+
+// soaker is one client that never stops.
+type soaker struct {
+	t     *testing.T
+	s     *rig.Split
+	n     int
+	crowd *crowd
+	mu    *sync.Mutex
+}
+
+const soakTimeout = 60 * time.Second
+
+// round makes a sandbox, runs a process in it under some readers, and ends it.
+// It reports whether the client may go on.
+func (c *soaker) round(round int) bool {
+	box := c.create()
+	if box == "" {
+		return false
+	}
+	n := counter{lines: 300 + rand.IntN(2500), every: time.Duration(rand.IntN(4)) * time.Millisecond, pad: rand.IntN(2) * rand.IntN(2000)} //nolint:gosec // no secret
+	id := c.start(box, fmt.Sprintf("soak-%d-%d", c.n, round), n)
+	if id == "" {
+		return false
+	}
+	var mine []*ledger
+	c.mu.Lock()
+	for i := range 2 {
+		by := surfaces[rand.IntN(len(surfaces))] //nolint:gosec // no secret
+		mine = append(mine, c.crowd.add(by, id, newReader(by, box, id), c.s.APIs, round+i))
+	}
+	c.mu.Unlock()
+	ok := true
+	for _, l := range mine {
+		select {
+		case <-l.settled:
+		case <-time.After(soakTimeout):
+			c.t.Errorf("client %d: %s of %s: no end, it is at line %d of %d", c.n, l.name, id, l.lines.Load(), n.lines)
+			return false
+		}
+		if err := l.check(counterCode); err != nil || l.lines.Load() != uint64(n.lines) {
+			c.t.Errorf("client %d: %s: %d of %d lines: %v", c.n, id, l.lines.Load(), n.lines, err)
+			ok = false
+		}
+	}
+	ans, err := rig.Try(c.s.APIs, soakTimeout, http.MethodDelete, "/sandboxes/"+box, nil)
+	if err != nil || ans.Status != http.StatusNoContent && ans.Status != http.StatusNotFound {
+		c.t.Errorf("client %d: delete: %v %v", c.n, ans, err)
+		ok = false
+	}
+	return ok
+}
+
+// create asks for a sandbox until there is one.
+func (c *soaker) create() string {
+	var b struct {
+		ID string `json:"sandboxID"`
+	}
+	ans, err := rig.Try(c.s.APIs, soakTimeout, http.MethodPost, "/sandboxes", map[string]any{"templateID": "base", "timeout": 300})
+	if err != nil || ans.Status != http.StatusCreated {
+		c.t.Errorf("client %d: create: %v %v", c.n, ans, err)
+		return ""
+	}
+	ans.Decode(c.t, &b)
+	return b.ID
+}
+
+// start starts a process, with the same key until it is known to run.
+func (c *soaker) start(box, key string, n counter) (id string) {
+	turn := 0
+	var last string
+	ok := rig.Poll(soakTimeout, func() bool {
+		turn++
+		r, ans, err := c.s.APIs[turn%2].OpenStream(http.MethodPost, "/commands", n.command(), "E2b-Sandbox-Id", box, "Idempotency-Key", key)
+		if last = fmt.Sprint(ans, err); r == nil {
+			return err == nil && !rig.Again(ans.Status)
+		}
+		defer r.Close()
+		l, err := r.Next()
+		if err != nil || l.Type == "reconnect" {
+			last = fmt.Sprint(l, err)
+			return false
+		}
+		id = l.Process
+		last = l.Raw
+		return true
+	})
+	if !ok || id == "" {
+		c.t.Errorf("client %d: start in %s: %s", c.n, box, last)
+	}
+	return id
+}
