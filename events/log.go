@@ -25,11 +25,18 @@ type Config struct {
 	Replicas  int                        // of each stream made; default 1
 	Shards    int                        // of the output, when the streams are first made; default 1
 	Retention time.Duration              // of output and the catalogue; default 24 h
+	MaxOutput int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
 	Log       *slog.Logger
 }
 
 // DefaultRetention is how long output can be read.
 const DefaultRetention = 24 * time.Hour
+
+// DefaultMaxOutput is how much output is kept: past it, the oldest goes.
+const DefaultMaxOutput = 64 << 30
+
+// Retention is how long output can be read.
+func (l *Log) Retention() time.Duration { return l.retention }
 
 // Log is a connection to the record. Its methods may be called concurrently.
 type Log struct {
@@ -91,6 +98,9 @@ func setDefaults(cfg *Config) {
 	}
 	if cfg.Retention == 0 {
 		cfg.Retention = DefaultRetention
+	}
+	if cfg.MaxOutput == 0 {
+		cfg.MaxOutput = DefaultMaxOutput
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -78,11 +78,16 @@ func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 	return t, err
 }
 
+// GoOn makes w go on after an event that is known to have been stored, of a
+// record of which nothing is left: all of it fell out of retention.
+func (w *Writer) GoOn(last process.Seq) { w.rev, w.last = 0, last }
+
 // Last is the seq of the last event known to be stored.
 func (w *Writer) Last() process.Seq { return w.last }
 
 // Append stores events in the given order, once, and returns when they are
-// stored. Their Seq must be the next ones (w.Last()+1...). It retries through
+// stored. Their Seq must be the next ones (w.Last()+1...). What was stored before
+// may have fallen out of retention: the record goes on. It retries through
 // outages until ctx ends; after an error for any other reason than kind.Fenced
 // the events with a Seq after w.Last() may be appended again. Fenced: somebody
 // else ended the record, or a newer life of this host writes it; nothing may
@@ -152,10 +157,10 @@ func (w *Writer) resolve(ctx context.Context, upTo process.Seq) (uint64, error) 
 		return 0, err
 	}
 	if !ok {
-		if w.rev == 0 {
-			return 0, nil
-		}
-		return 0, kind.New(kind.Fenced, "append", w.subject, "the record is gone")
+		// A process that was silent for longer than the retention: whoever else
+		// may write here would have left something.
+		w.rev = 0
+		return 0, nil
 	}
 	b, err := process.ParseBatch(m.data)
 	if err != nil {
@@ -167,7 +172,7 @@ func (w *Writer) resolve(ctx context.Context, upTo process.Seq) (uint64, error) 
 		return m.seq, nil
 	case m.seq == w.rev:
 		return 0, nil // a replica spoke out of turn: the record is as expected
-	case w.rev == 0:
+	case w.last == 0:
 		return 0, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
 	}
 	return 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)

@@ -1,0 +1,128 @@
+package events_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+func openWith(t *testing.T, s *eventstest.Server, cfg events.Config) *events.Log {
+	t.Helper()
+	cfg.InProcess = s
+	log, err := events.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.Close)
+	return log
+}
+
+func jetStream(t *testing.T, s *eventstest.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// A process that prints for ever must not fill the store: what is oldest goes,
+// and everything else can still be stored.
+func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
+	s := eventstest.Start(t)
+	log := openWith(t, s, events.Config{MaxOutput: 4 << 20})
+	ref, all := newRef(), script(4)
+	w := log.Writer(ref, 1)
+	appendAll(t, w, all[:2], 2)
+	const chunk, chunks = 128 << 10, 64
+	for i := range chunks {
+		appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0),
+			Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i * chunk), Data: make([]byte, chunk)}}}, 1)
+	}
+	r := log.Read(ref, 0)
+	_, err := r.Next(t.Context(), time.Minute)
+	r.Close()
+	first, ok := events.FirstSeq(err)
+	if !kind.Is(err, kind.Gone) || !ok || first < 3 || first > w.Last() {
+		t.Fatalf("%v, first %d; want Gone and what is left", err, first)
+	}
+	appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0), Body: process.Finished{}}}, 1)
+	r = log.Read(ref, first-1)
+	defer r.Close()
+	for want := first; ; {
+		batch, err := r.Next(t.Context(), time.Minute)
+		if errors.Is(err, io.EOF) && want == w.Last()+1 {
+			return
+		}
+		if err != nil {
+			t.Fatalf("at %d: %v", want, err)
+		}
+		for _, e := range batch {
+			if e.Seq != want {
+				t.Fatalf("event %d; want %d", e.Seq, want)
+			}
+			want++
+		}
+	}
+}
+
+func TestStreamsFitWhereThereIsLittleRoom(t *testing.T) {
+	s := eventstest.Start(t)
+	openWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second})
+	out, err := jetStream(t, s).Stream(t.Context(), "OUT_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := out.CachedInfo().Config.MaxBytes; got < 1<<20 || got >= 1<<60 {
+		t.Errorf("output may take %d bytes", got)
+	}
+}
+
+// A process may be silent for longer than its output is kept.
+func TestAWriterGoesOnAfterItsRecordFellOutOfRetention(t *testing.T) {
+	s := eventstest.Start(t)
+	log := eventstest.Open(t, s)
+	out, err := jetStream(t, s).Stream(t.Context(), "OUT_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, newLife := range []bool{false, true} {
+		ref, all := newRef(), script(6)
+		w := log.Writer(ref, 1)
+		appendAll(t, w, all[:3], 2)
+		if err := out.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if newLife {
+			w = log.Writer(ref, 2)
+			if _, err := w.Recover(t.Context()); !kind.Is(err, kind.NotFound) {
+				t.Fatalf("recover: %v", err)
+			}
+			w.GoOn(3)
+		}
+		appendAll(t, w, all[3:], 1)
+		r := log.Read(ref, 3)
+		batch, err := r.Next(t.Context(), time.Minute)
+		r.Close()
+		if err != nil || len(batch) == 0 || batch[0].Seq != 4 {
+			t.Errorf("new life %t: %v, %v", newLife, batch, err)
+		}
+		if tip, err := log.Tip(t.Context(), ref); err != nil || tip.Finished == nil || tip.Last != 6 {
+			t.Errorf("new life %t: tip %+v, %v", newLife, tip, err)
+		}
+	}
+}
