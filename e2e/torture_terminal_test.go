@@ -120,8 +120,8 @@ func TestTortureA21Control(t *testing.T) {
 	until(t, r, "Stopped")
 	typeIn(t, a, box.ID, pid, "echo z=$?; kill %1\r")
 	until(t, r, "\nz=148\r\n")
-	typeIn(t, a, box.ID, pid, "cat; echo d=$?\r")
-	until(t, r, "d=$?\r\n")
+	typeIn(t, a, box.ID, pid, "sh -c 'echo ru\"\"ns; exec cat'; echo d=$?\r")
+	until(t, r, "\nruns\r\n")
 	typeIn(t, a, box.ID, pid, "line\r\x04")
 	until(t, r, "\nd=0\r\n")
 	// XOFF holds the output back, XON lets it go.
