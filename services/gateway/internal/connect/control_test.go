@@ -117,6 +117,20 @@ func TestC029InputAndItsEnd(t *testing.T) {
 	}
 }
 
+// A key goes on to the core, and a conflict of keys is no closed stdin.
+func TestInputWithAKey(t *testing.T) {
+	s := running(t)
+	const msg = `{"process":{"pid":7},"input":{"stdin":"YQ=="}}`
+	s.unary(t, "SendInput", msg, "Idempotency-Key: k1")
+	if want := []string{"k1: a"}; !slices.Equal(s.inputs, want) {
+		t.Errorf("got %q, want %q", s.inputs, want)
+	}
+	s.inputErr = kind.New(kind.Conflict, "", "", "used")
+	if r := s.unary(t, "SendInput", msg, "Idempotency-Key: k1"); r.status != 409 || r.body != `{"code":"already_exists","message":"used"}` {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
 func TestC031UpdateResizes(t *testing.T) {
 	s := running(t)
 	for _, msg := range []string{`{"process":{"pid":8},"pty":{"size":{"cols":4000,"rows":2000}}}`, `{"process":{"pid":8},"pty":{"size":{}}}`, `{"process":{"pid":8}}`} {

@@ -32,6 +32,7 @@ type Records interface {
 // Controls act on running processes.
 type Controls interface {
 	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }

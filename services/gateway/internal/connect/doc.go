@@ -22,6 +22,11 @@
 // X-Process-Id picks a process by that id instead of by pid or tag: pids are
 // used again, ids never.
 //
+// # Trying again
+// A Start, SendInput or CloseStdin with an Idempotency-Key header may be sent
+// again, to any gateway, when it is unknown what became of it: it is done once.
+// A Start's key is remembered as long as its record, the others' for two minutes.
+//
 // # Lines
 // Output of pipes without stdin is cut at line ends: one line an event while at
 // most 64 are at hand, several whole lines an event beyond. Half a line is sent

@@ -159,6 +159,10 @@ func (f *fake) SendInput(_ context.Context, _ core.Principal, _ process.ID, data
 	return nil
 }
 
+func (f *fake) SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
+	return f.SendInput(ctx, p, id, append([]byte(key+": "), data...), eof)
+}
+
 func (f *fake) Signal(_ context.Context, _ core.Principal, id process.ID, sig int32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

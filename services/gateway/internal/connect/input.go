@@ -29,14 +29,27 @@ func (h *Handler) input(ctx context.Context, r *call, s *process.Summary, in *pb
 		if s.Spec.PTY != nil {
 			return fail(CodeInternal, "error writing to stdin: tty assigned to process: send pty input instead")
 		}
-		return closed("error writing to stdin", h.core.SendInput(ctx, r.who, s.ID, b.Stdin, false))
+		return closed("error writing to stdin", h.give(ctx, r, s, b.Stdin, false))
 	case *pb.ProcessInput_Pty:
 		if s.Spec.PTY == nil {
 			return fail(CodeInternal, "error writing to tty: tty not assigned to process")
 		}
-		return closed("error writing to tty", h.core.SendInput(ctx, r.who, s.ID, b.Pty, false))
+		return closed("error writing to tty", h.give(ctx, r, s, b.Pty, false))
 	}
 	return fail(CodeUnimpl, "invalid input type: want stdin or pty")
+}
+
+// give sends input, once for each Idempotency-Key of the client's. The messages
+// of a StreamInput have none: a stream is not tried again.
+func (h *Handler) give(ctx context.Context, r *call, s *process.Summary, data []byte, eof bool) error {
+	if r.key == "" {
+		return h.core.SendInput(ctx, r.who, s.ID, data, eof)
+	}
+	err := h.core.SendInputOnce(ctx, r.who, s.ID, r.key, data, eof)
+	if kind.Is(err, kind.Conflict) { // of the key: not a stdin that is closed
+		return fail(CodeExists, "%s", kind.Message(err))
+	}
+	return err
 }
 
 // closed gives a stdin that takes nothing the code and text that E2B gives it.
@@ -53,7 +66,7 @@ func (h *Handler) closeStdin(ctx context.Context, r *call, req *pb.CloseStdinReq
 		if s.Spec.PTY != nil {
 			return fail(CodeInternal, "error closing stdin: tty assigned to process: send Ctrl+D (0x04) instead")
 		}
-		return closed("error closing stdin", h.core.SendInput(ctx, r.who, s.ID, nil, true))
+		return closed("error closing stdin", h.give(ctx, r, s, nil, true))
 	})
 }
 
@@ -108,6 +121,7 @@ func (h *Handler) takeInput(c *fiber.Ctx, f format) error {
 	if err != nil {
 		return err
 	}
+	r.key = ""
 	ctx, cancel := r.context(c)
 	defer cancel()
 	in := inputStream{h: h, r: &r}

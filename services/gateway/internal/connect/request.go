@@ -29,6 +29,7 @@ type call struct {
 	timeout time.Duration // 0: none
 	user    string        // that Basic authorization names
 	raw     []byte        // the message as it came, if it is JSON
+	key     string        // Idempotency-Key: makes a call that is tried again one call
 }
 
 const (
@@ -37,6 +38,7 @@ const (
 	headerEncoding = "Connect-Content-Encoding"
 	headerAccepts  = "Connect-Accept-Encoding"
 	headerProcess  = "X-Process-Id"
+	headerKey      = "Idempotency-Key"
 )
 
 // newCall reads the headers. The format must be read already.
@@ -54,6 +56,9 @@ func newCall(c *fiber.Ctx, f format) (call, error) {
 		return r, err
 	}
 	r.user = name
+	if r.key = strings.Clone(c.Get(headerKey)); len(r.key) > maxKey {
+		return r, fail(CodeInvalid, "%s is longer than %d", headerKey, maxKey)
+	}
 	if id := c.Get(headerProcess); id != "" {
 		parsed, err := process.ParseID(strings.Clone(id))
 		if err != nil {

@@ -1,8 +1,6 @@
 package connect
 
 import (
-	"strings"
-
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
@@ -21,12 +19,8 @@ func (h *Handler) start(c *fiber.Ctx, r *call, raw []byte) error {
 		return err
 	}
 	spec := specOf(&req, r)
-	key := strings.Clone(c.Get("Idempotency-Key"))
-	if len(key) > maxKey {
-		return fail(CodeInvalid, "Idempotency-Key is longer than %d", maxKey)
-	}
 	// Not bounded by the client's timeout: that is the process's.
-	id, src, err := h.core.Start(c.UserContext(), r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: key})
+	id, src, err := h.core.Start(c.UserContext(), r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return &unrouted{r.named}
 	}

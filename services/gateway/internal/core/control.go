@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -26,6 +28,32 @@ const (
 // process has ended; Conflict or Precondition when stdin is closed or was never
 // open. After another error it is unknown how much was written.
 func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
+	return c.sendInput(ctx, p, id, data, eof, func(ctx context.Context, t target, in events.Stdin) error {
+		_, err := c.call(ctx, t, in)
+		return err
+	})
+}
+
+// SendInputOnce is SendInput that may be tried again, at any gateway, with the
+// same key of the client's: the process is given the data once, also when it is
+// unknown what became of an earlier try. The key is remembered for two minutes.
+// Conflict also if the key was used with other data; Unavailable: try again.
+func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, key string, data []byte, eof bool) error {
+	n := 0
+	return c.sendInput(ctx, p, id, data, eof, func(ctx context.Context, t target, in events.Stdin) error {
+		n++
+		return c.callOnce(ctx, t, inputID(id, key, n), in)
+	})
+}
+
+// inputID is the id of the n-th command that a key stands for.
+func inputID(id process.ID, key string, n int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s", id, key))
+	return fmt.Sprintf("input.%x.%d", sum[:16], n)
+}
+
+// sendInput sends data in commands of a size that a message may have.
+func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool, send func(context.Context, target, events.Stdin) error) error {
 	t, err := c.target(ctx, p, id)
 	if err != nil {
 		return err
@@ -36,7 +64,7 @@ func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data [
 	for {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := c.call(ctx, t, events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
+		if err := send(ctx, t, events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
 			return err
 		}
 		if last {
@@ -134,4 +162,16 @@ func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (eve
 		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}
 	return r, logError("call", string(t.sum.ID), err)
+}
+
+// callOnce is call with an id that may have been used before. The command has no
+// deadline: whoever tries again must find the same one done, however late.
+func (c *Core) callOnce(ctx context.Context, t target, id string, body events.CommandBody) error {
+	if err := c.alive(&t.st); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	_, err := c.log.CallOnce(ctx, t.st.Host, events.Command{ID: id, Tenant: t.st.Tenant, Process: t.sum.ID, Body: body})
+	return logError("call", string(t.sum.ID), err)
 }

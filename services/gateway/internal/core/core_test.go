@@ -401,6 +401,38 @@ func TestInput(t *testing.T) {
 	wantKind(t, "stdin never open", h.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
 }
 
+// Input with a key is given once, wherever it is tried again.
+func TestInputThatIsTriedAgain(t *testing.T) {
+	h := newHouse(t)
+	other := h.newCore()
+	id := h.start(h.sandbox(alice).ID, process.Spec{Cmd: "cat", Stdin: true})
+	r, err := h.Read(t.Context(), alice, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 600<<10) // more than one command carries
+	for _, c := range []*core.Core{h.Core, other, h.Core} {
+		for key, data := range map[string][]byte{"1": big, "2": []byte("x")} {
+			if err := c.SendInputOnce(t.Context(), alice, id, key, data, false); err != nil {
+				t.Fatalf("key %s: %v", key, err)
+			}
+		}
+	}
+	wantKind(t, "other data with the key", other.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
+	if err := h.SendInput(t.Context(), alice, id, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range all(t, r) {
+		if w, ok := e.Body.(process.Wrote); ok {
+			n += len(w.Data)
+		}
+	}
+	if n != len(big)+1 {
+		t.Errorf("%d bytes came back, want %d", n, len(big)+1)
+	}
+}
+
 func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)

@@ -2,7 +2,6 @@ package ndjson
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -123,7 +122,8 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	return c.JSON(killed{PID: s.PID, Process: string(s.ID), Signal: int32(req.Signal)})
 }
 
-// stdin gives the body's bytes to the command; with eof=1 nothing follows.
+// stdin gives the body's bytes to the command; with eof=1 nothing follows. With
+// an Idempotency-Key it may be sent again.
 func (h *Handler) stdin(c *fiber.Ctx) error {
 	s, err := h.process(c)
 	if err != nil {
@@ -131,7 +131,7 @@ func (h *Handler) stdin(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	if err := h.core.SendInput(ctx, auth.From(c), s.ID, slices.Clone(c.Body()), record.Flag(c, "eof", false)); err != nil {
+	if err := record.SendInput(ctx, c, h.core, s.ID); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)

@@ -19,7 +19,7 @@ const DefaultKeepalive = 30 * time.Second
 
 // controls is what is done to a process.
 type controls interface {
-	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+	record.Inputs
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }

@@ -91,7 +91,8 @@ func (h *Handler) signal(c *fiber.Ctx) error {
 	return done(c, h.core.Signal(ctx, auth.From(c), id, int32(req.Signal)))
 }
 
-// stdin gives the body's bytes to the process; with eof=1 nothing follows.
+// stdin gives the body's bytes to the process; with eof=1 nothing follows. With
+// an Idempotency-Key it may be sent again.
 func (h *Handler) stdin(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {
@@ -99,7 +100,7 @@ func (h *Handler) stdin(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	return done(c, h.core.SendInput(ctx, auth.From(c), id, slices.Clone(c.Body()), record.Flag(c, "eof", false)))
+	return done(c, record.SendInput(ctx, c, h.core, id))
 }
 
 // resize sets the terminal's size, {"cols": 80, "rows": 24}; a process without

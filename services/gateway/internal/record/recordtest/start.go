@@ -95,6 +95,11 @@ func (b *Book) SendInput(_ context.Context, p core.Principal, id process.ID, dat
 	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
 }
 
+// SendInputOnce is core.Core's; nobody tries again here.
+func (b *Book) SendInputOnce(_ context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
+	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v key=%s", data, eof, key))
+}
+
 // Resize is core.Core's.
 func (b *Book) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
 	return b.note(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))

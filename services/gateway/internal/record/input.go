@@ -1,0 +1,41 @@
+package record
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Inputs gives processes what they read: a *core.Core.
+type Inputs interface {
+	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error
+}
+
+// HeaderKey makes a request that is tried again one request.
+const HeaderKey = "Idempotency-Key"
+
+// maxKey is the length of an Idempotency-Key.
+const maxKey = 255
+
+// SendInput gives the request's body to a process; with eof=1 nothing follows.
+// With an Idempotency-Key it may be tried again within two minutes, at any
+// gateway, and the process is given it once.
+func SendInput(ctx context.Context, c *fiber.Ctx, to Inputs, id process.ID) error {
+	p, data, eof := auth.From(c), slices.Clone(c.Body()), Flag(c, "eof", false)
+	key := strings.Clone(c.Get(HeaderKey))
+	switch {
+	case len(key) > maxKey:
+		return kind.Newf(kind.Invalid, "send input", string(id), "%s is longer than %d", HeaderKey, maxKey)
+	case key != "":
+		return to.SendInputOnce(ctx, p, id, key, data, eof)
+	}
+	return to.SendInput(ctx, p, id, data, eof)
+}
