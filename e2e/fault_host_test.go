@@ -175,4 +175,56 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 	t.Logf("%s: %d lines sent", stream, n)
 }
 
+// Input is tried again with its key while gateways, the host and NATS die: the
+// process is given each byte once, in order: TORTURE 47.
+func TestFaultInputTriedAgain(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, echoSpec(false))
+	stop, sent := make(chan struct{}), make(chan int)
+	tries := 0
+	go func() {
+		n := 0
+		defer func() { sent <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			in := map[string]any{"stdin": base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%d 1\n", n+1))}
+			headers := []string{"E2b-Sandbox-Id", box.ID, "Idempotency-Key", fmt.Sprintf("line-%d", n+1)}
+			ok := rig.Poll(progressTimeout, func() bool {
+				tries++
+				ans, err := s.APIs[tries%2].Call(http.MethodPost, "/process.Process/SendInput", byPID(pid, "input", in), headers...)
+				if err == nil && ans.Status != http.StatusOK && !rig.Again(ans.Status) {
+					t.Errorf("line %d: %v", n+1, ans)
+				}
+				return err == nil && ans.Status == http.StatusOK
+			})
+			if n++; !ok {
+				t.Errorf("line %d was not taken", n)
+				return
+			}
+		}
+	}()
+	for i := range 16 {
+		<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond) //nolint:gosec // no secret
+		_, err := s.Crash([]string{"gateway-1", "host-1", "gateway-2", "nats-1"}[i%4])
+		must(t, err)
+	}
+	close(stop)
+	n := <-sent
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	var want []byte
+	for i := range n {
+		want = fmt.Appendf(want, "%d 1\n", i+1)
+	}
+	lines := s.APIs[0].Events(t, id, "").All(t)
+	if got := rig.Output(lines, "stdout"); got != string(want) {
+		t.Errorf("%d bytes ...%q, want %d ...%q", len(got), tail(got), len(want), tail(string(want)))
+	}
+	t.Logf("%d lines in %d tries", n, tries)
+}
+
 func tail(s string) string { return s[max(0, len(s)-60):] }

@@ -36,7 +36,7 @@ func TestFaultRandomKiller(t *testing.T) {
 	over := make(chan struct{})
 	var clients sync.WaitGroup
 	var ran atomic.Uint64
-	all := newCrowd(t)
+	all := newCrowdFor(t, soakTime(t)+2*soakTimeout)
 	var mu sync.Mutex // guards all.ledgers
 	const n = 10
 	for i := range n {

@@ -46,7 +46,12 @@ const crowdTimeout = 4 * time.Minute
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), crowdTimeout)
+	return newCrowdFor(t, crowdTimeout)
+}
+
+func newCrowdFor(t *testing.T, within time.Duration) *crowd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	c := &crowd{ctx: ctx}
 	t.Cleanup(func() {
 		cancel()
