@@ -175,10 +175,14 @@ func (l *Log) disconnected() {
 // attempt bounds one try of a request: by its own time, by ctx, and by the life
 // of the connection.
 func (l *Log) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.attemptFor(ctx, attempt)
+}
+
+func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	unbroken := l.unbroken
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	stop := context.AfterFunc(unbroken, cancel)
 	return ctx, func() {
 		stop()

@@ -110,8 +110,12 @@ func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream
 	}
 }
 
+// ensureAttempt is longer than attempt: a cluster that makes a stream elects its
+// leader first.
+const ensureAttempt = 5 * time.Second
+
 func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
 	s, err := l.js.Stream(ctx, sc.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
