@@ -57,7 +57,7 @@ var rooms = []room{
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
 	{path: "events/natsd", may: []string{server}},
-	{path: "events/eventstest", may: []string{vocabulary}},
+	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
 	{path: "services/scheduler", may: []string{vocabulary, group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -185,6 +186,51 @@ func TestFencedProcess(t *testing.T) {
 	r.send(talk, events.Stdin{Data: []byte("\n")})
 	if rec := r.whole(talk); describe(rec.end()) != "host_lost" {
 		t.Errorf("%s", describe(rec.end()))
+	}
+}
+
+// A process may be silent for longer than its record is kept, be it in two lives
+// of its host.
+func TestSilentForLongerThanTheRetention(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
+			r := lively(t)
+			sbx := r.sandbox()
+			id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; exit 3"}, Stdin: true})
+			last := process.Seq(len(r.awaitOutput(id, "ready").events))
+			epoch := r.awaitLease(0)
+			if restart {
+				r.kill()
+			}
+			eventstest.Forget(t, r.srv, "OUT_")
+			if restart {
+				r.begin()
+				r.awaitLease(epoch)
+			} else {
+				eventstest.Forget(t, r.srv, "PROC")
+			}
+			r.send(id, events.Stdin{Data: []byte("\n")})
+			tail := r.log.Read(events.Ref{Host: hostName, ID: id}, last)
+			defer tail.Close()
+			var out []byte
+			for {
+				batch, err := tail.Next(r.ctx(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range batch {
+					switch b := e.Body.(type) {
+					case process.Wrote:
+						out = append(out, b.Data...)
+					case process.Finished:
+						if string(out) != "more\n" || describe(&b.Exit) != "exited 3" {
+							t.Errorf("%q, %s", out, describe(&b.Exit))
+						}
+						return
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -16,11 +16,18 @@ const (
 	sigTerm = 15
 
 	maxEvents = 2048 // in one message
+
+	// refreshes is how often a running process is entered anew in the catalogue
+	// while its entry would be kept.
+	refreshes = 4
 )
 
 // publish stores what the shim says, one message in flight; while it flies, more
 // gathers for the next. It returns when the record has its end.
 func (p *proc) publish(ctx context.Context) error {
+	// The catalogue forgets what was not written for the retention, be it running.
+	stale := time.NewTicker(p.h.log.Retention() / refreshes)
+	defer stale.Stop()
 	for {
 		batch, lost := p.next()
 		switch {
@@ -34,6 +41,10 @@ func (p *proc) publish(ctx context.Context) error {
 		default:
 			select {
 			case <-p.wake:
+			case <-stale.C:
+				if err := p.putSummary(ctx); err != nil {
+					return err
+				}
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -189,6 +200,10 @@ func (p *proc) putSummary(ctx context.Context) error {
 			return err
 		}
 		now, rev, err := p.h.log.Summary(ctx, p.ref)
+		if kind.Is(err, kind.NotFound) { // it fell out of retention
+			p.rev = 0
+			continue
+		}
 		if err != nil {
 			return err
 		}

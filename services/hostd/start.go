@@ -179,20 +179,38 @@ func (p *proc) recover(ctx context.Context) error {
 	tip, err := p.w.Recover(ctx)
 	switch {
 	case kind.Is(err, kind.NotFound):
-		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
+		err = p.unrecorded(ctx)
 	case err != nil:
-		return err
 	case tip.Finished != nil:
 		return p.endEntry(ctx, tip.Finished.Exit)
+	default:
+		if err = p.readSummary(ctx); err == nil {
+			err = p.mend(ctx, tip.Last)
+		}
 	}
-	if err := p.readSummary(ctx); err != nil {
-		return err
-	}
-	if err := p.mend(ctx, tip.Last); err != nil {
+	if err != nil {
 		return err
 	}
 	p.goOn(p.w.Last())
 	p.setSent()
+	return nil
+}
+
+// unrecorded prepares to go on with a process that was silent for so long that
+// its record fell out of retention. The catalogue, which is kept fresh, has it.
+func (p *proc) unrecorded(ctx context.Context) error {
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	sum, rev, err := p.h.log.Summary(ctx, p.ref)
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	if err != nil || known == nil || !sum.Active() {
+		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
+	}
+	p.sum, p.rev, p.spec = sum, rev, sum.Spec
+	p.w.GoOn(known.First - 1)
 	return nil
 }
 
