@@ -61,7 +61,7 @@ func (o *Opened) AtEnd() bool { return o.Tip.Finished != nil && o.After == o.Tip
 // Open opens a record. Errors: NotFound for what is unknown or another's, a
 // *RangeError for a place that cannot be read.
 func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt Options) (Opened, error) {
-	tip, err := tipOf(ctx, r, p, id)
+	tip, err := tipOf(ctx, r, p, id, opt.After)
 	if err != nil {
 		return Opened{}, err
 	}
@@ -89,17 +89,23 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 }
 
 // tipOf tells what is stored. Nothing at all is a process that has only begun,
-// or one so old that nothing is left.
-func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID) (events.Tip, error) {
+// one so old that nothing is left, or one that runs and was silent for so long:
+// then nobody knows better than its reader what the last event was.
+func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tip, error) {
 	tip, err := r.Tip(ctx, p, id)
 	if !kind.Is(err, kind.NotFound) {
 		return tip, err
 	}
 	sum, err := r.Process(ctx, p, id)
-	if err == nil && !sum.Active() {
-		err = &RangeError{ID: id, Kind: kind.Gone}
+	switch {
+	case err != nil:
+		return events.Tip{}, err
+	case !sum.Active():
+		return events.Tip{}, &RangeError{ID: id, Kind: kind.Gone}
+	case !sum.Started.IsZero():
+		return events.Tip{Last: after}, nil
 	}
-	return events.Tip{}, err
+	return events.Tip{}, nil
 }
 
 // begin reads the first events, which are stored, so that a place that cannot

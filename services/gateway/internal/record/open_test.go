@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -86,6 +87,22 @@ func TestOpenOfWhatIsNotThere(t *testing.T) {
 	b.Forget(id, 11)
 	if _, err := record.Open(t.Context(), b, me(), id, record.Options{}); !kind.Is(err, kind.Gone) {
 		t.Errorf("nothing left: %v", err)
+	}
+}
+
+// silent is a Book of which nothing is left.
+type silent struct{ *recordtest.Book }
+
+func (silent) Tip(context.Context, core.Principal, process.ID) (events.Tip, error) {
+	return events.Tip{}, kind.New(kind.NotFound, "read", "", "")
+}
+
+// Silent for longer than its record is kept, it still runs.
+func TestOpenBelievesTheReaderOfAProcessThatRunsAndLeftNothing(t *testing.T) {
+	b, id := book(false)
+	o, err := record.Open(t.Context(), silent{b}, me(), id, record.Options{Place: record.Place{After: 10}, Follow: true})
+	if err != nil || o.After != 10 || o.AtEnd() {
+		t.Errorf("got %+v, %v", o, err)
 	}
 }
 
