@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -82,13 +83,26 @@ func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
 
 func TestStreamsFitWhereThereIsLittleRoom(t *testing.T) {
 	s := eventstest.Start(t)
-	openWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second})
-	out, err := jetStream(t, s).Stream(t.Context(), "OUT_00")
-	if err != nil {
-		t.Fatal(err)
+	const shards = 4
+	for range 2 { // the second finds what the first made
+		openWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second, Shards: shards})
 	}
-	if got := out.CachedInfo().Config.MaxBytes; got < 1<<20 || got >= 1<<60 {
-		t.Errorf("output may take %d bytes", got)
+	js, all := jetStream(t, s), int64(0)
+	for i := range shards {
+		out, err := js.Stream(t.Context(), fmt.Sprintf("OUT_%02x", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := out.CachedInfo().Config.MaxBytes
+		if got < 1<<20 || i > 0 && got != all/int64(i) {
+			t.Errorf("stream %d may take %d bytes", i, got)
+		}
+		all += got
+	}
+	// As much again can still be set aside for the rest.
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "REST", Subjects: []string{"rest"}, MaxBytes: all - 1<<30})
+	if err != nil {
+		t.Errorf("nothing is left: %v", err)
 	}
 }
 

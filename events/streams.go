@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,14 @@ import (
 // are: every service must spread hosts alike.
 const shardsKey = "millrace.shards"
 
+// boundKey is where it remembers what its bound means: the room for all output
+// and as much again, or its own share of the output.
+const (
+	boundKey   = "millrace.bound"
+	boundWhole = "whole"
+	boundShare = "share"
+)
+
 const (
 	auditAge   = 30 * 24 * time.Hour // of sandboxes' records
 	commandAge = 24 * time.Hour
@@ -23,30 +32,31 @@ const (
 
 	// commandBytes bounds what is kept of commands, which carry input: none is of
 	// use for longer than seconds.
-	commandBytes = 1 << 30
-	// leastOutput is where a server counts as full rather than small.
-	leastOutput = 16 << 20
+	commandBytes = 256 << 20
+	// leastBytes is where a server counts as full rather than small.
+	leastBytes = 16 << 20
 )
 
 // ensureStreams makes the streams that are missing; it waits for the servers
 // until ctx ends, and leaves alone what is there.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
-	shards, err := l.ensureOutput(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	l.shards = shards
 	for _, sc := range fixedStreams(cfg) {
 		if _, err := l.ensureFitting(ctx, sc); err != nil {
 			return err
 		}
 	}
-	return nil
+	shards, err := l.ensureOutput(ctx, cfg)
+	l.shards = shards
+	return err
 }
 
 // ensureOutput makes the streams of the output and tells how many there are.
 func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
-	info, err := l.ensureFitting(ctx, outConfig(cfg, 0, cfg.Shards))
+	sc := outConfig(cfg, 0, cfg.Shards)
+	// Room for as much again: all that is not output must fit beside it. The first
+	// stream asks for all of it, and then gives back what is not its own.
+	sc.MaxBytes = 2 * cfg.MaxOutput
+	info, err := l.ensureFitting(ctx, sc)
 	if err != nil {
 		return 0, err
 	}
@@ -54,12 +64,48 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
 	if err != nil || shards < 1 {
 		return 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
 	}
+	share := info.Config.MaxBytes
+	if info.Config.Metadata[boundKey] == boundWhole {
+		share = share / 2 / int64(shards)
+		if err := l.giveBack(ctx, info.Config, share); err != nil {
+			return 0, err
+		}
+	}
 	for i := 1; i < shards; i++ {
-		if _, err := l.ensureFitting(ctx, outConfig(cfg, i, shards)); err != nil {
+		sc := outConfig(cfg, i, shards)
+		sc.MaxBytes = share
+		if _, err := l.ensureFitting(ctx, sc); err != nil {
 			return 0, err
 		}
 	}
 	return shards, nil
+}
+
+// giveBack leaves the first stream of the output its share. Whoever sees that it
+// has not does it; all come to the same share.
+func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share int64) error {
+	sc.MaxBytes = share
+	sc.Metadata = maps.Clone(sc.Metadata)
+	sc.Metadata[boundKey] = boundShare
+	for try := 0; ; try++ {
+		err := l.tryUpdate(ctx, sc)
+		if err == nil {
+			return nil
+		}
+		if try == sayAfter {
+			l.log.Warn("still trying to change a stream", "stream", sc.Name, "err", err)
+		}
+		if !pause(ctx, max(try, 5)) {
+			return fmt.Errorf("stream %s: %w", sc.Name, err)
+		}
+	}
+}
+
+func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
+	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
+	defer cancel()
+	_, err := l.js.UpdateStream(ctx, sc)
+	return err
 }
 
 // ensureFitting is ensure for what is bounded by a number of bytes that the
@@ -67,7 +113,7 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
 func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	for {
 		info, err := l.ensure(ctx, sc)
-		if !noRoom(err) || sc.MaxBytes/2 < leastOutput {
+		if !noRoom(err) || sc.MaxBytes/2 < leastBytes {
 			return info, err
 		}
 		sc.MaxBytes /= 2
@@ -150,8 +196,11 @@ func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 	keepFor(&sc, cfg.Retention)
 	// Without a bound one process that prints for ever fills the disk, and then
 	// nothing can be stored any more, not even its end. What is oldest goes.
-	sc.MaxBytes, sc.Discard = cfg.MaxOutput/int64(shards), jetstream.DiscardOld
-	sc.Metadata = map[string]string{shardsKey: strconv.Itoa(shards)}
+	sc.Discard = jetstream.DiscardOld
+	sc.Metadata = map[string]string{shardsKey: strconv.Itoa(shards), boundKey: boundShare}
+	if shard == 0 {
+		sc.Metadata[boundKey] = boundWhole
+	}
 	return sc
 }
 
