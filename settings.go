@@ -66,6 +66,7 @@ type streams struct {
 	replicas  int
 	shards    int
 	retention time.Duration
+	maxOutput int64
 }
 
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
@@ -76,10 +77,11 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	}
 	f.IntVar(&s.shards, "shards", 1, "of the output, when its streams are made")
 	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "how long output is kept, when its streams are made")
+	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "bytes of output kept, when its streams are made: past it, or where there is less room, the oldest goes")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, Log: log}
 }
 
 // open connects to the log; it waits for NATS as long as ctx lasts.
