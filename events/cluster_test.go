@@ -1,11 +1,14 @@
 package events_test
 
 import (
+	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -55,4 +58,41 @@ func TestReadersAndWritersSurviveTheLossOfALeader(t *testing.T) {
 	}()
 	wg.Wait()
 	<-cont
+}
+
+// TORTURE 59: with two of three servers away, what is stored is read, its end
+// included, and nothing is stored.
+func TestAMinorityIsReadAndNotWritten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("elections take seconds")
+	}
+	c := eventstest.StartCluster(t)
+	log := c.Open()
+	ended, running := newRef(), newRef()
+	const n = 100
+	appendAll(t, log.Writer(ended, 1), script(n), 10)
+	w, all := log.Writer(running, 1), script(n)
+	appendAll(t, w, all[:n/2], 10)
+	lead := c.Leader("OUT_00")
+	c.Stop(lead)
+	c.Stop((lead + 1) % 3)
+	if tip, err := log.Glance(t.Context(), ended); err != nil || tip.Finished == nil || tip.Last != n {
+		t.Errorf("the end of an ended record: %+v, %v", tip, err)
+	}
+	if got := readAll(t, log.Read(ended, 0), 0); len(got) != n {
+		t.Errorf("an ended record: %d events, want %d", len(got), n)
+	}
+	if tip, err := log.Glance(t.Context(), running); err != nil || tip.Finished != nil || !tip.Lags {
+		t.Errorf("the end of a running record: %+v, %v", tip, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := w.Append(ctx, all[n/2:n/2+1]); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("an append: %v", err)
+	}
+	c.Resume(lead)
+	appendAll(t, w, all[n/2:], 10)
+	if got := readAll(t, log.Read(running, 0), 0); len(got) != n {
+		t.Errorf("a running record: %d events, want %d", len(got), n)
+	}
 }

@@ -38,6 +38,7 @@ type Tip struct {
 	Host     string      // who wrote the last message
 	Epoch    uint64
 	Finished *process.Finished // nil: the record goes on
+	Lags     bool              // it is a replica's word: there may be more
 
 	rev uint64
 }
@@ -52,6 +53,30 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 		return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 	}
 	return tipOf(m)
+}
+
+// Glance is Tip for readers: without a leader, as when most servers are away, it
+// takes the word of whichever replica answers. Nothing may be decided on that.
+func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
+	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	for try := 0; ; {
+		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
+		switch {
+		case err == nil && ok:
+			return tipOf(m)
+		case err == nil:
+			return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
+		}
+		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // then there is none
+		if len(got) > 0 {
+			t, err := tipOf(got[0])
+			t.Lags = t.Finished == nil
+			return t, err
+		}
+		if !l.pause(ctx, &try) {
+			return Tip{}, kind.Wrap(kind.Unavailable, "read", string(ref.ID), err)
+		}
+	}
 }
 
 func tipOf(m stored) (Tip, error) {
