@@ -62,7 +62,7 @@ func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wante
 		want.seq = tip.Last - 1 // how it ended is still worth saying
 	case want.live:
 		want.seq = tip.Last
-	case want.seq > tip.Last:
+	case want.seq > tip.Last && !tip.Lags:
 		return fail(CodeOutOfRange, "X-Replay-From is past the end: the last frame is %d", tip.Last)
 	}
 	return nil

@@ -129,7 +129,7 @@ type target struct {
 func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, error) {
 	st, err := c.find(ctx, p, id.Sandbox())
 	if err != nil {
-		return target{}, noProcess(id)
+		return target{}, noProcessIf(id, err)
 	}
 	sum, err := c.Process(ctx, p, id)
 	if err != nil {

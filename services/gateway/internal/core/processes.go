@@ -71,7 +71,7 @@ func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process
 // Process gives a process by its id, active or ended.
 func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process.Summary, error) {
 	if _, err := c.find(ctx, p, id.Sandbox()); err != nil {
-		return process.Summary{}, noProcess(id)
+		return process.Summary{}, noProcessIf(id, err)
 	}
 	if s, _, ok := c.view.Process(id); ok {
 		return s, nil
@@ -122,7 +122,8 @@ func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*event
 	return c.log.ReadLive(ref), nil
 }
 
-// Tip tells what is stored of a process's record. Errors as in Read.
+// Tip tells what is stored of a process's record, to a reader of it. Errors as in
+// Read.
 func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip, error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip,
 func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	return c.log.Tip(ctx, ref)
+	return c.log.Glance(ctx, ref)
 }
 
 // ref finds a process's record. A process that is not in the catalogue may have
@@ -143,10 +144,7 @@ func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
 func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref, error) {
 	st, err := c.find(ctx, p, id.Sandbox())
 	if err != nil {
-		if kind.Is(err, kind.NotFound) {
-			err = noProcess(id)
-		}
-		return events.Ref{}, err
+		return events.Ref{}, noProcessIf(id, err)
 	}
 	ref := events.Ref{Host: st.Host, ID: id}
 	if _, _, ok := c.view.Process(id); ok {
@@ -156,10 +154,7 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 		return events.Ref{}, noProcess(id)
 	}
 	if _, err := c.tip(ctx, ref); err != nil {
-		if kind.Is(err, kind.NotFound) {
-			err = noProcess(id)
-		}
-		return events.Ref{}, logError("read", string(id), err)
+		return events.Ref{}, logError("read", string(id), noProcessIf(id, err))
 	}
 	return ref, nil
 }
@@ -187,4 +182,13 @@ func (c *Core) Ready(ctx context.Context) error {
 
 func noProcess(id process.ID) error {
 	return kind.New(kind.NotFound, "find process", string(id), "process not found")
+}
+
+// noProcessIf says of a process what err says of its sandbox or its record: that
+// it is not there. Any other error stays: a log that is away hides everything.
+func noProcessIf(id process.ID, err error) error {
+	if kind.Is(err, kind.NotFound) {
+		return noProcess(id)
+	}
+	return err
 }

@@ -130,6 +130,9 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tip.Lags {
+		return kind.New(kind.Unavailable, "read", string(id), "how many bytes there are is not known now, try again")
+	}
 	if at.seq == 0 && at.bytes > out.last && !p.full {
 		return kind.Newf(kind.Invalid, "read", string(id), "out of range; there are %d bytes", out.last)
 	}

@@ -69,8 +69,8 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	if opt.Now {
 		after = tip.Last
 	}
-	// The tip is the leader's: no reader anywhere has seen an event past it.
-	if after > tip.Last {
+	// A tip of the leader's: no reader anywhere has seen an event past it.
+	if after > tip.Last && !tip.Lags {
 		return Opened{}, &RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
 	}
 	src, err := r.Read(ctx, p, id, after)
