@@ -124,3 +124,48 @@ func TestFaultGatewayDrained(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// A gateway is killed under a thousand readers, who all come back at the same
+// moment: TORTURE 40.
+func TestFaultReconnectStorm(t *testing.T) {
+	s := newStage(t, rig.Topology{Gateways: 2})
+	box := s.APIs[0].Create(t)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 100 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	const streams = 1000
+	for i := range streams {
+		c.watch(s.APIs, box.ID, id, 0, []string{"events", "events", "sse", "connect"}[i%4])
+	}
+	c.progress(t, 3)
+	c.stalled()
+	s.Program("gateway-1").Kill9()
+	c.progress(t, 3)
+	t.Logf("a gateway with %d streams killed: the longest silence %v", streams, c.stalled().Round(time.Millisecond))
+	tell(t, s.APIs[1:], box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+}
+
+// All of it is one process, and that is killed: TORTURE 49, 52 and 57 at once.
+func TestFaultUpKilled(t *testing.T) {
+	u := rig.NewUp(t, rig.Options{})
+	apis := []*rig.API{u.API}
+	box := u.Create(t)
+	id, pid := launch(t, u.API, box.ID, counter{every: 2 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	c.watch(apis, box.ID, id, 0, surfaces...)
+	var stalls, back []time.Duration
+	for range 12 {
+		c.progress(t, 50)
+		c.stalled()
+		u.Kill9()
+		began := time.Now()
+		must(t, u.Restart())
+		back = append(back, time.Since(began))
+		c.progress(t, 50)
+		stalls = append(stalls, c.stalled())
+	}
+	tell(t, apis, box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	t.Logf("up killed: ready again after %s, silence %s; the process itself paused at most %v", percentiles(back), percentiles(stalls), c.paused())
+}

@@ -104,3 +104,43 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 	c.finish(t, counterCode)
 	t.Logf("the processes themselves paused at most %v", c.paused())
 }
+
+// Two of three NATS servers are away: what is stored is read, what would have to
+// be stored is refused in time, processes go on; and nothing is lost: TORTURE 59.
+func TestFaultNATSMinority(t *testing.T) {
+	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
+	box := s.APIs[0].Create(t)
+	past, _ := launch(t, s.APIs[0], box.ID, counter{lines: 500}.spec())
+	before := newCrowd(t)
+	before.watch(s.APIs, box.ID, past, 0, "events")
+	before.finish(t, counterCode)
+	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 5 * time.Millisecond}.spec())
+	c := newCrowd(t)
+	c.watch(s.APIs, box.ID, id, 0, surfaces...)
+	c.progress(t, 50)
+	same := sameLives(t, s)
+	s.Program("nats-2").Kill9()
+	s.Program("nats-3").Kill9()
+	refused := make(chan string, 1)
+	began := time.Now()
+	go func() {
+		ans, err := s.APIs[0].Call(http.MethodPost, "/commands", map[string]any{"cmd": "true"}, "E2b-Sandbox-Id", box.ID)
+		if refused <- ""; err != nil || ans.Status != http.StatusServiceUnavailable && ans.Status != http.StatusGatewayTimeout {
+			t.Errorf("a start without a majority: %v %v", ans, err)
+		}
+	}()
+	late := newCrowd(t)
+	late.watch(s.APIs, box.ID, past, 0, "events", "connect", "durable")
+	late.finish(t, counterCode)
+	t.Logf("a record was read without a majority after %v", time.Since(began))
+	<-refused
+	t.Logf("a start was refused after %v", time.Since(began))
+	must(t, s.Revive("nats-2"))
+	must(t, s.Revive("nats-3"))
+	c.progress(t, 200)
+	t.Logf("silence %v", c.stalled().Round(time.Millisecond))
+	same()
+	tell(t, s.APIs, box.ID, pid, "stdin")
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+}

@@ -194,25 +194,59 @@ func stopReading(t *testing.T, a *rig.API, id string) *stuckReader {
 
 // rest reads all, after so long a time.
 func (r *stuckReader) rest(lines int) error {
-	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then it has none
-	raw, err := io.ReadAll(r.conn)
-	if err != nil {
-		return fmt.Errorf("after %d bytes: %w", len(raw), err)
-	}
-	_, body, _ := bytes.Cut(raw, []byte("\r\n\r\n"))
-	l, events := newLedger("stuck", r.id), eventsReader{id: r.id}
-	for text := range bytes.Lines(body) {
-		line := &rig.Line{Raw: string(text)}
-		if err := json.Unmarshal(text, line); err != nil {
-			return err
-		}
-		if _, err := events.take(line, l); err != nil {
-			return err
-		}
+	l := newLedger("stuck", r.id)
+	if err := r.take(&eventsReader{id: r.id}, l); err != nil {
+		return err
 	}
 	l.settle(nil)
 	if err := l.check(counterCode); err != nil || l.lines.Load() != uint64(lines) {
 		return fmt.Errorf("%d of %d lines: %w", l.lines.Load(), lines, err)
 	}
 	return nil
+}
+
+// take reads whole lines up to the record's end, or until it is cut off.
+func (r *stuckReader) take(events *eventsReader, l *ledger) error {
+	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then it has none
+	raw, cut := io.ReadAll(r.conn)
+	_, body, _ := bytes.Cut(raw, []byte("\r\n\r\n"))
+	for text := range bytes.Lines(body) {
+		if text[len(text)-1] != '\n' {
+			break
+		}
+		line := &rig.Line{Raw: string(text)}
+		if err := json.Unmarshal(text, line); err != nil {
+			return wrong("%q: %v", text, err)
+		}
+		if ended, err := events.take(line, l); err != nil || ended {
+			return err
+		}
+	}
+	return errors.Join(cut, io.ErrUnexpectedEOF)
+}
+
+// A reader that reads nothing for longer than a gateway waits for it is dropped,
+// and goes on from its place: TORTURE 32.
+func TestFaultReaderStuck(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	box := a.Create(t)
+	fat := counter{lines: 50_000, pad: 300}
+	id, _ := launch(t, a, box.ID, fat.spec())
+	stuck := stopReading(t, a, id)
+	const dropped = 45 * time.Second // the gateway waits 30 s
+	open := func() bool { return a.Metrics(t)["millrace_streams_open"] > 0 }
+	if !rig.Poll(5*time.Second, open) || !rig.Poll(dropped, func() bool { return !open() }) {
+		t.Fatal("a reader that reads nothing is never dropped")
+	}
+	l, events := newLedger("stuck", id), &eventsReader{id: id}
+	if err := stuck.take(events, l); err == nil || isWrong(err) {
+		t.Errorf("after it was dropped: %v", err)
+	}
+	t.Logf("dropped after line %d of %d", l.lines.Load(), fat.lines)
+	follow(t.Context(), l, events, []*rig.API{a}, 0)
+	if err := l.check(counterCode); err != nil || l.lines.Load() != uint64(fat.lines) {
+		t.Errorf("%d lines: %v", l.lines.Load(), err)
+	}
 }
