@@ -20,7 +20,7 @@ func (a *app) attachCommand() *cobra.Command {
 		Short: "Join a process: its whole record, then live, with input",
 		Long: `Join a process: its output from the beginning (or after an event), then as it
 comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
-		Args: cobra.ExactArgs(1),
+		Args: oursArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -34,6 +34,7 @@ comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
 			return ours(a.attach(cmd.Context(), c, p.ID, at))
 		},
 	}
+	c.SetFlagErrorFunc(oursFlags)
 	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "do not forward input")
 	c.Flags().Uint64Var(&after, "after", 0, "begin after this event; 0: at the first")
 	return c
@@ -50,6 +51,8 @@ type attachment struct {
 func (a *app) attach(ctx context.Context, c *client, id string, at attachment) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// The signal would end us before we have cleaned up; the write's error is enough.
+	signal.Ignore(unix.SIGPIPE)
 	say, input := a.notef, a.In
 	if in, ok := a.In.(*os.File); ok && at.tty && isTerminal(in) {
 		restore, err := raw(in)
@@ -103,10 +106,13 @@ func (a *app) show(e *event, feed *feeder, end *event, say func(string, ...any))
 	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
 		// Our reader left, as `head` does: end as a local command would.
-		return &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
+		return errNoReader
 	}
 	return err
 }
+
+// errNoReader is our exit after our reader left.
+var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
 
 // exitOf is our exit after a process's.
 func exitOf(end *event) error {

@@ -79,6 +79,14 @@ func ours(err error) error {
 	return &ExitError{Code: ExitOurs, Err: err}
 }
 
+// oursArgs and oursFlags give what is wrong with a command line the code of what
+// is ours: whoever reads the exit of run must not take it for the command's.
+func oursArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return ours(check(cmd, args)) }
+}
+
+func oursFlags(_ *cobra.Command, err error) error { return ours(err) }
+
 // app is one run of the program: its surroundings and the flags of all verbs.
 type app struct {
 	Config

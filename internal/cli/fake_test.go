@@ -24,6 +24,7 @@ type gate struct {
 	grown    chan struct{} // closed, and made anew, when record grew
 	cutAfter map[int]bool  // the connection breaks once after these events
 	onInput  func([]byte, bool)
+	onCreate func()
 	fail     map[string]int // by method and path: how many times to answer 503
 	mortal   bool           // a cut is the end of it
 	dead     bool
@@ -104,7 +105,11 @@ func (g *gate) grow(events ...string) {
 }
 
 func (g *gate) create(w http.ResponseWriter, _ *http.Request) {
-	g.locked(func() { g.created++ })
+	var on func()
+	g.locked(func() { g.created, on = g.created+1, g.onCreate })
+	if on != nil {
+		on()
+	}
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, `{"sandboxID":"iabc","templateID":"base","clientID":"c","envdVersion":"0.6.13"}`)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // runFlags are those of run.
@@ -36,9 +38,10 @@ breaks is resumed; nothing of the output is lost or repeated.`,
 		Example: `  millrace run 'seq 3 | tac'
   tar c src | millrace run --sandbox i0abc -- tar x -C /work
   millrace run -it bash`,
-		Args: cobra.MinimumNArgs(1),
+		Args: oursArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return ours(a.run(cmd.Context(), &f, args)) },
 	}
+	c.SetFlagErrorFunc(oursFlags)
 	c.Flags().SetInterspersed(false)
 	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox; default: one made for it")
 	c.Flags().StringVar(&f.template, "template", "base", "template of a sandbox made for it")
@@ -68,9 +71,12 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	whole := ctx // a sandbox that is being made is waited for, so that it can be removed
+	ctx, begun, stop := untilInterrupted(ctx)
+	defer stop()
 	sbx := f.sandbox
 	if sbx == "" {
-		if sbx, err = c.createSandbox(ctx, sandboxSpec{TemplateID: f.template, Timeout: int64(sandboxLife / time.Second)}); err != nil {
+		if sbx, err = c.createSandbox(whole, sandboxSpec{TemplateID: f.template, Timeout: int64(sandboxLife / time.Second)}); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
 		if !f.keep && !f.detach {
@@ -84,13 +90,18 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	id, err := c.start(ctx, sbx, cmd)
 	if err != nil {
-		return err
+		return cmp.Or(interruption(ctx), err)
 	}
+	begun()
 	if f.detach {
 		_, err := fmt.Fprintln(a.Out, id)
 		return err
 	}
-	return a.attach(ctx, c, id, attachment{tty: f.tty, stdin: cmd.Stdin})
+	err = a.attach(ctx, c, id, attachment{tty: f.tty, stdin: cmd.Stdin})
+	if errors.Is(err, errNoReader) && f.sandbox != "" {
+		c.signal(whole, id, int(unix.SIGPIPE)) //nolint:errcheck // it may have ended
+	}
+	return err
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {

@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 
@@ -24,4 +28,38 @@ func parseSignal(s string) (int, error) {
 		return int(n), nil
 	}
 	return 0, fmt.Errorf("no signal %q", s)
+}
+
+// untilInterrupted gives a context that the first interrupt ends, with what the
+// program is to exit with as its cause, unless begun was called before: then
+// signals are somebody else's. A second interrupt ends the program as always.
+func untilInterrupted(ctx context.Context) (_ context.Context, begun, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	other := make(chan struct{})
+	go func() {
+		select {
+		case s := <-ch:
+			signal.Stop(ch)
+			if sig, ok := s.(unix.Signal); ok {
+				cancel(&ExitError{Code: exitSignal + int(sig)})
+			}
+		case <-other:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { close(other) }, func() {
+		signal.Stop(ch)
+		cancel(nil)
+	}
+}
+
+// interruption is the exit that an interrupt asked for; nil if none did.
+func interruption(ctx context.Context) error {
+	var exit *ExitError
+	if errors.As(context.Cause(ctx), &exit) {
+		return exit
+	}
+	return nil
 }
