@@ -318,3 +318,39 @@ func TestASecretIsTheSameForEverybody(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(b), err)
 	}
 }
+
+// What became of a try that was given up is not known: it may be stored later,
+// and the next try may carry more of the same events, or fewer.
+func TestATryThatWasGivenUpIsNotTakenForAnotherWriter(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		lost, next int
+	}{
+		{"more than before", 3, 6},
+		{"as many", 4, 4},
+		{"fewer", 6, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			log := eventstest.Open(t, eventstest.Start(t))
+			ref, all := newRef(), script(10)
+			w, ghost := log.Writer(ref, 1), log.Writer(ref, 1)
+			appendAll(t, w, all[:1], 1)
+			if _, err := ghost.Recover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := ghost.Append(t.Context(), all[1:1+tt.lost]); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Append(t.Context(), all[1:1+tt.next]); err != nil {
+				t.Fatal(err)
+			}
+			if want := process.Seq(1 + max(tt.lost, tt.next)); w.Last() != want {
+				t.Errorf("last %d, want %d", w.Last(), want)
+			}
+			appendAll(t, w, all[w.Last():], 10)
+			if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
+				t.Errorf("%d events, want %d", len(got), len(all))
+			}
+		})
+	}
+}

@@ -1,9 +1,9 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -126,7 +126,7 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 		if err := w.store(ctx, w.last+process.Seq(n)); err != nil {
 			return err
 		}
-		events = events[n:]
+		events = after(events, w.last)
 	}
 	return nil
 }
@@ -156,12 +156,13 @@ const headRoom = 4 << 10
 func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
 	for try := 0; ; {
 		rev, err := w.l.publish(ctx, w.subject, w.rev, w.buf)
+		last := upTo
 		if errors.Is(err, errExpectation) {
-			rev, err = w.resolve(ctx, upTo)
+			rev, last, err = w.resolve(ctx)
 		}
 		switch {
 		case err == nil && rev != 0:
-			w.rev, w.last = rev, upTo
+			w.rev, w.last = rev, last
 			w.shrink()
 			return nil
 		case err != nil && !kind.Is(err, kind.Unavailable):
@@ -174,37 +175,42 @@ func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
 }
 
 // resolve tells what became of a message whose expectation did not hold, from
-// the record itself: it is stored already (its rev), it is not and may be tried
-// again (0), or somebody else writes here.
-func (w *Writer) resolve(ctx context.Context, upTo process.Seq) (uint64, error) {
+// the record itself: it, or an earlier try with more or fewer of the same events,
+// is stored already (its rev and last event), it is not and may be tried again
+// (0), or somebody else writes here.
+func (w *Writer) resolve(ctx context.Context) (uint64, process.Seq, error) {
 	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if !ok {
 		// A process that was silent for longer than the retention: whoever else
 		// may write here would have left something.
 		w.rev = 0
-		return 0, nil
+		return 0, 0, nil
 	}
 	b, err := process.ParseBatch(m.data)
 	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "append", w.subject, err)
+		return 0, 0, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
-	mine := b.Host == w.ref.Host && b.Epoch == w.epoch
-	switch last := b.FirstSeq + process.Seq(b.Frames) - 1; {
-	case mine && last == upTo && w.sameAs(m.data):
-		return m.seq, nil
+	switch {
+	case w.sameAs(m.data):
+		return m.seq, b.FirstSeq + process.Seq(b.Frames) - 1, nil
 	case m.seq == w.rev:
-		return 0, nil // a replica spoke out of turn: the record is as expected
+		return 0, 0, nil // a replica spoke out of turn: the record is as expected
 	case w.last == 0:
-		return 0, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
+		return 0, 0, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
 	}
-	return 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
+	return 0, 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
 
-// sameAs reports whether the stored bytes are those just published.
-func (w *Writer) sameAs(data []byte) bool { return slices.Equal(data, w.buf) }
+// sameAs reports whether the stored bytes are those just published, or those of
+// an earlier try that was given up, which began at the same event and ended
+// sooner or later: a message is its head, with host, epoch and first seq, and then
+// one event after the other.
+func (w *Writer) sameAs(data []byte) bool {
+	return len(data) > 0 && (bytes.HasPrefix(w.buf, data) || bytes.HasPrefix(data, w.buf))
+}
 
 // shrink lets go of a large buffer: most writers are quiet most of the time.
 func (w *Writer) shrink() {

@@ -75,7 +75,7 @@ var rooms = []room{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
