@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -75,25 +74,18 @@ type Reply struct {
 // Send stores c for host, once. It retries through outages until ctx ends; then
 // an error of kind.Unavailable says that c may or may not be stored.
 func (l *Log) Send(ctx context.Context, host string, c Command) error {
-	_, err := l.send(ctx, host, &c)
-	return err
-}
-
-// send is Send that gives the place of the command that is stored under its ID:
-// this one, or one that was sent before.
-func (l *Log) send(ctx context.Context, host string, c *Command) (rev uint64, err error) {
-	data, err := encodeCommand(c)
+	data, err := encodeCommand(&c)
 	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "command", c.ID, err)
+		return kind.Wrap(kind.Internal, "command", c.ID, err)
 	}
 	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
 	for try := 0; ; {
-		rev, err := l.publishMsg(ctx, msg)
+		_, err := l.publishMsg(ctx, msg)
 		if err == nil {
-			return rev, nil
+			return nil
 		}
 		if !l.pause(ctx, &try) {
-			return 0, kind.Wrap(kind.Unavailable, "command", c.ID, err)
+			return kind.Wrap(kind.Unavailable, "command", c.ID, err)
 		}
 	}
 }
@@ -131,51 +123,6 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 		}
 		return r, r.Err
 	}
-}
-
-// CallOnce is Call for a command that may have been sent before under its ID,
-// through whichever connection, within the last two minutes: it is executed
-// once, and each caller gets its answer. Conflict: the ID is that of another
-// command.
-func (l *Log) CallOnce(ctx context.Context, host string, c Command) (Reply, error) {
-	c.reply = replyPrefix + l.id + "." + l.replies.token()
-	rev, err := l.send(ctx, host, &c)
-	if err != nil {
-		return Reply{}, err
-	}
-	m, ok, err := l.getThrough(ctx, streamCommands, getRequest{Seq: rev})
-	if err != nil || !ok {
-		return Reply{}, kind.New(kind.Unavailable, "command", c.ID, "the command cannot be read back")
-	}
-	first, err := decodeCommand(m)
-	if err != nil {
-		return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
-	}
-	if !sameCommand(first, c) {
-		return Reply{}, kind.New(kind.Conflict, "command", c.ID, "the idempotency key was used with another request")
-	}
-	feed, err := l.follow(streamIO, first.reply, 0)
-	if err != nil {
-		return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, err)
-	}
-	defer feed.close()
-	msgs, err := feed.next(ctx, nil)
-	if err != nil {
-		return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, err)
-	}
-	r, err := decodeReply(msgs[0].data)
-	if err != nil {
-		return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
-	}
-	return r, r.Err
-}
-
-// sameCommand reports whether two commands ask for the same, whoever asks.
-func sameCommand(a, b Command) bool {
-	a.reply, b.reply, a.Deadline, b.Deadline = "", "", time.Time{}, time.Time{}
-	x, errX := encodeCommand(&a)
-	y, errY := encodeCommand(&b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // Reply answers c if its sender waits for it; otherwise it does nothing. It

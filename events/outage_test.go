@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -100,46 +99,6 @@ func TestCommandsAreAnsweredAcrossRestartsOfTheServer(t *testing.T) {
 	}
 	stop()
 	calls.Wait()
-}
-
-// A command that is sent again under its ID, through whichever connection, is
-// executed once and answered to all; another command with the ID is refused.
-func TestACommandThatIsTriedAgainIsExecutedOnce(t *testing.T) {
-	srv := eventstest.Start(t)
-	one, two, host := eventstest.Open(t, srv), eventstest.Open(t, srv), eventstest.Open(t, srv)
-	ctx, stop := context.WithCancel(t.Context())
-	executed := 0
-	served := make(chan error, 1)
-	go func() {
-		served <- host.Commands(ctx, testHost, 0, func(c events.Command) error {
-			executed++
-			host.Reply(c, events.Reply{Offset: c.Rev, Err: kind.New(kind.Precondition, "", "", "closed")})
-			return nil
-		})
-	}()
-	c := events.Command{ID: "again", Process: newRef().ID, Body: events.Stdin{Data: []byte("x")}}
-	var calls sync.WaitGroup
-	for i := range 8 {
-		calls.Go(func() {
-			l := one
-			if i%2 == 1 {
-				l = two
-			}
-			if r, err := l.CallOnce(ctx, testHost, c); r.Offset != 1 || !kind.Is(err, kind.Precondition) {
-				t.Errorf("try %d: %+v, %v", i, r, err)
-			}
-		})
-	}
-	calls.Wait()
-	c.Body = events.Stdin{Data: []byte("y")}
-	if _, err := two.CallOnce(ctx, testHost, c); !kind.Is(err, kind.Conflict) {
-		t.Errorf("another command with the id: %v", err)
-	}
-	stop()
-	<-served
-	if executed != 1 {
-		t.Errorf("executed %d times", executed)
-	}
 }
 
 // appendUntil appends one event after the other until ctx ends, and tells how

@@ -25,7 +25,8 @@
 // # Trying again
 // A Start, SendInput or CloseStdin with an Idempotency-Key header may be sent
 // again, to any gateway, when it is unknown what became of it: it is done once.
-// A Start's key is remembered as long as its record, the others' for two minutes.
+// A Start's key is remembered as long as its record, the last 256 of a process's
+// input as long as it runs.
 //
 // # Lines
 // Output of pipes without stdin is cut at line ends: one line an event while at

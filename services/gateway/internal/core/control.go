@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -28,32 +26,15 @@ const (
 // process has ended; Conflict or Precondition when stdin is closed or was never
 // open. After another error it is unknown how much was written.
 func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
-	return c.sendInput(ctx, p, id, data, eof, func(ctx context.Context, t target, in events.Stdin) error {
-		_, err := c.call(ctx, t, in)
-		return err
-	})
+	return c.sendInput(ctx, p, id, data, eof, newID)
 }
 
-// SendInputOnce is SendInput that may be tried again, at any gateway, with the
-// same key of the client's: the process is given the data once, also when it is
-// unknown what became of an earlier try. The key is remembered for two minutes.
-// Conflict also if the key was used with other data; Unavailable: try again.
-func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, key string, data []byte, eof bool) error {
-	n := 0
-	return c.sendInput(ctx, p, id, data, eof, func(ctx context.Context, t target, in events.Stdin) error {
-		n++
-		return c.callOnce(ctx, t, inputID(id, key, n), in)
-	})
-}
+// newID is the id of a command that is not tried again.
+func newID(int) string { return ulid.Make().String() }
 
-// inputID is the id of the n-th command that a key stands for.
-func inputID(id process.ID, key string, n int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s", id, key))
-	return fmt.Sprintf("input.%x.%d", sum[:16], n)
-}
-
-// sendInput sends data in commands of a size that a message may have.
-func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool, send func(context.Context, target, events.Stdin) error) error {
+// sendInput sends data in commands of a size that a message may have; the n-th
+// has the id that idOf gives it.
+func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool, idOf func(n int) string) error {
 	t, err := c.target(ctx, p, id)
 	if err != nil {
 		return err
@@ -61,10 +42,10 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	if !t.sum.Spec.Stdin && t.sum.Spec.PTY == nil {
 		return kind.New(kind.Precondition, "send input", string(id), "stdin is not enabled for this process")
 	}
-	for {
+	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if err := send(ctx, t, events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
+		if _, err := c.call(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
 			return err
 		}
 		if last {
@@ -85,7 +66,7 @@ func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32
 	if err != nil {
 		return err
 	}
-	if _, err := c.call(ctx, t, events.Signal{Signal: sig}); err != nil {
+	if _, err := c.call(ctx, t, newID(0), events.Signal{Signal: sig}); err != nil {
 		return err
 	}
 	if sig != sigKill && sig != sigTerm {
@@ -104,7 +85,7 @@ func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size proc
 	if err != nil || t.sum.Spec.PTY == nil {
 		return err
 	}
-	_, err = c.call(ctx, t, events.Resize{Size: size})
+	_, err = c.call(ctx, t, newID(0), events.Resize{Size: size})
 	return err
 }
 
@@ -117,7 +98,7 @@ func (c *Core) Ask(ctx context.Context, p Principal, sbx sandbox.ID, ask events.
 	if err != nil {
 		return events.Reply{}, err
 	}
-	return c.call(ctx, target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}, ask)
+	return c.call(ctx, target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}, newID(0), ask)
 }
 
 // target is a process that can take commands.
@@ -143,7 +124,7 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 
 // call sends a command and waits for the host's answer. It is not repeated: an
 // answer that was lost does not come again.
-func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (events.Reply, error) {
+func (c *Core) call(ctx context.Context, t target, id string, body events.CommandBody) (events.Reply, error) {
 	if err := c.alive(&t.st); err != nil {
 		return events.Reply{}, err
 	}
@@ -152,7 +133,7 @@ func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (eve
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	r, err := c.log.Call(ctx, t.st.Host, events.Command{
-		ID: ulid.Make().String(), Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
+		ID: id, Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
 	})
 	if err != nil && asked.Err() != nil {
 		// The caller's own time is over, which says nothing of the host.
@@ -162,16 +143,4 @@ func (c *Core) call(ctx context.Context, t target, body events.CommandBody) (eve
 		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}
 	return r, logError("call", string(t.sum.ID), err)
-}
-
-// callOnce is call with an id that may have been used before. The command has no
-// deadline: whoever tries again must find the same one done, however late.
-func (c *Core) callOnce(ctx context.Context, t target, id string, body events.CommandBody) error {
-	if err := c.alive(&t.st); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
-	defer cancel()
-	_, err := c.log.CallOnce(ctx, t.st.Host, events.Command{ID: id, Tenant: t.st.Tenant, Process: t.sum.ID, Body: body})
-	return logError("call", string(t.sum.ID), err)
 }

@@ -419,7 +419,7 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 		}
 	}
 	wantKind(t, "other data with the key", other.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
-	if err := h.SendInput(t.Context(), alice, id, nil, true); err != nil {
+	if err := h.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -428,6 +428,10 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 			n += len(w.Data)
 		}
 	}
+	if err := other.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
+		t.Errorf("what it ended of, tried again: %v", err)
+	}
+	wantKind(t, "something else after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
 	if n != len(big)+1 {
 		t.Errorf("%d bytes came back, want %d", n, len(big)+1)
 	}

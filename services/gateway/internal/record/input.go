@@ -26,8 +26,8 @@ const HeaderKey = "Idempotency-Key"
 const maxKey = 255
 
 // SendInput gives the request's body to a process; with eof=1 nothing follows.
-// With an Idempotency-Key it may be tried again within two minutes, at any
-// gateway, and the process is given it once.
+// With an Idempotency-Key it may be tried again, at any gateway, and the process
+// is given it once.
 func SendInput(ctx context.Context, c *fiber.Ctx, to Inputs, id process.ID) error {
 	p, data, eof := auth.From(c), slices.Clone(c.Body()), Flag(c, "eof", false)
 	key := strings.Clone(c.Get(HeaderKey))

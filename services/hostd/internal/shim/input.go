@@ -34,28 +34,35 @@ type chunk struct {
 	command string
 	data    []byte
 	eof     bool
+	try     *try // nil: it is not tried again
 }
 
 // write takes a command's input: into the pipe at once if it has room for all,
 // else into the queue.
 func (p *proc) write(f *wire.Stdin) {
 	s, in := p.s, p.in
-	switch {
-	case in == nil || p.exited:
-		s.refuse(f.Rev, kind.Precondition, "the process has no stdin")
+	if p.tried(f) {
 		return
-	case in.eof:
-		s.refuse(f.Rev, kind.Precondition, "stdin is closed")
-		return
-	case in.tty && f.EOF:
-		s.refuse(f.Rev, kind.Precondition, "cannot close the stdin of a terminal: send Ctrl+D (0x04) instead")
-		return
-	case in.bytes+len(f.Data) > maxInput:
+	}
+	if in != nil && in.bytes+len(f.Data) > maxInput {
 		s.refuse(f.Rev, kind.Exhausted, "the process does not read its stdin")
 		return
 	}
+	first := p.tries.note(f)
+	refuse := func(text string) { s.conclude(first, refusal(f.Rev, text)) }
+	switch {
+	case in == nil || p.exited:
+		refuse("the process has no stdin")
+		return
+	case in.eof:
+		refuse(stdinClosed)
+		return
+	case in.tty && f.EOF:
+		refuse("cannot close the stdin of a terminal: send Ctrl+D (0x04) instead")
+		return
+	}
 	in.eof = f.EOF
-	c := chunk{rev: f.Rev, command: f.Command, data: f.Data, eof: f.EOF}
+	c := chunk{rev: f.Rev, command: f.Command, data: f.Data, eof: f.EOF, try: first}
 	if !in.writing {
 		n, err := writeSome(in.fd, c.data)
 		c.data = c.data[n:]
@@ -72,6 +79,13 @@ func (p *proc) write(f *wire.Stdin) {
 		in.writing = true
 		go p.feed(in)
 	}
+}
+
+const stdinClosed = "stdin is closed"
+
+// refusal says that stdin takes nothing.
+func refusal(rev uint64, text string) *wire.Reply {
+	return &wire.Reply{Rev: rev, Kind: kind.Precondition, Error: text}
 }
 
 // writeSome writes what a pipe has room for. No room is no error.
@@ -117,13 +131,13 @@ func (p *proc) feed(in *input) {
 func (p *proc) wrote(c *chunk, err error) {
 	s, in := p.s, p.in
 	if err != nil {
-		s.refuse(c.rev, kind.Precondition, "stdin is closed")
+		s.conclude(c.try, refusal(c.rev, stdinClosed))
 		p.closeInput()
 		return
 	}
 	p.push(entry{time: time.Now().UnixNano(), body: process.StdinAcked{Offset: in.offset, Command: c.command, EOF: c.eof}})
 	p.tellSoon()
-	s.reply(&wire.Reply{Rev: c.rev, Offset: in.offset})
+	s.conclude(c.try, &wire.Reply{Rev: c.rev, Offset: in.offset})
 	if c.eof {
 		p.closeInput()
 	}
@@ -159,7 +173,7 @@ func (p *proc) closeInput() {
 		f.Close() //nolint:errcheck // a pipe has nothing to flush
 	}
 	for _, c := range in.queue {
-		p.s.refuse(c.rev, kind.Precondition, "stdin is closed")
+		p.s.conclude(c.try, refusal(c.rev, stdinClosed))
 	}
 	in.queue, in.bytes = nil, 0
 }

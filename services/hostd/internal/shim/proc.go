@@ -38,6 +38,7 @@ type proc struct {
 	exitedAt  time.Time
 	wroteAt   time.Time // of the last output
 
+	tries    tries  // of input
 	recorded uint64 // bytes of output
 	dropped  map[process.Stream]*drops
 }

@@ -102,6 +102,43 @@ func TestStdinToASlowReader(t *testing.T) {
 	}
 }
 
+// Input that a client sends again, as another command with the same key, is
+// written once, and every command is answered as the first was.
+func TestInputIsTriedAgain(t *testing.T) {
+	h := connected(t)
+	try := func(token, key, data string, eof bool) uint64 {
+		rev := h.nextRev()
+		h.send(wire.AppendStdin(nil, &wire.Stdin{Rev: rev, Token: token, Command: process.InputTry(key, fmt.Sprint(rev)), Data: []byte(data), EOF: eof}))
+		return rev
+	}
+	same := func(what string, n int, send func() uint64) {
+		t.Helper()
+		var revs []uint64
+		for range n {
+			revs = append(revs, send())
+		}
+		first := h.awaitReply(revs[0])
+		for _, rev := range revs[1:] {
+			if r := h.awaitReply(rev); r.Error != first.Error || r.Kind != first.Kind || r.Offset != first.Offset {
+				t.Errorf("%s: first %+v, then %+v", what, first, r)
+			}
+		}
+	}
+	// Larger than a pipe: what is tried again is still being written.
+	big := strings.Repeat("x", 1<<20)
+	slow := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "sleep 0.2; wc -c; read x <&- || sleep 0.1"}, Stdin: true})
+	same("big", 3, func() uint64 { return try(slow, "a", big, false) })
+	same("small", 3, func() uint64 { return try(slow, "b", "y", false) })
+	if r := h.awaitReply(try(slow, "b", "z", false)); r.Kind != kind.Conflict {
+		t.Errorf("other input with the key: %+v", r)
+	}
+	same("EOF", 2, func() uint64 { return try(slow, "c", "", true) })
+	same("closed", 2, func() uint64 { return try(slow, "d", "late", false) })
+	if p := h.awaitEnd(slow); strings.TrimSpace(string(p.out[process.Stdout])) != fmt.Sprint(len(big)+1) {
+		t.Errorf("stdout %q", p.out[process.Stdout])
+	}
+}
+
 // A command that hostd sends again is applied once, and answered again.
 func TestCommandsAreTakenOnce(t *testing.T) {
 	h := connected(t)

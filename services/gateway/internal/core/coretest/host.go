@@ -3,6 +3,7 @@
 package coretest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -50,6 +51,8 @@ type proc struct {
 	rev uint64
 	out uint64
 	in  uint64
+
+	keys map[string][]byte // input by key
 }
 
 const epoch = 7
@@ -265,6 +268,17 @@ func (h *Host) play(ctx context.Context, p *proc, cmd string, args []string) err
 }
 
 func (h *Host) stdin(ctx context.Context, p *proc, id string, in events.Stdin) error {
+	if key := process.InputKey(id); key != "" {
+		if before, ok := p.keys[key]; ok && !bytes.Equal(before, in.Data) {
+			return errStdin
+		} else if ok {
+			return nil
+		}
+		if p.keys == nil {
+			p.keys = make(map[string][]byte)
+		}
+		p.keys[key] = in.Data
+	}
 	if len(in.Data) > 0 {
 		p.in += uint64(len(in.Data))
 		if err := p.wrote(ctx, process.Stdout, in.Data); err != nil {
