@@ -17,7 +17,7 @@ import (
 )
 
 // printer prints the time each 10 ms without starting anything for it.
-const printer = `exec {f}<> <(:); while :; do echo $EPOCHREALTIME; read -t 0.01 -u $f; done`
+const printer = `exec perl -MTime::HiRes=time,sleep -e '$|=1; for(;;){printf "%.6f\n",time; sleep .01}'`
 
 // delays collects how late lines were.
 type delays struct {

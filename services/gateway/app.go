@@ -37,6 +37,7 @@ type server struct {
 	admin   *admin.Handler
 	e2b     *e2b.Handler
 	metrics *metrics.Metrics
+	silent  silent
 }
 
 func newServer(cfg *Config, c *core.Core, local bool) *server {
@@ -64,6 +65,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 	// A stream that ended gives its connection back, so it must outlive the hijack.
 	s.app.Server().KeepHijackedConns = true
 	s.app.Server().NoDefaultServerHeader = true
+	s.app.Server().ConnState = s.silent.note
 	s.middleware()
 	s.routes(local)
 	return s
@@ -72,6 +74,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 // middleware is what every request passes, in this order.
 func (s *server) middleware() {
 	s.app.Use(
+		s.asked,
 		s.metrics.Count,
 		s.recovered,
 		requestID,
@@ -80,6 +83,12 @@ func (s *server) middleware() {
 		s.limitBody,
 		s.e2b.Proxy,
 	)
+}
+
+// asked takes note that a connection is not silent.
+func (s *server) asked(c *fiber.Ctx) error {
+	s.silent.heard(c.Context().Conn())
+	return c.Next()
 }
 
 // routes adds what anybody may ask, then what only who is known may.

@@ -204,6 +204,7 @@ func (s *server) drain(ctx context.Context) {
 	if err := s.streams.Drain(ctx); err != nil {
 		s.cfg.Slog.Warn("streams were cut", "err", err)
 	}
+	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
 	err := s.app.ShutdownWithContext(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !kind.Is(err, kind.Deadline) {
 		s.cfg.Slog.Warn("shut down", "err", err)
