@@ -90,9 +90,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item) (finished bool, err
 	p.mu.Lock()
 	p.track.Flight -= cost
 	p.mu.Unlock()
-	p.b.send(func(dst []byte) []byte {
-		return wire.AppendMark(dst, wire.TypeAck, wire.Mark{Token: p.id.Token(), Seq: last.Seq})
-	})
+	p.b.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
 	}

@@ -175,18 +175,40 @@ func (b *box) disconnect(conn *link.Conn) {
 	conn.Close()
 }
 
-// send sends a frame if there is a connection; the next one begins by telling
-// the shim anew whatever it must know.
-func (b *box) send(f func([]byte) []byte) {
-	if b == nil {
+// ack tells the shim what it may forget of a process, and how many bytes of its
+// window that frees: a busy process waits for those. The next connection begins
+// by telling the shim anew whatever it must know.
+func (b *box) ack(m wire.Mark, freed int) {
+	conn := b.link()
+	if conn == nil {
 		return
 	}
-	b.mu.Lock()
-	conn := b.conn
-	b.mu.Unlock()
-	if conn != nil {
+	frame := func(dst []byte) []byte { return wire.AppendMark(dst, wire.TypeAck, m) }
+	if freed < promptAck {
+		conn.SendSoon(frame)
+		return
+	}
+	conn.Send(frame)
+}
+
+// promptAck is how much output makes an ack urgent.
+const promptAck = wire.WindowProcess / 32
+
+// send sends a frame if there is a connection.
+func (b *box) send(f func([]byte) []byte) {
+	if conn := b.link(); conn != nil {
 		conn.Send(f)
 	}
+}
+
+// link is the connection of the moment, if there is one.
+func (b *box) link() *link.Conn {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.conn
 }
 
 // read takes what the shim says until the connection ends.

@@ -22,6 +22,8 @@ const (
 	maxQueue  = 16 << 20 // bytes that wait to be sent before the shim is given up
 	blockSize = wire.MaxData + 256
 	largeRead = 8 << 10 // a payload this large is read into a block
+
+	soon = 5 * time.Millisecond
 )
 
 // Conn is one connection to a shim. Send may be called concurrently; Next
@@ -34,6 +36,9 @@ type Conn struct {
 	mu     sync.Mutex
 	wake   sync.Cond
 	out    []byte
+	due    bool // out is to be written now
+	timed  bool // lazy runs
+	lazy   *time.Timer
 	closed bool
 	done   chan struct{} // closed when the writer has ended
 }
@@ -114,6 +119,9 @@ func (c *Conn) shut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	if c.lazy != nil {
+		c.lazy.Stop()
+	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
 	c.wake.Broadcast()
 }
@@ -123,14 +131,52 @@ func (c *Conn) shut() {
 func (c *Conn) Send(f func([]byte) []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.put(f) {
+		c.flush()
+	}
+}
+
+// SendSoon is Send for what nobody waits for: it leaves with the next frame
+// that somebody does wait for, or after a few milliseconds. Each frame on its own
+// costs the shim a wake-up.
+func (c *Conn) SendSoon(f func([]byte) []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.put(f) || c.due || c.timed {
 		return
+	}
+	c.timed = true
+	if c.lazy == nil {
+		c.lazy = time.AfterFunc(soon, c.late)
+	} else {
+		c.lazy.Reset(soon)
+	}
+}
+
+func (c *Conn) late() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timed = false; len(c.out) > 0 {
+		c.flush()
+	}
+}
+
+// put appends a frame, unless the connection has ended; c.mu is held.
+func (c *Conn) put(f func([]byte) []byte) bool {
+	if c.closed {
+		return false
 	}
 	if len(c.out) > maxQueue { // a shim reads at once, whatever its processes do
 		c.closed = true
 		c.conn.Close() //nolint:errcheck // nothing to be done
 	}
 	c.out = f(c.out)
+	return true
+}
+
+// flush wakes the writer; c.mu is held.
+func (c *Conn) flush() {
+	c.due = true
 	c.wake.Signal()
 }
 
@@ -139,7 +185,7 @@ func (c *Conn) write() {
 	var spare []byte
 	for {
 		c.mu.Lock()
-		for len(c.out) == 0 && !c.closed {
+		for !c.due && !c.closed {
 			c.wake.Wait()
 		}
 		if c.closed {
@@ -147,7 +193,7 @@ func (c *Conn) write() {
 			return
 		}
 		out := c.out
-		c.out = spare[:0]
+		c.out, c.due = spare[:0], false
 		c.mu.Unlock()
 		if _, err := c.conn.Write(out); err != nil {
 			c.shut()

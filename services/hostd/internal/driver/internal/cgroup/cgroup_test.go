@@ -85,7 +85,7 @@ func TestMakeInV2(t *testing.T) {
 		t.Errorf("got %+v", g)
 	}
 	for file, want := range map[string]string{
-		"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "150000 100000",
+		"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "150000 100000", "cpu.weight": "150",
 	} {
 		if got, err := os.ReadFile(filepath.Join(base, "box", file)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", file, got, err, want)
@@ -108,6 +108,7 @@ func TestMakeInV1(t *testing.T) {
 		memory + "/box/memory.limit_in_bytes": "67108864",
 		cpu + "/box/cpu.cfs_quota_us":         "1000", // the kernel takes no less
 		cpu + "/box/cpu.cfs_period_us":        "100000",
+		cpu + "/box/cpu.shares":               "5",
 	} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
@@ -115,9 +116,10 @@ func TestMakeInV1(t *testing.T) {
 	}
 }
 
-func TestNoLimitNoGroup(t *testing.T) {
+// A sandbox without a limit of its own still weighs no more than another.
+func TestNoLimitNoGroupButForItsWeight(t *testing.T) {
 	tree := &Tree{v1: map[string]string{"memory": "/m", "cpu": "/c", "pids": "/p"}}
-	if got := tree.Paths("box", Limits{Pids: 5}, true); !slices.Equal(got, []string{"/p/box"}) {
+	if got := tree.Paths("box", Limits{Pids: 5}, true); !slices.Equal(got, []string{"/c/box", "/p/box"}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -84,12 +84,9 @@ type setting struct {
 	optional    bool // the file is there only in some kernels
 }
 
-const cpuPeriod = 100_000 // us
-
 // settings are the files that hold the limits of one controller.
 func settings(controller string, l Limits, v1 bool) []setting {
 	bytes := strconv.FormatUint(uint64(l.MemoryMiB)<<20, 10)
-	quota := strconv.FormatUint(max(uint64(l.CPUMilli)*cpuPeriod/1000, 1000), 10)
 	switch {
 	case controller == "memory" && l.MemoryMiB > 0 && v1:
 		return []setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true}}
@@ -97,12 +94,40 @@ func settings(controller string, l Limits, v1 bool) []setting {
 		return []setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}}
 	case controller == "pids" && l.Pids > 0:
 		return []setting{{"pids.max", strconv.FormatUint(uint64(l.Pids), 10), false}}
-	case controller == "cpu" && l.CPUMilli > 0 && v1:
-		return []setting{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false}, {"cpu.cfs_quota_us", quota, false}}
-	case controller == "cpu" && l.CPUMilli > 0:
-		return []setting{{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false}}
+	case controller == "cpu":
+		return cpuSettings(l, v1)
 	}
 	return nil
+}
+
+const (
+	cpuPeriod  = 100_000 // us
+	cpuDefault = 2000    // the weight, in thousandths of a CPU, of who has no limit
+)
+
+// cpuSettings gives every sandbox a weight, also without a limit: it is one
+// among equals then, however many sessions its processes make, for each of which
+// the kernel would else give it as much as our own daemons get.
+func cpuSettings(l Limits, v1 bool) []setting {
+	weight := uint64(l.CPUMilli)
+	if weight == 0 {
+		weight = cpuDefault
+	}
+	quota := strconv.FormatUint(max(uint64(l.CPUMilli)*cpuPeriod/1000, 1000), 10)
+	var all []setting
+	switch {
+	case v1:
+		all = []setting{{"cpu.shares", strconv.FormatUint(max(weight*1024/1000, 2), 10), false}}
+		if l.CPUMilli > 0 {
+			all = append(all, setting{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false}, setting{"cpu.cfs_quota_us", quota, false})
+		}
+	default:
+		all = []setting{{"cpu.weight", strconv.FormatUint(min(max(weight/10, 1), 10_000), 10), false}}
+		if l.CPUMilli > 0 {
+			all = append(all, setting{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false})
+		}
+	}
+	return all
 }
 
 // Reopen is the group of these directories, which need not be there any more.
