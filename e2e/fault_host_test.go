@@ -128,6 +128,11 @@ func TestFaultHostKilledUnderInput(t *testing.T) {
 func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 	a := s.APIs[0]
 	id, pid := launch(t, a, box, echoSpec(stream == "pty"))
+	if stream == "pty" { // until it says so, the terminal echoes
+		live := a.Events(t, id, "follow=1")
+		live.Until(t, func(l *rig.Line) bool { return l.Type == "pty" })
+		live.Close()
+	}
 	stop, sent := make(chan struct{}), make(chan int)
 	go func() { // sends numbered lines, one call after the other
 		n := 0
