@@ -18,6 +18,7 @@ package driver
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -31,6 +32,12 @@ type Spec struct {
 	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
 	MemoryMiB uint32 // 0: no limit
 	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
+
+	// From is a directory that Instance.Snapshot of this driver filled: the place
+	// begins with the files in it, and with the processes if it holds the memory;
+	// then its shim speaks of the processes of the sandbox that the snapshot was
+	// made of. It is only read, and may serve any number of places at a time.
+	From string
 
 	// Dir is the sandbox's own directory on the host, made by the caller with
 	// mode 0700 and absolute; of any length. The driver's own files in it have
@@ -67,6 +74,9 @@ type Caps struct {
 	MemoryLimit bool     // Spec.MemoryMiB holds for the sandbox as a whole
 	PidsLimit   bool     // the number of processes is bounded for the sandbox as a whole
 	CPULimit    bool     // Spec.CPUMilli holds
+	Pause       bool     // Instance.Pause works
+	Files       bool     // Instance.Snapshot keeps files
+	Memory      bool     // Instance.Snapshot keeps the memory, too
 	Notes       []string // what is missing and why, for `doctor`
 }
 
@@ -106,8 +116,33 @@ type Instance interface {
 	// shim is pid 1 of its place, every process in the place is gone too.
 	Done() <-chan struct{}
 
+	// Pause stops every process of the place, its shim too, until Resume. Both are
+	// idempotent, and hold over lives of hostd: Attach finds a paused place
+	// paused. Dial and Destroy work on a paused one. kind.Unimplemented without
+	// Caps.Pause.
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+
+	// Snapshot fills dir, which is empty, with what Spec.From wants: the files of
+	// the place as they are at one moment and, with memory, its processes. The
+	// place stands still meanwhile and is afterwards as it was, paused or not; on
+	// error dir is empty again. kind.Unimplemented without Caps.Files, or with
+	// memory without Caps.Memory.
+	Snapshot(ctx context.Context, dir string, memory bool) error
+
+	// Stats measures the place; what cannot be told is zero.
+	Stats(ctx context.Context) (Stats, error)
+
 	// Destroy kills everything in the place within 5 s and removes all mounts,
 	// cgroups and files that Create made. It is idempotent; after an error it
 	// may be called again.
 	Destroy(ctx context.Context) error
+}
+
+// Stats is what a place uses.
+type Stats struct {
+	CPU         time.Duration // since it was made
+	MemoryBytes uint64        // now, without what the kernel can take back at once
+	DiskBytes   uint64        // that it wrote and that are there
+	Processes   uint32
 }

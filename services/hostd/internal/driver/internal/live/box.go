@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // DestroyTimeout is the most that Destroy takes.
@@ -41,6 +42,22 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 
 // Done is driver.Instance.Done.
 func (b *Box) Done() <-chan struct{} { return b.Proc.Done() }
+
+// Pause is driver.Instance.Pause.
+func (b *Box) Pause(context.Context) error { return b.cannot("pause") }
+
+// Resume is driver.Instance.Resume.
+func (b *Box) Resume(context.Context) error { return b.cannot("resume") }
+
+// Snapshot is driver.Instance.Snapshot.
+func (b *Box) Snapshot(context.Context, string, bool) error { return b.cannot("snapshot") }
+
+// Stats is driver.Instance.Stats.
+func (b *Box) Stats(context.Context) (driver.Stats, error) { return driver.Stats{}, nil }
+
+func (b *Box) cannot(what string) error {
+	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox", b.State.Driver, what)
+}
 
 // Destroy is driver.Instance.Destroy.
 func (b *Box) Destroy(ctx context.Context) error {
