@@ -26,8 +26,17 @@ import (
 // Spec says what to make. Everything but ID, Dir and ShimPath may be zero.
 type Spec struct {
 	ID       sandbox.ID        // the sandbox; also its host name where a driver gives one
-	Template string            // what the root is made from; empty: "base"
+	Template string            // its name in records and errors; what counts is Root
 	Env      map[string]string // the shim's environment on top of PATH, HOME, USER, LOGNAME, SHELL, LANG; nothing of the host's is in it
+
+	// Root is the tree that the place's root is made from: an absolute path of a
+	// directory in one that is shut to all but hostd. It is only read, and serves
+	// any number of places at a time. Where hostd is root of the machine its files
+	// have the uids and gids that they are to have inside; elsewhere they all
+	// belong to hostd's user. /dev, /proc, /sys, /tmp, /etc and /run are
+	// directories in it. Empty: the host template, made of the host's own files.
+	Root string
+	Sudo bool // programs in Root that are set-uid work: who runs in the place may become its root
 
 	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
 	MemoryMiB uint32 // 0: no limit

@@ -83,8 +83,11 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	return caps, nil
 }
 
-// Create is driver.Driver.Create. It has no templates: every name will do.
+// Create is driver.Driver.Create. The host's own files are the only template.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if s.Root != "" {
+		return nil, kind.Newf(kind.Invalid, "create sandbox", string(s.ID), "the driver direct has no template but the host: %q cannot be had", s.Template)
+	}
 	if err := d.vacate(ctx, s); err != nil {
 		return nil, err
 	}
