@@ -45,6 +45,7 @@ again() {
 
 unit() {
 	need gcc gcc libc6-dev
+	need busybox busybox-static
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work

@@ -53,7 +53,7 @@ func (d *Driver) trial(ctx context.Context, s driver.Spec) error {
 func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	tmpl, err := d.template(s.Template)
+	spec, err := d.initSpec(&s, trial)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 			return nil, err
 		}
 	}
-	box, err := d.make(ctx, s, state, limits, d.initSpec(s, tmpl, trial))
+	box, err := d.make(ctx, s, state, limits, spec)
 	if err != nil {
 		// ctx may be over, but what was made must go.
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
@@ -159,6 +159,11 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 	}
 	stop := context.AfterFunc(ctx, func() { c.proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
 	defer stop()
+	if c.tree != nil {
+		if err := c.mapOwners(); err != nil {
+			return fmt.Errorf("give the template to the sandbox: %w", err)
+		}
+	}
 	if _, err := c.spec.Write(spec.Append(nil)); err != nil {
 		return c.failed(ctx, dir, err)
 	}
@@ -208,7 +213,7 @@ func (e *InitError) Is(target error) bool {
 }
 
 // initSpec is what the child is to do.
-func (d *Driver) initSpec(s driver.Spec, t *hostTemplate, trial bool) nsinit.Spec {
+func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	limits := []nsinit.Limit{
 		{Resource: unix.RLIMIT_CORE, Max: 0},
 		{Resource: unix.RLIMIT_NOFILE, Max: maxOpenFiles},
@@ -224,10 +229,19 @@ func (d *Driver) initSpec(s driver.Spec, t *hostTemplate, trial bool) nsinit.Spe
 	if s.MemoryMiB > 0 {
 		shm = max(shm, s.MemoryMiB/2)
 	}
-	return nsinit.Spec{
-		EtcLower: t.etc, UsrDirs: t.usrDirs, Binds: t.binds, Links: t.links, Files: t.etcFiles(string(s.ID)),
+	spec := nsinit.Spec{
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
-		Argv: append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), Env: t.environ(s.Env),
+		Argv:    append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
 		KeepOOM: s.OOM, Trial: trial,
 	}
+	if s.Root != "" {
+		return spec, fromTree(s, &spec)
+	}
+	t, err := d.template(s.Template)
+	if err != nil {
+		return spec, err
+	}
+	spec.EtcLower, spec.UsrDirs, spec.Binds, spec.Links = t.etc, t.usrDirs, t.binds, t.links
+	spec.Files, spec.Env = t.etcFiles(string(s.ID)), environ(t.shell, s.Env)
+	return spec, nil
 }

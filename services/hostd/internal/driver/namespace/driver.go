@@ -9,8 +9,8 @@
 // nobody vouches for choose a driver with a kernel of its own.
 //
 // # The view
-// The templates "host", "base" and "standard" are one and the same for now: the
-// host's /usr with a private layer for changes, a private /etc of which only a
+// The templates "host" and "base" are one and the same: the host's /usr with a
+// private layer for changes, a private /etc of which only a
 // short list comes from the host and only what all of the host may read, and
 // otherwise empty directories on the disk below Spec.Dir. The network is a
 // loopback of the sandbox's own.
@@ -209,7 +209,7 @@ func (d *Driver) spread(parent string) {
 // template finds a template by name and prepares it if need be.
 func (d *Driver) template(name string) (*hostTemplate, error) {
 	switch name {
-	case "", "host", "base", "standard":
+	case "", "host", "base":
 	default:
 		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", name)
 	}

@@ -42,4 +42,6 @@ func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{Templates: 
 
 func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
-func TestRootless(t *testing.T) { drivertest.RunRootless(t, "^Test(Contract|Isolation)$") }
+func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
+
+func TestRootless(t *testing.T) { drivertest.RunRootless(t, "^Test(Contract|Isolation|Template)$") }

@@ -70,8 +70,8 @@ func (t *hostTemplate) etcFiles(hostname string) []nsinit.Text {
 		{Name: "passwd", Body: passwd(t.shell)},
 		{Name: "group", Body: group},
 		{Name: "hostname", Body: hostname + "\n"},
-		{Name: "hosts", Body: "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + hostname + "\n"},
-		{Name: "resolv.conf", Body: "# There is no network but the loopback.\n"},
+		{Name: "hosts", Body: hosts(hostname)},
+		{Name: "resolv.conf", Body: resolvConf},
 		{Name: "nsswitch.conf", Body: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\nrpc: files\nethers: files\n"},
 		{Name: "profile", Body: profile},
 		{Name: "bash.bashrc", Body: "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n"},
@@ -79,6 +79,12 @@ func (t *hostTemplate) etcFiles(hostname string) []nsinit.Text {
 		{Name: "machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
 	}
 }
+
+func hosts(hostname string) string {
+	return "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + hostname + "\n"
+}
+
+const resolvConf = "# There is no network but the loopback.\n"
 
 // searchPath is where programs are looked for.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -121,9 +127,9 @@ nogroup:*:65534:
 `
 
 // environ is the shim's environment.
-func (t *hostTemplate) environ(env map[string]string) []string {
+func environ(shell string, env map[string]string) []string {
 	all := map[string]string{
-		"PATH": searchPath, "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": t.shell, "LANG": "C.UTF-8",
+		"PATH": searchPath, "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": shell, "LANG": "C.UTF-8",
 	}
 	for k, v := range env {
 		all[k] = v

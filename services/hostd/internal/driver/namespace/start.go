@@ -18,11 +18,15 @@ import (
 type child struct {
 	proc        *live.Proc
 	spec, fault *os.File // our ends of its pipes
+	tree        *os.File // the template's mount, which it has too; nil: the host template
 }
 
 func (c *child) close() {
 	c.spec.Close()
 	c.fault.Close()
+	if c.tree != nil {
+		c.tree.Close()
+	}
 }
 
 // files are closed together.
@@ -76,6 +80,13 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	theirs.add(faultOut, nil)
 	ours.add(faultIn, nil)
 
+	var tree *os.File
+	if s.Root != "" && base != 0 {
+		if tree, err = cloneTree(s.Root); err != nil {
+			return fail(err)
+		}
+		ours.add(tree, nil)
+	}
 	oom := theirs.add(group.OOM(), nil)
 	if oom == nil {
 		oom = null
@@ -83,14 +94,17 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	attr := cloneAttr(base)
 	pidfd := -1
 	attr.PidFD = &pidfd
+	inherited := []*os.File{null, null, log, listener, oom, shim, specIn, faultOut}
+	if tree != nil {
+		inherited = append(inherited, tree)
+	}
 	var proc *os.Process
 	err = live.OnThread(work, func() error {
 		return group.Start(attr, func() (err error) {
 			// By descriptor: the path may lead through directories that are shut
 			// to the sandbox's uid.
 			proc, err = os.StartProcess("/proc/self/fd/5", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
-				Env: []string{}, Sys: attr,
-				Files: []*os.File{null, null, log, listener, oom, shim, specIn, faultOut},
+				Env: []string{}, Sys: attr, Files: inherited,
 			})
 			return err
 		})
@@ -104,7 +118,7 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 		proc.Wait() //nolint:errcheck // reaped
 		return fail(err)
 	}
-	return &child{proc: p, spec: specOut, fault: faultIn}, nil
+	return &child{proc: p, spec: specOut, fault: faultIn, tree: tree}, nil
 }
 
 func cloneAttr(base uint32) *syscall.SysProcAttr {

@@ -23,10 +23,13 @@ func Needed() []uintptr {
 }
 
 // dropPrivileges leaves this thread, and all it executes, with the capabilities
-// in Kept, or with none where the sandbox has no root, and no way to others.
+// in Kept, or with none where the sandbox has no root, and no way to others; but
+// where it may gain privileges, set-uid programs give back those in Kept.
 func dropPrivileges(s *Spec) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
+	if !s.mayGain() {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return err
+		}
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return err

@@ -11,6 +11,7 @@
 //	6  a pipe: the Spec
 //	7  a pipe: a NUL when all is done but to execute the shim, then an error or
 //	   the end; anything without the NUL in front of it is an error too
+//	8  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
 //
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
@@ -36,6 +37,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -50,6 +52,7 @@ const (
 	fdShim  = 5
 	fdSpec  = 6
 	fdError = 7
+	fdTree  = 8
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -62,7 +65,7 @@ func Init(args []string) error {
 	// User ids, capabilities and the filter belong to a thread, and the thread
 	// that executes the shim is the one that stays.
 	runtime.LockOSThread()
-	for _, fd := range []int{fdShim, fdSpec, fdError} {
+	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree} {
 		unix.CloseOnExec(fd)
 	}
 	err := run()
@@ -84,24 +87,18 @@ func run() error {
 	if err := makeView(s); err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		name string
-		do   func(*Spec) error
-	}{
+	last := []step{{"give up privileges", dropPrivileges}, {"filter system calls", func(*Spec) error { return installFilter() }}}
+	if s.mayGain() {
+		slices.Reverse(last) // without no_new_privs, a filter wants CAP_SYS_ADMIN
+	}
+	return s.run(append([]step{
 		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
 		{"loopback", loopback},
 		{"mask /proc", maskProc},
 		{"cgroup namespace", func(*Spec) error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{"resource limits", setLimits},
-		{"give up privileges", dropPrivileges},
-		{"filter system calls", func(*Spec) error { return installFilter() }},
-		{"execute shim", execute},
-	} {
-		if err := step.do(s); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
-	}
-	return nil
+		last[0], last[1],
+	}, step{"execute shim", execute}))
 }
 
 // loopback brings up the only interface there is.

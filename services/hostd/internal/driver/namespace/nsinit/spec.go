@@ -16,6 +16,9 @@ type Spec struct {
 	Links    []Text   // top-level symbolic links
 	Files    []Text   // files below /etc
 
+	Tree string // the host's directory with a template's tree; if not empty, nothing above but Files counts
+	Sudo bool   // set-uid programs in Tree work, where HasRoot
+
 	Hostname string
 	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
 	ShmMiB   uint32
@@ -78,6 +81,8 @@ func (s *Spec) code(c *coder) {
 	c.strs(&s.Binds)
 	c.texts(&s.Links)
 	c.texts(&s.Files)
+	c.str(&s.Tree)
+	c.flag(&s.Sudo)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	shm := uint64(s.ShmMiB)

@@ -38,32 +38,47 @@ const (
 	usrWork = "usr.work"
 )
 
-// makeView builds the sandbox's root and moves this process into it.
-func makeView(s *Spec) error {
-	unix.Umask(0)
-	defer unix.Umask(0o022)
-	for _, step := range []struct {
-		name string
-		do   func(*Spec) error
-	}{
-		{"prepare mounts", prepare},
-		{"make directories", skeleton},
-		{"mount root", func(*Spec) error { return overlay(root, skel, over, work) }},
-		{"mount /usr", mountUsr},
-		{"mount /etc", mountEtc},
-		{"enter root", func(*Spec) error { return unix.Chdir(root) }},
-		{"show host directories", bindAll},
-		{"mount /proc", func(*Spec) error {
-			return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-		}},
-		{"mount /dev", mountDev},
-		{"pivot root", pivot},
-	} {
+// step is a part of the work, and what its errors begin with.
+type step struct {
+	name string
+	do   func(*Spec) error
+}
+
+func (s *Spec) run(steps []step) error {
+	for _, step := range steps {
 		if err := step.do(s); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	return nil
+}
+
+// makeView builds the sandbox's root and moves this process into it.
+func makeView(s *Spec) error {
+	unix.Umask(0)
+	defer unix.Umask(0o022)
+	if s.Tree != "" {
+		return s.run(treeSteps)
+	}
+	return s.run(hostSteps)
+}
+
+// hostSteps build a root from the host's own files.
+var hostSteps = []step{
+	{"prepare mounts", prepare},
+	{"make directories", skeleton},
+	{"mount root", func(*Spec) error { return overlay(root, skel, over, work) }},
+	{"mount /usr", mountUsr},
+	{"mount /etc", mountEtc},
+	{"enter root", func(*Spec) error { return unix.Chdir(root) }},
+	{"show host directories", bindAll},
+	{"mount /proc", mountProc},
+	{"mount /dev", mountDev},
+	{"pivot root", pivot},
+}
+
+func mountProc(*Spec) error {
+	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
 func prepare(*Spec) error {
@@ -159,7 +174,11 @@ func mountEtc(s *Spec) error {
 // outlives a crash of the host, so that nobody in it need wait for the host's
 // disk, or can make others wait by asking it to sync.
 func overlay(to, lower, upper, work string) error {
-	return unix.Mount("overlay", to, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+	return overlayWith(to, lower, upper, work, unix.MS_NOSUID|unix.MS_NODEV)
+}
+
+func overlayWith(to, lower, upper, work string, flags uintptr) error {
+	return unix.Mount("overlay", to, "overlay", flags,
 		"lowerdir="+lower+",upperdir="+upper+",workdir="+work+",userxattr,volatile")
 }
 

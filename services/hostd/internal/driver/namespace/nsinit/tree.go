@@ -1,0 +1,100 @@
+package nsinit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// A root that is made from a template's tree is one overlay: the tree below,
+// what the sandbox writes above. What the tree holds was made by strangers, and
+// in a sandbox made from another's files the upper layer too: nothing in it is
+// walked through as long as the host's files can be seen.
+
+// treeBelow is where the tree is mounted while the view is built.
+const treeBelow = memory + "/tree"
+
+// treeDirs must be directories in a root; the first two are mounted on.
+var treeDirs = []string{"proc", "dev", "sys", "etc", "tmp", "run"}
+
+// treeSteps build a root from a template's tree.
+var treeSteps = []step{
+	{"prepare mounts", prepare},
+	{"mount root", mountTree},
+	{"enter root", func(*Spec) error { return unix.Chdir(root) }},
+	{"make directories", func(*Spec) error { return ensureDirs(treeDirs) }},
+	{"mount /proc", mountProc},
+	{"mount /dev", mountDev},
+	{"pivot root", pivot},
+	{"write /etc", writeEtc},
+}
+
+// mountTree mounts the template with a layer above it. As root of the machine the
+// driver hands the tree over as a mount whose owners are those of this user
+// namespace; nobody need be able to walk to it.
+func mountTree(s *Spec) error {
+	if err := unix.Mkdir(treeBelow, rootDir); err != nil {
+		return &os.PathError{Op: "mkdir", Path: treeBelow, Err: err}
+	}
+	var err error
+	if s.HasRoot {
+		err = unix.MoveMount(fdTree, "", unix.AT_FDCWD, treeBelow, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	} else {
+		err = unix.Mount(s.Tree, treeBelow, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return fmt.Errorf("take over the template: %w", err)
+	}
+	flags := uintptr(unix.MS_NODEV)
+	if !s.mayGain() {
+		flags |= unix.MS_NOSUID
+	}
+	return overlayWith(root, treeBelow, over, work, flags)
+}
+
+// ensureDirs makes the names in the working directory directories. Nobody else
+// is here, so that what was looked at stays what it is.
+func ensureDirs(names []string) error {
+	for _, name := range names {
+		st, err := os.Lstat(name)
+		if err == nil && st.IsDir() {
+			continue
+		}
+		if err == nil {
+			err = os.Remove(name)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		mode := uint32(rootDir)
+		if name == "tmp" {
+			mode = 0o1777
+		}
+		if err := unix.Mkdir(name, mode); err != nil {
+			return &os.PathError{Op: "mkdir", Path: name, Err: err}
+		}
+	}
+	return nil
+}
+
+// writeEtc puts the sandbox's own files into /etc. A link that leads elsewhere
+// leads to a place in the sandbox, and is replaced.
+func writeEtc(s *Spec) error {
+	for _, f := range s.Files {
+		path := filepath.Join("/etc", f.Name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(f.Body), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayGain reports whether programs in the sandbox may gain privileges, which
+// reach no further than its own root's.
+func (s *Spec) mayGain() bool { return s.Sudo && s.HasRoot }
