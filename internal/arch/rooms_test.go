@@ -54,6 +54,7 @@ var rooms = []room{
 	{path: "events/kind"},
 	{path: "events/sandbox", may: []string{"events/kind"}},
 	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
+	{path: "events/mux", may: []string{"events/kind"}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
 	{path: "events/natsd", may: []string{server}},

@@ -1,0 +1,342 @@
+package mux
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Stream is a net.Conn over a channel. Its methods may be called concurrently.
+// All of it is guarded by Mux.mu.
+type Stream struct {
+	m       *Mux
+	id      uint32
+	target  string
+	changed sync.Cond
+
+	taken    bool // the other end took it, or opened it
+	accepted bool // we took it, or opened it
+	in       buffer
+	grant    int // bytes that may come still
+	read     int // bytes read and not granted again
+	out      buffer
+	credit   int  // bytes that may be sent
+	queued   bool // in Mux.ready
+
+	closing bool // no more is written here
+	closed  bool // our Close was sent
+	ended   bool // the other end's Close came
+	unread  bool // nobody here reads any more
+	over    bool // nothing more can come or go
+	err     error
+
+	readBy, writeBy deadline
+}
+
+// deadline is a moment after which a wait fails.
+type deadline struct {
+	t     time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) passed() bool { return !d.t.IsZero() && !time.Now().Before(d.t) }
+
+// errAborted is what the other end is told of a stream that was given up without
+// a reason.
+var errAborted = kind.New(kind.Canceled, "stream", "", "the other end gave the stream up")
+
+// Target is what the end that opened the stream asked for.
+func (s *Stream) Target() string { return s.target }
+
+// Accept takes a stream that the other end opened.
+func (s *Stream) Accept() {
+	s.m.mu.Lock()
+	send := !s.accepted && s.err == nil
+	if send {
+		s.accepted = true
+		s.m.control = appendWindow(s.m.control, s.id, uint32(s.grant))
+	}
+	s.m.unlock(send)
+}
+
+func (s *Stream) awaitTaken() error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for !s.taken && s.err == nil {
+		s.changed.Wait()
+	}
+	return s.err
+}
+
+// Read reads what came. io.EOF says that the other end closed in order.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.m.mu.Lock()
+	for {
+		switch {
+		case s.unread:
+			s.m.mu.Unlock()
+			return 0, net.ErrClosed
+		case s.readBy.passed():
+			s.m.mu.Unlock()
+			return 0, os.ErrDeadlineExceeded
+		case len(p) == 0:
+			s.m.mu.Unlock()
+			return 0, nil
+		case s.in.len() > 0:
+			n := copy(p, s.in.head(len(p)))
+			s.in.drop(n)
+			s.m.unlock(s.regrant(n))
+			return n, nil
+		case s.ended:
+			s.m.mu.Unlock()
+			return 0, io.EOF
+		case s.err != nil:
+			err := s.err
+			s.m.mu.Unlock()
+			return 0, err
+		}
+		s.changed.Wait()
+	}
+}
+
+// regrant lets the other end send again what was read, half a window at a time,
+// and reports whether it said so; Mux.mu is held.
+func (s *Stream) regrant(n int) bool {
+	if s.read += n; s.read < s.m.cfg.Window/2 || s.ended || s.err != nil {
+		return false
+	}
+	s.m.control = appendWindow(s.m.control, s.id, uint32(s.read))
+	s.grant += s.read
+	s.read = 0
+	return true
+}
+
+// Write takes p over, and waits while too much that was written before has not
+// been sent. It does not wait until the other end has it.
+func (s *Stream) Write(p []byte) (int, error) {
+	n := 0
+	s.m.mu.Lock()
+	for {
+		switch {
+		case s.err != nil:
+			err := s.err
+			s.m.mu.Unlock()
+			return n, err
+		case s.closing:
+			s.m.mu.Unlock()
+			return n, net.ErrClosed
+		case s.writeBy.passed():
+			s.m.mu.Unlock()
+			return n, os.ErrDeadlineExceeded
+		case n == len(p):
+			s.m.mu.Unlock()
+			return n, nil
+		}
+		if room := outBuffer - s.out.len(); room > 0 {
+			k := min(room, len(p)-n)
+			s.out.put(p[n : n+k])
+			n += k
+			s.m.unlock(s.enqueue())
+			s.m.mu.Lock()
+			continue
+		}
+		s.changed.Wait()
+	}
+}
+
+// enqueue puts s in line if it has something that may be sent, and reports
+// whether it did; Mux.mu is held.
+func (s *Stream) enqueue() bool {
+	if s.queued || s.out.len() == 0 || s.credit == 0 || s.err != nil {
+		return false
+	}
+	s.queued = true
+	s.m.ready = append(s.m.ready, s)
+	return true
+}
+
+// finish says Close once all that was written is sent, and reports whether there
+// is a frame to send; Mux.mu is held.
+func (s *Stream) finish() bool {
+	if !s.closing || s.closed || s.out.len() > 0 || s.err != nil {
+		return false
+	}
+	s.closed = true
+	s.m.control = appendClose(s.m.control, s.id)
+	if s.unread && !s.ended {
+		s.m.control = appendReset(s.m.control, s.id, errAborted)
+	}
+	if s.ended || s.unread {
+		s.m.remove(s)
+	}
+	return true
+}
+
+// CloseWrite says that no more is written; the other end reads io.EOF after what
+// was.
+func (s *Stream) CloseWrite() error {
+	s.m.mu.Lock()
+	s.closing = true
+	s.changed.Broadcast()
+	s.m.unlock(s.finish())
+	return nil
+}
+
+// Close ends the stream: what was written still arrives, what comes is dropped.
+func (s *Stream) Close() error {
+	s.m.mu.Lock()
+	already := s.unread
+	s.closing, s.unread = true, true
+	s.in.free()
+	s.stopTimers()
+	s.changed.Broadcast()
+	send := s.finish()
+	switch {
+	case s.over || already:
+	case s.closed:
+		s.m.control = appendReset(s.m.control, s.id, errAborted)
+		s.m.remove(s)
+		send = true
+	default:
+		time.AfterFunc(linger, func() { s.Abort(nil) })
+	}
+	s.m.unlock(send)
+	return nil
+}
+
+// linger is how long the other end may take to let in what was written before
+// Close.
+const linger = 30 * time.Second
+
+// Abort ends the stream at once in both directions and tells the other end why;
+// nil: no reason.
+func (s *Stream) Abort(err error) {
+	if err == nil {
+		err = errAborted
+	}
+	s.m.mu.Lock()
+	send := !s.over
+	if send {
+		s.m.control = appendReset(s.m.control, s.id, err)
+		s.fail(err)
+	}
+	s.m.unlock(send)
+}
+
+// fail ends the stream; Mux.mu is held.
+func (s *Stream) fail(err error) {
+	s.err = err
+	s.out.free()
+	s.m.remove(s)
+	s.changed.Broadcast()
+}
+
+func (s *Stream) stopTimers() {
+	for _, d := range [...]*deadline{&s.readBy, &s.writeBy} {
+		if d.timer != nil {
+			d.timer.Stop()
+		}
+	}
+}
+
+// handle takes a frame of the other end; Mux.mu is held, here and below.
+func (s *Stream) handle(t uint8, b []byte) error {
+	switch {
+	case t == typeData:
+		return s.came(b)
+	case t == typeWindow && len(b) == 4:
+		return s.granted(binary.LittleEndian.Uint32(b))
+	case t == typeClose && len(b) == 0:
+		return s.closedThere()
+	case t == typeReset && len(b) > 0 && len(b) <= 1+maxText:
+		s.fail(kind.New(kind.Kind(b[0]), "stream", "", string(b[1:])))
+		return nil
+	}
+	return ErrProtocol
+}
+
+// came takes data.
+func (s *Stream) came(b []byte) error {
+	if len(b) == 0 || len(b) > s.grant || s.ended || !s.accepted {
+		return ErrProtocol
+	}
+	s.grant -= len(b)
+	if !s.unread {
+		s.in.put(b)
+		s.changed.Broadcast()
+	}
+	return nil
+}
+
+func (s *Stream) granted(n uint32) error {
+	if n > maxCredit || s.credit+int(n) > maxCredit {
+		return ErrProtocol
+	}
+	s.credit += int(n)
+	s.taken = true
+	s.enqueue()
+	s.changed.Broadcast()
+	return nil
+}
+
+func (s *Stream) closedThere() error {
+	if s.ended || !s.accepted {
+		return ErrProtocol
+	}
+	s.ended, s.taken = true, true
+	if s.closed {
+		s.m.remove(s)
+	}
+	s.changed.Broadcast()
+	return nil
+}
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (s *Stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// SetReadDeadline makes reads fail with os.ErrDeadlineExceeded after t.
+func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.readBy, t) }
+
+// SetWriteDeadline makes writes fail with os.ErrDeadlineExceeded after t.
+func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writeBy, t) }
+
+func (s *Stream) setDeadline(d *deadline, t time.Time) error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	d.t = t
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	if !t.IsZero() {
+		d.timer = time.AfterFunc(time.Until(t), s.wake)
+	}
+	s.changed.Broadcast()
+	return nil
+}
+
+func (s *Stream) wake() {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.changed.Broadcast()
+}
+
+// addr is no address: a stream goes through a channel.
+type addr string
+
+func (addr) Network() string  { return "mux" }
+func (a addr) String() string { return string(a) }
+
+// LocalAddr names the target.
+func (s *Stream) LocalAddr() net.Addr { return addr(s.target) }
+
+// RemoteAddr names the target.
+func (s *Stream) RemoteAddr() net.Addr { return addr(s.target) }
