@@ -74,7 +74,7 @@ func (d *Driver) Name() string { return name }
 func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
-		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU,
+		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze,
 		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
 	}
 	if !c.Kill {
@@ -97,7 +97,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	}
 	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
 	state := live.State{Driver: name, ID: s.ID, Boot: boot}
-	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits, true)
+	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(s, &state, limits)
 	if err != nil {
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
@@ -236,17 +236,36 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	return &live.Box{
+	group := cgroup.Reopen(state.Cgroups)
+	b := &live.Box{
 		State: state, Dir: dir, Proc: proc,
-		Kill: func(ctx context.Context) error {
-			// While the shim lives it gathers the orphans: its tree is whole.
-			if err := killTree(ctx, state.PID, proc.Done()); err != nil {
-				return err
-			}
-			return live.End(ctx, proc)
-		},
-		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state.PID) },
 	}
+	if group.CanFreeze() {
+		b.Brake = group
+	}
+	b.Kill = func(ctx context.Context) error {
+		if err := group.Thaw(ctx); err != nil {
+			return err
+		}
+		// While the shim lives it gathers the orphans: its tree is whole.
+		if err := killTree(ctx, state.PID, proc.Done()); err != nil {
+			return err
+		}
+		return live.EndStopped(ctx, proc, b.Brake)
+	}
+	return b
+}
+
+// measure is what a sandbox uses; of the disk, what is in its home.
+func measure(ctx context.Context, dir string, group *cgroup.Group, pid int) (driver.Stats, error) {
+	s, err := live.Measure(group, pid)
+	if err != nil {
+		return s, err
+	}
+	s.DiskBytes, err = live.DiskUsage(ctx, filepath.Join(dir, homeDir))
+	return s, err
 }
 
 // sweep kills what the shim left behind and removes what Create made.

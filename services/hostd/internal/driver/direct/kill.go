@@ -22,11 +22,11 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 			return 0, nil
 		default:
 		}
-		all, err := processes()
+		all, err := live.Processes()
 		if err != nil {
 			return 0, err
 		}
-		return kill(descendants(all, root)), nil
+		return kill(live.Descendants(all, root)), nil
 	})
 }
 
@@ -36,7 +36,7 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error {
 	mark := []byte("\x00" + idVariable + "=" + string(id) + "\x00")
 	return repeat(ctx, settle, func() (int, error) {
-		all, err := processes()
+		all, err := live.Processes()
 		if err != nil {
 			return 0, err
 		}
@@ -82,39 +82,4 @@ func kill(pids []int) int {
 		}
 	}
 	return n
-}
-
-// processes are the living processes, each with its parent. Zombies do not count:
-// they cannot be killed, and the one that reaps them is dying too.
-func processes() (map[int]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[int]int, len(entries))
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		state, parent, err := live.Parent(pid)
-		if err == nil && state != 'Z' && state != 'X' {
-			all[pid] = parent
-		}
-	}
-	return all, nil
-}
-
-// descendants are the processes below root.
-func descendants(all map[int]int, root int) []int {
-	children := map[int][]int{}
-	for pid, parent := range all {
-		children[parent] = append(children[parent], pid)
-	}
-	var found []int
-	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
-		found = append(found, children[queue[0]]...)
-		queue = append(queue, children[queue[0]]...)
-	}
-	return found
 }

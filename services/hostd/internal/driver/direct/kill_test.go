@@ -3,21 +3,11 @@ package direct
 import (
 	"os"
 	"os/exec"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
 )
-
-func TestDescendants(t *testing.T) {
-	parents := map[int]int{1: 0, 10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20}
-	got := descendants(parents, 10)
-	slices.Sort(got)
-	if want := []int{11, 12, 13}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
 
 // Without cgroups a process is known by its environment, whoever adopted it.
 func TestKillMarked(t *testing.T) {

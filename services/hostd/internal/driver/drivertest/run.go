@@ -52,6 +52,11 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"hostd killed while it destroys", s.killed("destroy")},
 		{"fifty creates leak nothing", s.fifty},
 		{"limits hold where there are any", s.limits(caps)},
+		{"a paused place stands still until it is resumed", s.pauses(caps)},
+		{"a paused place is found paused", s.findsPaused(caps)},
+		{"a paused place can be destroyed", s.destroysPaused(caps)},
+		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
+		{"it tells what it uses", s.measures},
 	} {
 		t.Run(tt.name, tt.run)
 	}

@@ -66,7 +66,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
 	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
-	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits, false)
+	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits)
 	if d.ranges {
 		if state.UIDBase, err = d.uids.take(s.ID); err != nil {
 			return nil, err

@@ -103,7 +103,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.cgroups().Caps()
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
-		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU,
+		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: groups.Freeze,
 		Notes: append(groups.Notes, "the disk space of a sandbox is not limited"),
 	}
 	if !d.ranges {
@@ -152,11 +152,27 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 // box is the Instance of a living sandbox. Its pid 1 takes all others with it:
 // the kernel lets it end only when they have ended.
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	return &live.Box{
+	group := cgroup.Reopen(state.Cgroups)
+	b := &live.Box{
 		State: state, Dir: dir, Proc: proc,
-		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
-		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state.PID) },
 	}
+	if group.CanFreeze() {
+		b.Brake = group
+	}
+	b.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, b.Brake) }
+	return b
+}
+
+// measure is what a sandbox uses.
+func measure(ctx context.Context, dir string, group *cgroup.Group, pid int) (driver.Stats, error) {
+	s, err := live.Measure(group, pid)
+	if err != nil {
+		return s, err
+	}
+	s.DiskBytes, err = live.DiskUsage(ctx, filepath.Join(dir, workDir))
+	return s, err
 }
 
 // sweep removes what is left of a sandbox without processes. Its mounts went

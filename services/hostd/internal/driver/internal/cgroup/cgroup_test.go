@@ -77,7 +77,7 @@ func TestMakeInV2(t *testing.T) {
 	base := unified(t, "")
 	tree := &Tree{v2: base, controllers: []string{"memory", "pids", "cpu"}}
 	l := Limits{MemoryMiB: 64, CPUMilli: 1500, Pids: 9}
-	g, err := tree.Make(tree.Paths("box", l, false), l)
+	g, err := tree.Make(tree.Paths("box", l), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestMakeInV1(t *testing.T) {
 	memory, cpu := t.TempDir(), t.TempDir()
 	tree := &Tree{v1: map[string]string{"memory": memory, "cpu": cpu}}
 	l := Limits{MemoryMiB: 64, CPUMilli: 5}
-	g, err := tree.Make(tree.Paths("box", l, true), l)
+	g, err := tree.Make(tree.Paths("box", l), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestMakeInV1(t *testing.T) {
 // A sandbox without a limit of its own still weighs no more than another.
 func TestNoLimitNoGroupButForItsWeight(t *testing.T) {
 	tree := &Tree{v1: map[string]string{"memory": "/m", "cpu": "/c", "pids": "/p"}}
-	if got := tree.Paths("box", Limits{Pids: 5}, true); !slices.Equal(got, []string{"/c/box", "/p/box"}) {
+	if got := tree.Paths("box", Limits{Pids: 5}); !slices.Equal(got, []string{"/c/box", "/p/box"}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -141,10 +141,10 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	if want := (Caps{Notes: caps.Notes}); !reflect.DeepEqual(caps, want) {
 		t.Errorf("got %+v", caps)
 	}
-	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 {
+	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no pause:") {
 		t.Errorf("notes: %s", all)
 	}
-	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}, true); len(got) > 0 {
+	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}); len(got) > 0 {
 		t.Errorf("paths %v", got)
 	}
 }

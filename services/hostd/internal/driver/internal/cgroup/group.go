@@ -30,14 +30,15 @@ type Group struct {
 }
 
 // Paths are the directories that a group of this name would have, to be noted
-// down before Make. wantKill asks for a v2 group also where it limits nothing.
-func (t *Tree) Paths(name string, l Limits, wantKill bool) []string {
+// down before Make. A v2 group is made also where it limits nothing: it freezes,
+// kills and measures.
+func (t *Tree) Paths(name string, l Limits) []string {
 	var paths []string
-	if t.v2 != "" && (wantKill || len(t.controllers) > 0) {
+	if t.v2 != "" {
 		paths = append(paths, filepath.Join(t.v2, name))
 	}
 	for c, base := range t.v1 {
-		if len(settings(c, l, true)) > 0 {
+		if c == freezer || len(settings(c, l, true)) > 0 {
 			paths = append(paths, filepath.Join(base, name))
 		}
 	}

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,10 +32,8 @@ func parseMounts(mountinfo string) map[string]mount {
 			all[""] = m
 		case "cgroup":
 			for _, opt := range strings.Split(g[2], ",") {
-				for _, c := range wanted {
-					if opt == c {
-						all[c] = m
-					}
+				if opt == freezer || slices.Contains(wanted[:], opt) {
+					all[opt] = m
 				}
 			}
 		}

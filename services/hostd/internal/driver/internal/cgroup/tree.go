@@ -28,9 +28,13 @@ type Tree struct {
 
 var wanted = [...]string{"memory", "pids", "cpu"}
 
+// freezer is the v1 controller for what every group of v2 can do.
+const freezer = "freezer"
+
 // Caps says what the groups of a Tree can do.
 type Caps struct {
 	Memory, Pids, CPU bool
+	Freeze            bool     // Group.Freeze works
 	Kill              bool     // Group.Kill reaches every process, also one that hides
 	Notes             []string // why something is missing
 }
@@ -96,7 +100,25 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 		}
 		t.v1[c] = base
 	}
+	if t.v2 == "" {
+		t.openFreezer(mounts, own)
+	}
 	return t
+}
+
+// openFreezer looks for what stops processes where there is no v2 that would.
+func (t *Tree) openFreezer(mounts map[string]mount, own map[string]string) {
+	m, ok := mounts[freezer]
+	if !ok {
+		t.notes = append(t.notes, "no pause: neither cgroup v2 nor a freezer to be had")
+		return
+	}
+	base := m.dir(own[freezer])
+	if err := try(base); err != nil {
+		t.notes = append(t.notes, fmt.Sprintf("no pause: %v", err))
+		return
+	}
+	t.v1[freezer] = base
 }
 
 // openV2 looks for a place in the unified tree. In order: the root, which only
@@ -164,7 +186,8 @@ func (t *Tree) Caps() Caps {
 	has := func(c string) bool { return slices.Contains(t.controllers, c) || t.v1[c] != "" }
 	return Caps{
 		Memory: has("memory"), Pids: has("pids"), CPU: has("cpu"),
-		Kill:  t.v2 != "" || t.v1["pids"] != "",
-		Notes: slices.Clone(t.notes),
+		Freeze: t.v2 != "" || t.v1[freezer] != "",
+		Kill:   t.v2 != "" || t.v1["pids"] != "" || t.v1[freezer] != "",
+		Notes:  slices.Clone(t.notes),
 	}
 }

@@ -2,7 +2,9 @@ package live
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -13,19 +15,35 @@ import (
 // DestroyTimeout is the most that Destroy takes.
 const DestroyTimeout = 5 * time.Second
 
-// Box is a running sandbox as both drivers see it: a driver.Instance.
+// Box is a running sandbox as the drivers of processes see it: a driver.Instance.
 type Box struct {
 	State State
 	Dir   string
 	Proc  *Proc
 
-	// Kill ends every process of the sandbox and returns when they are gone.
+	// Kill ends every process of the sandbox, frozen or not, and returns when
+	// they are gone.
 	Kill func(context.Context) error
 	// Sweep removes what is left of the sandbox once its processes are gone.
 	Sweep func(context.Context) error
+	// Brake stops and starts the processes. Nil: that cannot be done.
+	Brake Brake
+	// Save fills a directory with the files, which nobody changes meanwhile. Nil:
+	// that cannot be done.
+	Save func(ctx context.Context, dir string) error
+	// Measure is Stats. Nil: there is nothing to tell.
+	Measure func(context.Context) (driver.Stats, error)
 
-	mu   sync.Mutex
-	gone bool // by mu: Destroy has succeeded
+	moves sync.Mutex // held while it is stopped, started or copied
+	mu    sync.Mutex
+	gone  bool // by mu: Destroy has succeeded
+}
+
+// Brake is what stops all processes of a sandbox at once.
+type Brake interface {
+	Freeze(context.Context) error
+	Thaw(context.Context) error
+	Frozen() (bool, error)
 }
 
 // Dial is driver.Instance.Dial.
@@ -44,19 +62,102 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 func (b *Box) Done() <-chan struct{} { return b.Proc.Done() }
 
 // Pause is driver.Instance.Pause.
-func (b *Box) Pause(context.Context) error { return b.cannot("pause") }
+func (b *Box) Pause(ctx context.Context) error {
+	return b.still("pause", func() error { return b.Brake.Freeze(ctx) })
+}
 
 // Resume is driver.Instance.Resume.
-func (b *Box) Resume(context.Context) error { return b.cannot("resume") }
+func (b *Box) Resume(ctx context.Context) error {
+	return b.still("resume", func() error { return b.Brake.Thaw(ctx) })
+}
+
+// still calls do if the sandbox can be stopped, once nobody else stops or starts
+// it. Destroy does not wait for that.
+func (b *Box) still(what string, do func() error) error {
+	if b.Brake == nil {
+		return b.cannot(what)
+	}
+	b.moves.Lock()
+	defer b.moves.Unlock()
+	err := errGone
+	if !b.over() {
+		err = do()
+	}
+	// A group that goes while we look at it says that it is not there.
+	if err != nil && b.over() {
+		return kind.Wrap(kind.Unavailable, what+" sandbox", string(b.State.ID), errGone)
+	}
+	return kind.Wrap(kind.Of(err), what+" sandbox", string(b.State.ID), err)
+}
+
+var errGone = errors.New("it does not live any more")
+
+// over reports whether the shim is gone.
+func (b *Box) over() bool {
+	select {
+	case <-b.Proc.Done():
+		return true
+	default:
+		return false
+	}
+}
 
 // Snapshot is driver.Instance.Snapshot.
-func (b *Box) Snapshot(context.Context, string, bool) error { return b.cannot("snapshot") }
+func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
+	switch {
+	case memory:
+		return b.cannot("keep the memory of")
+	case b.Save == nil || b.Brake == nil:
+		return b.cannot("snapshot")
+	}
+	return b.still("snapshot", func() error {
+		frozen, err := b.Brake.Frozen()
+		if err != nil {
+			return err
+		}
+		if !frozen {
+			if err := b.Brake.Freeze(ctx); err != nil {
+				return err
+			}
+			// ctx may be over, but nobody else would let it run again.
+			defer b.Brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+		}
+		err = b.Save(ctx, dir)
+		if err == nil && b.over() {
+			err = errGone // and with it, perhaps, half of the files before they were copied
+		}
+		if err != nil {
+			return errors.Join(err, empty(dir))
+		}
+		return nil
+	})
+}
+
+// empty removes what is in dir.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := Remove(dir, e.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Stats is driver.Instance.Stats.
-func (b *Box) Stats(context.Context) (driver.Stats, error) { return driver.Stats{}, nil }
+func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
+	if b.Measure == nil {
+		return driver.Stats{}, nil
+	}
+	s, err := b.Measure(ctx)
+	return s, kind.Wrap(kind.Of(err), "measure sandbox", string(b.State.ID), err)
+}
 
 func (b *Box) cannot(what string) error {
-	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox", b.State.Driver, what)
+	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox here", b.State.Driver, what)
 }
 
 // Destroy is driver.Instance.Destroy.
@@ -80,7 +181,11 @@ func (b *Box) Destroy(ctx context.Context) error {
 }
 
 // End kills p and waits until it has ended.
-func End(ctx context.Context, p *Proc) error {
+func End(ctx context.Context, p *Proc) error { return EndStopped(ctx, p, nil) }
+
+// EndStopped is End for one who may stand still. He is let go, also if somebody
+// stops him again: with some freezers he does not die otherwise.
+func EndStopped(ctx context.Context, p *Proc, brake Brake) error {
 	select {
 	case <-p.Done():
 		return nil
@@ -89,10 +194,20 @@ func End(ctx context.Context, p *Proc) error {
 	if err := p.Kill(); err != nil {
 		return err
 	}
-	select {
-	case <-p.Done():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if brake != nil {
+			if err := brake.Thaw(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-p.Done():
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
 	}
 }

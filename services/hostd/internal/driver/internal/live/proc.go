@@ -130,7 +130,7 @@ func stat(pid int) ([]string, error) {
 	// The second field is the command in parentheses and may hold anything.
 	s := string(b)
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) <= 22-firstStat {
+	if len(f) <= 24-firstStat {
 		return nil, fmt.Errorf("/proc/%d/stat: %q", pid, s)
 	}
 	return f, nil

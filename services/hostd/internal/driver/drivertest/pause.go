@@ -1,0 +1,217 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/gob"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// counter starts processes that count in files as fast as they can: one in a
+// session of its own, one that ignores every signal that can be ignored.
+const counter = `cd $HOME
+for name in one two; do
+	setsid sh -c 'trap "" TERM HUP INT CONT TSTP; n=0; while :; do n=$((n+1)); echo $n > '$name'; done' >/dev/null 2>&1 &
+done
+until [ -s one ] && [ -s two ]; do :; done`
+
+// cannotPause checks that a driver without a freezer says so, and reports whether
+// that is the case.
+func cannotPause(t *testing.T, b *box, caps driver.Caps) bool {
+	t.Helper()
+	if caps.Pause {
+		return false
+	}
+	for what, call := range map[string]func(context.Context) error{"pause": b.Pause, "resume": b.Resume} {
+		if err := call(t.Context()); !kind.Is(err, kind.Unimplemented) {
+			t.Errorf("%s without Caps.Pause: %v, want unimplemented", what, err)
+		}
+	}
+	return true
+}
+
+func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		b := s.create(t, nil)
+		if cannotPause(t, b, caps) {
+			return
+		}
+		b.sh(t, counter)
+		for range 2 {
+			if err := b.Pause(t.Context()); err != nil {
+				t.Fatalf("pause: %v", err)
+			}
+		}
+		stands(t, b.Instance)
+		// A question asked meanwhile waits, and nothing of it is lost.
+		answer := later(t, b.Instance, request{Args: []string{"echo", "asked while it stood"}, UID: -1})
+		for range 2 {
+			if err := b.Resume(t.Context()); err != nil {
+				t.Fatalf("resume: %v", err)
+			}
+		}
+		if got := <-answer; got != "asked while it stood\n" {
+			t.Errorf("got %q", got)
+		}
+		b.sh(t, `cd $HOME; was=$(cat one); until [ "$(cat one)" != "$was" ]; do :; done`)
+	}
+}
+
+// stands checks that no process of a place does anything: the place uses no time
+// while the host does.
+func stands(t *testing.T, in driver.Instance) {
+	t.Helper()
+	before := stats(t, in)
+	var spent unix.Timespec
+	for time.Duration(spent.Nano()) < 50*time.Millisecond {
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &spent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := stats(t, in); after.CPU-before.CPU > time.Millisecond {
+		t.Errorf("it used %v while it stood", after.CPU-before.CPU)
+	}
+}
+
+func stats(t *testing.T, in driver.Instance) driver.Stats {
+	t.Helper()
+	st, err := in.Stats(t.Context())
+	if err != nil {
+		t.Fatalf("stats: %v", err)
+	}
+	return st
+}
+
+// later asks now and gives the answer when it comes; the place need not run.
+func later(t *testing.T, in driver.Instance, req request) <-chan string {
+	t.Helper()
+	conn, err := in.Dial(t.Context())
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	conn.SetDeadline(time.Now().Add(patient)) //nolint:errcheck // a unix socket takes deadlines
+	if err := gob.NewEncoder(conn).Encode(req); err != nil {
+		t.Fatalf("ask: %v", err)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		defer conn.Close()
+		var resp response
+		if err := gob.NewDecoder(conn).Decode(&resp); err != nil {
+			resp.Out = err.Error()
+		}
+		answer <- resp.Out
+	}()
+	return answer
+}
+
+func (s *suite) findsPaused(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		b := s.create(t, nil)
+		if cannotPause(t, b, caps) {
+			return
+		}
+		b.sh(t, counter)
+		if err := b.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := b.attach(t, s.newDriver(t))
+		stands(t, again)
+		if err := again.Resume(t.Context()); err != nil {
+			t.Fatalf("resume in another life: %v", err)
+		}
+		if r := ask(t, again, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
+			t.Errorf("got %q", r.Out)
+		}
+	}
+}
+
+func (s *suite) destroysPaused(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		b := s.create(t, nil)
+		if cannotPause(t, b, caps) {
+			return
+		}
+		b.sh(t, counter)
+		if err := b.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := b.Destroy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %v", took)
+		}
+		checkClean(t, b.spec)
+		for what, call := range map[string]func(context.Context) error{"pause": b.Pause, "resume": b.Resume} {
+			if err := call(t.Context()); !kind.Is(err, kind.Unavailable) {
+				t.Errorf("%s after destroy: %v, want unavailable", what, err)
+			}
+		}
+	}
+}
+
+func (s *suite) pauseRaces(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.Pause {
+			t.Skip("it cannot pause")
+		}
+		b := s.create(t, nil)
+		b.sh(t, counter)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for range 25 {
+					do := b.Pause
+					if i%2 == 0 {
+						do = b.Resume
+					}
+					if err := do(t.Context()); err != nil && !kind.Is(err, kind.Unavailable) {
+						t.Errorf("got %v", err)
+					}
+				}
+				if err := b.Destroy(t.Context()); err != nil {
+					t.Errorf("destroy: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		checkClean(t, b.spec)
+	}
+}
+
+func (s *suite) measures(t *testing.T) {
+	b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB = 512 })
+	b.sh(t, "true") // it has begun
+	idle := stats(t, b.Instance)
+	if idle.Processes < 1 || idle.MemoryBytes == 0 {
+		t.Errorf("idle: %+v", idle)
+	}
+	// A shell that holds 64 MB, wrote 8 MB, and worked for at least 0.2 s.
+	b.sh(t, `cd $HOME; head -c 8388608 /dev/zero > file; sync file
+		(x=$(head -c 67108864 /dev/zero | tr "\\0" x); i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; : > ready; sleep 1000; :) >/dev/null 2>&1 &
+		until [ -e ready ]; do sleep 0.05; done`)
+	busy := stats(t, b.Instance)
+	if busy.Processes < idle.Processes+1 {
+		t.Errorf("processes: %d, then %d", idle.Processes, busy.Processes)
+	}
+	for _, m := range []struct {
+		what       string
+		got, least uint64
+	}{
+		{"CPU microseconds", uint64((busy.CPU - idle.CPU).Microseconds()), 100_000},
+		{"memory", busy.MemoryBytes - min(idle.MemoryBytes, busy.MemoryBytes), 60 << 20},
+		{"disk", busy.DiskBytes - min(idle.DiskBytes, busy.DiskBytes), 8 << 20},
+	} {
+		if m.got < m.least || m.got > 1000*m.least {
+			t.Errorf("%s: %d more than idle, want at least %d: %+v", m.what, m.got, m.least, busy)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoFreezer says that a group has nothing that could stop its processes.
+var ErrNoFreezer = errors.New("the group has no freezer")
+
+// brake is the file that stops and starts a group's processes, and how it is
+// written and read.
+type brake struct {
+	file, stop, start string // what to write, and where
+	state, stopped    string // the file that tells, and a line in it when all stand still
+}
+
+// brake finds the group's; ErrNoFreezer without one.
+func (g *Group) brake() (brake, error) {
+	if g.v2 != "" {
+		b := brake{filepath.Join(g.v2, "cgroup.freeze"), "1", "0", filepath.Join(g.v2, "cgroup.events"), "frozen 1"}
+		if _, err := os.Stat(b.file); err == nil { // Linux 5.2
+			return b, nil
+		}
+	}
+	for _, p := range g.v1 {
+		file := filepath.Join(p, "freezer.state")
+		if _, err := os.Stat(file); err == nil {
+			return brake{file, "FROZEN", "THAWED", file, "FROZEN"}, nil
+		}
+	}
+	return brake{}, ErrNoFreezer
+}
+
+// CanFreeze reports whether Freeze works.
+func (g *Group) CanFreeze() bool {
+	_, err := g.brake()
+	return err == nil
+}
+
+// frozen reports whether every process stands still.
+func (b brake) frozen() (bool, error) {
+	text, err := os.ReadFile(b.state)
+	if err != nil {
+		return false, err
+	}
+	return strings.Contains("\n"+string(text), "\n"+b.stopped+"\n"), nil
+}
+
+// Frozen reports whether every process of the group stands still.
+func (g *Group) Frozen() (bool, error) {
+	b, err := g.brake()
+	if err != nil {
+		return false, err
+	}
+	return b.frozen()
+}
+
+// Freeze stops every process of the group and returns when all stand still. On
+// error they run.
+func (g *Group) Freeze(ctx context.Context) error {
+	b, err := g.brake()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(b.file, []byte(b.stop), 0); err != nil {
+		return err
+	}
+	if err := soon(ctx, b.frozen); err != nil {
+		os.WriteFile(b.file, []byte(b.start), 0) //nolint:errcheck // the error that led here says more
+		return fmt.Errorf("wait until all stand still: %w", err)
+	}
+	return nil
+}
+
+// Thaw lets the group's processes run on. A group without a freezer, or one that
+// is gone, is no error.
+func (g *Group) Thaw(ctx context.Context) error {
+	b, err := g.brake()
+	if err != nil {
+		return nil //nolint:nilerr // nothing can have been stopped
+	}
+	err = os.WriteFile(b.file, []byte(b.start), 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return soon(ctx, func() (bool, error) {
+		frozen, err := b.frozen()
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return true, nil
+		}
+		return !frozen, err
+	})
+}
+
+// soon is poll for what takes a tenth of a millisecond.
+func soon(ctx context.Context, done func() (bool, error)) error {
+	const look = 10 * time.Microsecond
+	for range 20 {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		time.Sleep(look)
+	}
+	return poll(ctx, done)
+}

@@ -1,0 +1,81 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Usage is what a group's processes use, those that have ended included where
+// it is a sum. What the group does not tell has its flag unset.
+type Usage struct {
+	CPU       time.Duration
+	Memory    uint64 // bytes, without the file pages that nobody used lately
+	PIDs      []int
+	HasCPU    bool
+	HasMemory bool
+	HasPIDs   bool
+}
+
+// Usage measures the group.
+func (g *Group) Usage() Usage {
+	var u Usage
+	for _, p := range g.paths() {
+		if us, ok := field(p, "cpu.stat", "usage_usec"); ok && !u.HasCPU {
+			u.CPU, u.HasCPU = time.Duration(us)*time.Microsecond, true
+		}
+		if ns, ok := number(p, "cpuacct.usage"); ok && !u.HasCPU {
+			u.CPU, u.HasCPU = time.Duration(ns), true
+		}
+		for _, f := range [][2]string{{"memory.current", "inactive_file"}, {"memory.usage_in_bytes", "total_inactive_file"}} {
+			if all, ok := number(p, f[0]); ok && !u.HasMemory {
+				cold, _ := field(p, "memory.stat", f[1])
+				u.Memory, u.HasMemory = all-min(cold, all), true
+			}
+		}
+		if !u.HasPIDs {
+			u.PIDs, u.HasPIDs = pids(p)
+		}
+	}
+	return u
+}
+
+func pids(dir string) ([]int, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, false
+	}
+	var all []int
+	for _, f := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != os.Getpid() {
+			all = append(all, pid)
+		}
+	}
+	return all, true
+}
+
+func number(dir, file string) (uint64, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return n, err == nil
+}
+
+// field is the number behind a name, one a line.
+func field(dir, file, name string) (uint64, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,173 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// walker goes through a tree that a sandbox wrote, with a descriptor or two at
+// any depth: it goes up again by "..". Nobody may move directories meanwhile.
+type walker struct {
+	dir   *os.File
+	depth []frame
+}
+
+// frame is a directory on the way down.
+type frame struct {
+	dirs []string // directories in it that were not entered yet
+	id   devIno
+}
+
+type devIno struct{ dev, ino uint64 }
+
+// errMoved says that ".." led elsewhere than back.
+var errMoved = errors.New("a directory was moved while it was read")
+
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
+func openDir(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, dirFlags, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// scan calls f with everything in the directory that w is in, and notes the
+// directories for next.
+func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) error) error {
+	var self unix.Stat_t
+	if err := unix.Fstat(int(w.dir.Fd()), &self); err != nil {
+		return err
+	}
+	fr := frame{id: devIno{self.Dev, self.Ino}}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		names, err := w.dir.Readdirnames(batch)
+		for _, name := range names {
+			var st unix.Stat_t
+			if err := unix.Fstatat(int(w.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				if errors.Is(err, fs.ErrNotExist) {
+					continue // somebody writes there; who must not see that stops him before
+				}
+				return &os.PathError{Op: "stat", Path: name, Err: err}
+			}
+			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				fr.dirs = append(fr.dirs, name)
+			}
+			if err := f(name, &st); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			w.depth = append(w.depth, fr)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next moves to where a directory is left to enter, and returns its name, empty
+// at the end. It calls up before it leaves a directory.
+func (w *walker) next(up func() error) (string, error) {
+	for {
+		top := &w.depth[len(w.depth)-1]
+		if n := len(top.dirs); n > 0 {
+			name := top.dirs[n-1]
+			top.dirs = top.dirs[:n-1]
+			return name, nil
+		}
+		w.depth = w.depth[:len(w.depth)-1]
+		if err := up(); err != nil || len(w.depth) == 0 {
+			return "", err
+		}
+		if err := w.up(); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (w *walker) up() error {
+	parent, err := openDir(int(w.dir.Fd()), "..")
+	if err != nil {
+		return err
+	}
+	w.dir.Close()
+	w.dir = parent
+	var st unix.Stat_t
+	if err := unix.Fstat(int(parent.Fd()), &st); err != nil {
+		return err
+	}
+	if w.depth[len(w.depth)-1].id != (devIno{st.Dev, st.Ino}) {
+		return errMoved
+	}
+	return nil
+}
+
+// enter moves into a directory.
+func (w *walker) enter(name string) error {
+	child, err := openDir(int(w.dir.Fd()), name)
+	if err != nil {
+		return err
+	}
+	w.dir.Close()
+	w.dir = child
+	return nil
+}
+
+// DiskUsage is how many bytes of the disk the files in a tree take. While
+// somebody writes there it is not exact. A tree that is not there takes none.
+func DiskUsage(ctx context.Context, path string) (uint64, error) {
+	dir, err := os.OpenFile(path, dirFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	w := walker{dir: dir}
+	defer func() { w.dir.Close() }()
+	var sum uint64
+	linked := map[devIno]struct{}{} // seen already
+	count := func(_ string, st *unix.Stat_t) error {
+		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			id := devIno{st.Dev, st.Ino}
+			if _, ok := linked[id]; ok {
+				return nil
+			}
+			linked[id] = struct{}{}
+		}
+		sum += uint64(st.Blocks) * 512
+		return nil
+	}
+	for {
+		if err := w.scan(ctx, count); err != nil {
+			return sum, err
+		}
+		for {
+			name, err := w.next(func() error { return nil })
+			if errors.Is(err, errMoved) {
+				return sum, nil // it makes itself smaller than it is for this once
+			}
+			if err != nil || name == "" {
+				return sum, err
+			}
+			err = w.enter(name)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, fs.ErrPermission) {
+				return sum, err
+			}
+		}
+	}
+}
