@@ -45,6 +45,7 @@ type Log struct {
 	log       *slog.Logger
 	id        string // of this connection, a token for its reply subjects
 	shards    int
+	replicas  int // of what is made later
 	retention time.Duration
 	io        jetstream.StreamConfig // what a server that was alone forgets; no name until it is known
 
@@ -69,6 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		log:       cfg.Log,
 		id:        strings.ToLower(nuid.Next()),
 		retention: cfg.Retention,
+		replicas:  cfg.Replicas,
 		tails:     make(map[string]*tail),
 		back:      make(chan struct{}),
 	}

@@ -25,6 +25,7 @@ type View struct {
 	counts    map[process.Outcome]uint64
 	hosts     map[string]fleet.Host
 	keys      map[[32]byte]Key
+	templates map[templateKey]Template
 	changed   chan struct{} // closed, and made anew, at every change
 	err       error         // why it is not kept up to date any more
 	watchers  map[chan struct{}]struct{}
@@ -68,6 +69,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		counts:    make(map[process.Outcome]uint64),
 		hosts:     make(map[string]fleet.Host),
 		keys:      make(map[[32]byte]Key),
+		templates: make(map[templateKey]Template),
 		changed:   make(chan struct{}),
 		watchers:  make(map[chan struct{}]struct{}),
 	}

@@ -127,6 +127,10 @@ func (v *View) applyAccount(m stored) error {
 		return err
 	}
 	switch e := b.Body.(type) {
+	case *pb.AccountEvent_TemplateTagged:
+		return v.applyTagged(m.subject, fromNanos(b.TimeNs), e.TemplateTagged)
+	case *pb.AccountEvent_TemplateUntagged:
+		return v.applyUntagged(m.subject, e.TemplateUntagged)
 	case *pb.AccountEvent_KeyIssued:
 		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Issued: fromNanos(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {

@@ -56,6 +56,7 @@ var rooms = []room{
 	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
 	{path: "events/fleet", may: []string{"events/kind"}},
+	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
 	{path: "events/natsd", may: []string{server}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},

@@ -2885,6 +2885,8 @@ type AccountEvent struct {
 	//
 	//	*AccountEvent_KeyIssued
 	//	*AccountEvent_KeyRevoked
+	//	*AccountEvent_TemplateTagged
+	//	*AccountEvent_TemplateUntagged
 	Body          isAccountEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2952,6 +2954,24 @@ func (x *AccountEvent) GetKeyRevoked() *KeyRevoked {
 	return nil
 }
 
+func (x *AccountEvent) GetTemplateTagged() *TemplateTagged {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_TemplateTagged); ok {
+			return x.TemplateTagged
+		}
+	}
+	return nil
+}
+
+func (x *AccountEvent) GetTemplateUntagged() *TemplateUntagged {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_TemplateUntagged); ok {
+			return x.TemplateUntagged
+		}
+	}
+	return nil
+}
+
 type isAccountEvent_Body interface {
 	isAccountEvent_Body()
 }
@@ -2964,9 +2984,21 @@ type AccountEvent_KeyRevoked struct {
 	KeyRevoked *KeyRevoked `protobuf:"bytes,3,opt,name=key_revoked,json=keyRevoked,proto3,oneof"`
 }
 
+type AccountEvent_TemplateTagged struct {
+	TemplateTagged *TemplateTagged `protobuf:"bytes,4,opt,name=template_tagged,json=templateTagged,proto3,oneof"`
+}
+
+type AccountEvent_TemplateUntagged struct {
+	TemplateUntagged *TemplateUntagged `protobuf:"bytes,5,opt,name=template_untagged,json=templateUntagged,proto3,oneof"`
+}
+
 func (*AccountEvent_KeyIssued) isAccountEvent_Body() {}
 
 func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
+
+func (*AccountEvent_TemplateTagged) isAccountEvent_Body() {}
+
+func (*AccountEvent_TemplateUntagged) isAccountEvent_Body() {}
 
 type KeyIssued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3068,6 +3100,120 @@ func (*KeyRevoked) Descriptor() ([]byte, []int) {
 func (x *KeyRevoked) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+// TemplateTagged puts a name and a tag on a template, and takes them from the one
+// that had them: acct.<tenant>.template.<name>.
+type TemplateTagged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Tag           string                 `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
+	Manifest      []byte                 `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"` // its SHA-256 is the template's id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplateTagged) Reset() {
+	*x = TemplateTagged{}
+	mi := &file_event_v1_event_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateTagged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateTagged) ProtoMessage() {}
+
+func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
+func (*TemplateTagged) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TemplateTagged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TemplateTagged) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TemplateTagged) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+type TemplateUntagged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Tag           string                 `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplateUntagged) Reset() {
+	*x = TemplateUntagged{}
+	mi := &file_event_v1_event_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateUntagged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateUntagged) ProtoMessage() {}
+
+func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
+func (*TemplateUntagged) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TemplateUntagged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TemplateUntagged) GetTag() string {
+	if x != nil {
+		return x.Tag
 	}
 	return ""
 }
@@ -3297,13 +3443,15 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04gone\x18\f \x01(\bR\x04gone\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
 	"\x04cpus\x18\x0e \x01(\rR\x04cpus\x12\x1a\n" +
-	"\binstance\x18\x0f \x01(\tR\binstance\"\xb0\x01\n" +
+	"\binstance\x18\x0f \x01(\tR\binstance\"\xd2\x02\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
 	"key_issued\x18\x02 \x01(\v2\x1c.millrace.event.v1.KeyIssuedH\x00R\tkeyIssued\x12@\n" +
 	"\vkey_revoked\x18\x03 \x01(\v2\x1d.millrace.event.v1.KeyRevokedH\x00R\n" +
-	"keyRevokedB\x06\n" +
+	"keyRevoked\x12L\n" +
+	"\x0ftemplate_tagged\x18\x04 \x01(\v2!.millrace.event.v1.TemplateTaggedH\x00R\x0etemplateTagged\x12R\n" +
+	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntaggedB\x06\n" +
 	"\x04body\"G\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -3311,7 +3459,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\"\x1c\n" +
 	"\n" +
 	"KeyRevoked\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id*V\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"R\n" +
+	"\x0eTemplateTagged\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x1a\n" +
+	"\bmanifest\x18\x03 \x01(\fR\bmanifest\"8\n" +
+	"\x10TemplateUntagged\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag*V\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
@@ -3332,7 +3487,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -3375,9 +3530,11 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*AccountEvent)(nil),       // 38: millrace.event.v1.AccountEvent
 	(*KeyIssued)(nil),          // 39: millrace.event.v1.KeyIssued
 	(*KeyRevoked)(nil),         // 40: millrace.event.v1.KeyRevoked
-	nil,                        // 41: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 42: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 43: millrace.event.v1.SandboxRequested.EnvEntry
+	(*TemplateTagged)(nil),     // 41: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 42: millrace.event.v1.TemplateUntagged
+	nil,                        // 43: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 44: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 45: millrace.event.v1.SandboxRequested.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -3393,7 +3550,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	41, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	43, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -3412,8 +3569,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	27, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
 	28, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
 	29, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	42, // 32: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	43, // 33: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	44, // 32: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	45, // 33: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	31, // 34: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
 	32, // 35: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
 	33, // 36: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
@@ -3422,11 +3579,13 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	4,  // 39: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
 	39, // 40: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
 	40, // 41: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	41, // 42: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	42, // 43: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -3471,6 +3630,8 @@ func file_event_v1_event_proto_init() {
 	file_event_v1_event_proto_msgTypes[37].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
+		(*AccountEvent_TemplateTagged)(nil),
+		(*AccountEvent_TemplateUntagged)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3478,7 +3639,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,138 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// Template is a template as the log knows it under one of its names.
+type Template struct {
+	ID       template.ID
+	Tenant   string
+	Name     string
+	Tag      string
+	Tagged   time.Time
+	Manifest template.Manifest // shared: not to be changed
+}
+
+// templateKey is where a template is tagged.
+type templateKey struct{ tenant, name, tag string }
+
+func templateSubject(tenant, name string) string { return "acct." + tenant + ".template." + name }
+
+// TagTemplate puts a name and a tag on the template with that manifest, for a
+// tenant; the template that had them loses them. Its parts must be stored before.
+func (l *Log) TagTemplate(ctx context.Context, tenant string, ref template.Ref, manifest []byte) error {
+	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
+		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Manifest: manifest},
+	}})
+}
+
+// UntagTemplate takes a name and a tag away. A template without any is forgotten.
+func (l *Log) UntagTemplate(ctx context.Context, tenant string, ref template.Ref) error {
+	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateUntagged{
+		TemplateUntagged: &pb.TemplateUntagged{Name: ref.Name, Tag: ref.Tag},
+	}})
+}
+
+// putTemplate appends to the record of a name, whatever it holds: the last of two
+// who tag at the same time wins, as if they had come one after the other.
+func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, e *pb.AccountEvent) error {
+	e.TimeNs = nanos(time.Now())
+	data, err := proto.Marshal(e)
+	if err != nil {
+		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)
+	}
+	subject := templateSubject(tenant, ref.Name)
+	for {
+		last, _, err := l.lastOf(ctx, streamAccounts, subject)
+		if err != nil {
+			return err
+		}
+		_, err = l.put(ctx, streamAccounts, subject, last.seq, data)
+		if !kind.Is(err, kind.Conflict) {
+			return err
+		}
+	}
+}
+
+func (v *View) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {
+	m, id, err := template.Decode(e.Manifest)
+	if err != nil {
+		return err
+	}
+	key, err := tagOf(subject, e.Name, e.Tag)
+	if err == nil {
+		v.templates[key] = Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m}
+	}
+	return err
+}
+
+func (v *View) applyUntagged(subject string, e *pb.TemplateUntagged) error {
+	key, err := tagOf(subject, e.Name, e.Tag)
+	if err == nil {
+		delete(v.templates, key)
+	}
+	return err
+}
+
+func tagOf(subject, name, tag string) (templateKey, error) {
+	tenant, ok := tenantOf(subject)
+	if !ok || subject != templateSubject(tenant, name) {
+		return templateKey{}, fmt.Errorf("subject %q of template %q", subject, name)
+	}
+	return templateKey{tenant, name, tag}, nil
+}
+
+// Template finds what a tenant means by ref. By ID it gives one of its names.
+func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
+	if ref.ID == "" {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		t, ok := v.templates[templateKey{tenant, ref.Name, ref.Tag}]
+		return t, ok
+	}
+	var found Template
+	for _, t := range v.Templates(tenant) {
+		if !strings.HasPrefix(string(t.ID), ref.ID) {
+			continue
+		}
+		if found.ID != "" && found.ID != t.ID {
+			return Template{}, false // it could be either
+		}
+		found = t
+	}
+	return found, found.ID != ""
+}
+
+// Templates gives a tenant's ("": all) templates by name and tag; one with
+// several names is there as often.
+func (v *View) Templates(tenant string) []Template {
+	v.mu.Lock()
+	var out []Template
+	for key, t := range v.templates {
+		if tenant == "" || key.tenant == tenant {
+			out = append(out, t)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b Template) int {
+		return strings.Compare(a.Tenant+"/"+a.Name+":"+a.Tag, b.Tenant+"/"+b.Name+":"+b.Tag)
+	})
+	return out
+}
+
+// TemplateByID finds a template whoever has it: for hosts, which are told by a
+// sandbox's record what it is made from.
+func (v *View) TemplateByID(id template.ID) (Template, bool) {
+	return v.Template("", template.Ref{ID: string(id)})
+}
