@@ -74,6 +74,9 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 		if dir == "" {
 			return errors.New("--data is required")
 		}
+		if err := hostd.CheckDrivers(h.drivers); err != nil {
+			return err
+		}
 		if name == "" {
 			name = hostName()
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
 )
@@ -107,6 +108,9 @@ func (u *up) prepare() (err error) {
 	if u.log, err = u.common.logger(u.cfg); err != nil {
 		return err
 	}
+	if err := hostd.CheckDrivers(u.host.drivers); err != nil {
+		return err
+	}
 	if u.data == "" {
 		u.data, err = cli.DataDir(u.cfg.Getenv)
 	} else {
@@ -151,8 +155,16 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 	address := filepath.Join(u.data, cli.AddressFile)
 	defer os.Remove(address) //nolint:errcheck // the next start replaces it
 	u.gateway.Log, u.gateway.View, u.gateway.Slog = front, view, u.log.With("role", "gateway")
+	hosted := make(chan struct{})
+	u.gateway.ReadyAfter = hosted
 	u.gateway.Ready = func(addr net.Addr) {
-		g.Go(func() error { return u.announce(ctx, view, last.Rev, begun, address, localURL(addr)) })
+		g.Go(func() error {
+			if !awaitHost(ctx, view, last.Rev) {
+				return nil
+			}
+			close(hosted)
+			return u.announce(begun, address, localURL(addr))
+		})
 	}
 	err = gateway.Run(ctx, u.gateway)
 	stop()
@@ -178,11 +190,8 @@ func localURL(addr net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// announce tells where we are, once a sandbox could be made.
-func (u *up) announce(ctx context.Context, view *events.View, rev uint64, begun time.Time, address, url string) error {
-	if !awaitHost(ctx, view, rev) {
-		return nil
-	}
+// announce tells where we are.
+func (u *up) announce(begun time.Time, address, url string) error {
 	if err := writeFile(address, url+"\n"); err != nil {
 		return fmt.Errorf("keep address: %w", err)
 	}

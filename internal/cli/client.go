@@ -82,7 +82,7 @@ func newClient(urls, key string) (*client, error) {
 	for s := range strings.SplitSeq(urls, ",") {
 		s = strings.TrimSuffix(strings.TrimSpace(s), "/")
 		if u, err := url.Parse(s); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("gateway %q is no http or https URL", s)
+			return nil, fmt.Errorf("gateway %q is no http or https URL, such as http://127.0.0.1:7300", s)
 		}
 		c.bases = append(c.bases, s)
 	}
@@ -97,6 +97,7 @@ type apiError struct {
 	Status    int    `json:"-"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code"`
+	First     uint64 `json:"first"` // with 410: the first event left
 }
 
 // Error says it in the gateway's words.

@@ -28,6 +28,7 @@ type gate struct {
 	fail     map[string]int // by method and path: how many times to answer 503
 	mortal   bool           // a cut is the end of it
 	dead     bool
+	first    int // the first event left; 0: all are
 
 	commands []map[string]any
 	keys     []string
@@ -151,6 +152,11 @@ func (g *gate) process(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, f
 func (g *gate) events(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
 	at, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	if at+1 < g.first {
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprintf(w, `{"code":410,"message":"retention has passed","first":%d}`, g.first)
+		return
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	fmt.Fprintln(w, `{"type":"keepalive","after":0}`)
 	for {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,9 @@ func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
 		}
 		return a.log(e, asJSON, f.stamps)
 	}
+	if err := a.skipGone(ctx, c, f, id); err != nil {
+		return err
+	}
 	if f.follow {
 		return c.follow(ctx, id, f.after, a.notef, show)
 	}
@@ -80,6 +84,26 @@ func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
 			return err
 		}
 	}
+}
+
+// skipGone has logs that ask for no place begin at the first event left, and says
+// so, where retention has dropped the record's beginning.
+func (a *app) skipGone(ctx context.Context, c *client, f *logsFlags, id string) error {
+	if f.after > 0 {
+		return nil
+	}
+	l, err := c.events(ctx, id, 0, false)
+	if err == nil {
+		l.close()
+		return nil
+	}
+	var gone *apiError
+	if errors.As(err, &gone) && gone.Status == http.StatusGone && gone.First > 1 {
+		f.after = gone.First - 1
+		a.notef("events 1 to %d are not kept any more", f.after)
+		return nil
+	}
+	return err
 }
 
 // log writes one event of a record.

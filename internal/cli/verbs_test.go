@@ -34,6 +34,22 @@ func TestLogsWriteWhatIsStored(t *testing.T) {
 	}
 }
 
+// A record whose beginning fell out of retention begins with what is left, and
+// that is said; who asked for a place that is gone is told so.
+func TestLogsBeginWhereTheRecordDoes(t *testing.T) {
+	g := newGate(t, short...)
+	g.first = 5
+	g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+	for _, args := range [][]string{{"logs", fakeID}, {"logs", "-f", fakeID}} {
+		if got := g.verb(nil, args...); got.out != "\xff\x00" || !strings.Contains(got.errOut, "events 1 to 4 are not kept") {
+			t.Errorf("%v: exit %d %s, stdout %q, stderr %q", args, got.code, got.say, got.out, got.errOut)
+		}
+	}
+	if got := g.verb(nil, "logs", "--after", "2", fakeID); got.out != "" || !strings.Contains(got.say, "retention has passed") {
+		t.Errorf("after 2: %q, stdout %q", got.say, got.out)
+	}
+}
+
 func TestLogsFollowToTheEnd(t *testing.T) {
 	g := newGate(t, short[:3]...)
 	g.cutAfter[2] = true

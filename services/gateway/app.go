@@ -58,7 +58,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			ErrorHandler:                 httperr.Handler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
-		admin:   admin.New(c),
+		admin:   admin.New(c, cfg.ReadyAfter),
 		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout}),
 		metrics: metrics.New(c, streams),
 	}

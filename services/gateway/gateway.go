@@ -38,8 +38,9 @@ type Config struct {
 	// ctx has; default 10 s.
 	DrainTimeout time.Duration
 
-	Ready func(addr net.Addr) // called once it serves; may be nil
-	Slog  *slog.Logger
+	Ready      func(addr net.Addr) // called once it serves; may be nil
+	ReadyAfter <-chan struct{}     // /readyz says no until it is closed; nil: says yes at once
+	Slog       *slog.Logger
 }
 
 // DefaultTenant owns the keys that are given by configuration. Their bearers are

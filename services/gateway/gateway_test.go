@@ -201,6 +201,31 @@ func TestANonLoopbackAddressWantsAKey(t *testing.T) {
 	}
 }
 
+// A gateway that was told to wait is not ready before what it waits for is there.
+func TestReadyAfter(t *testing.T) {
+	f := newFront(t)
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	hosted := make(chan struct{})
+	f.serve(gateway.Config{Listen: "127.0.0.1:0", ReadyAfter: hosted})
+	status := func(path string) int {
+		resp, err := http.Get("http://" + f.addr + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close() //nolint:errcheck // its status is all
+		return resp.StatusCode
+	}
+	if live, ready := status("/livez"), status("/readyz"); live != http.StatusOK || ready != http.StatusServiceUnavailable {
+		t.Errorf("livez %d, readyz %d before", live, ready)
+	}
+	close(hosted)
+	if ready := status("/readyz"); ready != http.StatusOK {
+		t.Errorf("readyz %d after", ready)
+	}
+}
+
 func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 	f := newFront(t)
 	// Browsers and connection pools open some that they may never need.

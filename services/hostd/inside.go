@@ -47,6 +47,16 @@ func makeDriver(name string, log *slog.Logger) (driver.Driver, error) {
 	return nil, kind.Newf(kind.Invalid, "hostd", "", "no driver %q: there are %v", name, driverNames)
 }
 
+// CheckDrivers fails for a name that is no driver's.
+func CheckDrivers(names []string) error {
+	for _, n := range names {
+		if _, err := makeDriver(n, slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // DriverReport is what one driver can do on this machine.
 type DriverReport struct {
 	Name      string

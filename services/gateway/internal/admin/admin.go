@@ -14,11 +14,13 @@ import (
 // Handler is the surface.
 type Handler struct {
 	core     *core.Core
+	after    <-chan struct{} // not ready before it is closed; nil: no such thing
 	draining atomic.Bool
 }
 
-// New gives the surface.
-func New(c *core.Core) *Handler { return &Handler{core: c} }
+// New gives the surface, which is not ready before after is closed, unless that
+// is nil.
+func New(c *core.Core, after <-chan struct{}) *Handler { return &Handler{core: c, after: after} }
 
 // Drain says from now on that this gateway is not ready.
 func (h *Handler) Drain() { h.draining.Store(true) }
@@ -39,6 +41,13 @@ func text(s string) fiber.Handler {
 func (h *Handler) ready(c *fiber.Ctx) error {
 	if h.draining.Load() {
 		return kind.New(kind.Unavailable, "ready", "", "the gateway is going away")
+	}
+	if h.after != nil {
+		select {
+		case <-h.after:
+		default:
+			return kind.New(kind.Unavailable, "ready", "", "the gateway is starting")
+		}
 	}
 	if err := h.core.Ready(c.UserContext()); err != nil {
 		return err
