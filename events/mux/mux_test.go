@@ -255,6 +255,23 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
+// A stream that was taken, written and closed before whoever opened it looked is
+// a stream that was taken.
+func TestAnOpenThatIsOverAtOnceIsNoError(t *testing.T) {
+	a, _ := pair(t, mux.Config{Accept: func(s *mux.Stream) {
+		s.Accept()
+		s.Write([]byte("all"))
+		s.Close()
+	}})
+	for range 200 {
+		s := open(t, a, "")
+		if got, err := io.ReadAll(s); string(got) != "all" || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		s.Close()
+	}
+}
+
 func TestTooManyStreamsAreRefused(t *testing.T) {
 	a, _ := pair(t, mux.Config{MaxStreams: 2, Accept: func(s *mux.Stream) { s.Accept() }})
 	first := open(t, a, "")

@@ -71,6 +71,9 @@ func (s *Stream) awaitTaken() error {
 	for !s.taken && s.err == nil {
 		s.changed.Wait()
 	}
+	if s.taken {
+		return nil // it may even have ended since
+	}
 	return s.err
 }
 

@@ -89,7 +89,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
-			if conn, hello, err = link.Attach(ctx, raw, &a, &b.h.pool); err == nil {
+			if conn, hello, err = link.Attach(ctx, raw, &a, &b.h.pool, nil); err == nil {
 				return conn, b.greet(conn, &hello)
 			}
 		}

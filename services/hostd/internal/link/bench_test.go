@@ -13,6 +13,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
@@ -29,6 +30,12 @@ func TestMain(m *testing.M) {
 
 // attached gives a connection to a new shim.
 func attached(t testing.TB, pool *link.Pool) *link.Conn {
+	t.Helper()
+	return attachedFor(t, pool, nil)
+}
+
+// attachedFor is attached with streams from the shim, taken by accept.
+func attachedFor(t testing.TB, pool *link.Pool, accept func(*mux.Stream)) *link.Conn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "link")
 	if err != nil {
@@ -63,7 +70,7 @@ func attached(t testing.TB, pool *link.Pool) *link.Conn {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, _, err := link.Attach(ctx, raw, &wire.Attach{Epoch: 1, Sandbox: "s"}, pool)
+	c, _, err := link.Attach(ctx, raw, &wire.Attach{Epoch: 1, Sandbox: "s"}, pool, accept)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -15,6 +17,8 @@ import (
 // ErrHostile is what a shim that breaks the protocol gives: nothing it says can
 // be trusted any more.
 var ErrHostile = errors.New("the shim broke the protocol")
+
+var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the sandbox broke")
 
 const (
 	maxEvent  = 64 << 10 // bytes of an event that is not output
@@ -24,6 +28,8 @@ const (
 	largeRead = 8 << 10 // a payload this large is read into a block
 
 	soon = 5 * time.Millisecond
+
+	streamTurn = 32 << 10 // bytes of streams in one write, beside what else is to be sent
 )
 
 // Conn is one connection to a shim. Send may be called concurrently; Next
@@ -32,6 +38,8 @@ type Conn struct {
 	conn net.Conn
 	r    *wire.Reader
 	pool *Pool
+
+	streams *mux.Mux
 
 	mu     sync.Mutex
 	wake   sync.Cond
@@ -65,10 +73,13 @@ func (p *Pool) Put(mem []byte) {
 }
 
 // Attach opens the talk on conn, which it closes on error, and gives what the
-// shim has.
-func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, pool *Pool) (*Conn, wire.Hello, error) {
+// shim has. accept is mux.Config.Accept for the streams that the shim opens.
+func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, pool *Pool, accept func(*mux.Stream)) (*Conn, wire.Hello, error) {
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
+	c.streams = mux.New(mux.Config{
+		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, Wake: c.rouse, Accept: accept,
+	})
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
 	hello, err := c.attach(a)
 	if !stop() && err == nil {
@@ -123,7 +134,21 @@ func (c *Conn) shut() {
 		c.lazy.Stop()
 	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.streams.Break(errBroken)
 	c.wake.Broadcast()
+}
+
+// Open opens a stream to what target names (package wire). Errors are those of
+// mux.Mux.Open.
+func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
+	return c.streams.Open(ctx, target)
+}
+
+// rouse wakes the writer for the streams.
+func (c *Conn) rouse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wake.Signal()
 }
 
 // Send puts the frame that f appends in line. After the connection has ended it
@@ -185,7 +210,7 @@ func (c *Conn) write() {
 	var spare []byte
 	for {
 		c.mu.Lock()
-		for !c.due && !c.closed {
+		for !c.due && !c.streams.Pending() && !c.closed {
 			c.wake.Wait()
 		}
 		if c.closed {
@@ -195,6 +220,9 @@ func (c *Conn) write() {
 		out := c.out
 		c.out, c.due = spare[:0], false
 		c.mu.Unlock()
+		if c.streams.Pending() {
+			out = c.streams.Append(out, streamTurn)
+		}
 		if _, err := c.conn.Write(out); err != nil {
 			c.shut()
 			return
@@ -216,12 +244,12 @@ type Message struct {
 	Mem   []byte // to be given to Pool.Put when the event is not used any more
 }
 
-// Next gives the next message. Its event is well formed and of a kind that shims
+// Next gives the next message; frames of streams are dealt with on the way. Its event is well formed and of a kind that shims
 // may make; whether it fits its process is for a Track to say.
 func (c *Conn) Next() (Message, error) {
-	t, b, err := c.r.Next()
+	t, b, err := c.frame()
 	if err != nil {
-		if errors.Is(err, wire.ErrMalformed) {
+		if errors.Is(err, wire.ErrMalformed) || errors.Is(err, mux.ErrProtocol) {
 			err = fmt.Errorf("%w: %w", ErrHostile, err)
 		}
 		return Message{}, err
@@ -246,6 +274,21 @@ func (c *Conn) Next() (Message, error) {
 		return m, fmt.Errorf("%w: frame of type %d: %w", ErrHostile, t, err)
 	}
 	return m, nil
+}
+
+// frame gives the next frame that is of no stream.
+func (c *Conn) frame() (wire.Type, []byte, error) {
+	for {
+		t, b, err := c.r.Next()
+		if err != nil || t < wire.TypeStreams {
+			return t, b, err
+		}
+		err = c.streams.Handle(uint8(t), b)
+		c.pool.Put(b)
+		if err != nil {
+			return t, nil, err
+		}
+	}
 }
 
 func (m *Message) output(b []byte) error {

@@ -20,7 +20,7 @@ func (c *session) write() {
 	var b batch
 	for {
 		c.s.mu.Lock()
-		for len(c.control) == 0 && len(c.ready) == 0 && !c.closed {
+		for len(c.control) == 0 && len(c.ready) == 0 && !c.streams.Pending() && !c.closed {
 			c.wake.Wait()
 		}
 		if c.closed {
@@ -29,6 +29,11 @@ func (c *session) write() {
 		}
 		c.collect(&b)
 		c.s.mu.Unlock()
+		if c.streams.Pending() {
+			b.text = c.streams.Append(b.text, streamTurn)
+			b.cut()
+			b.vec = b.bufs
+		}
 		if _, err := b.vec.WriteTo(c.conn); err != nil {
 			c.s.mu.Lock()
 			c.close()

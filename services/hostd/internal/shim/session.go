@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -15,7 +17,8 @@ type session struct {
 	wake    sync.Cond // there is something to send, or to be done
 	control []byte    // frames that are not events
 	ready   []*proc   // those with something to send, each once
-	flight  int       // sent and not acked, of all processes
+	streams *mux.Mux
+	flight  int // sent and not acked, of all processes
 	closed  bool
 	wg      sync.WaitGroup // its reader and its writer
 }
@@ -25,6 +28,9 @@ const (
 	maxControl    = 4 << 20 // bytes of control frames that wait before commands do
 	endGrace      = 200 * time.Millisecond
 )
+
+// errAway is what becomes of streams when hostd goes.
+var errAway = kind.New(kind.Unavailable, "stream", "", "the host's daemon went away")
 
 // serve talks to one connection until it ends or a newer one comes.
 func (s *Shim) serve(conn net.Conn) {
@@ -69,6 +75,7 @@ func (s *Shim) installSession(conn net.Conn, a *wire.Attach) *session {
 	}
 	c := &session{s: s, conn: conn}
 	c.wake.L = &s.mu
+	c.streams = c.newStreams()
 	var hello wire.Hello
 	for _, p := range s.procs {
 		p.spool.rewind()
@@ -96,6 +103,7 @@ func (c *session) close() {
 		c.s.session = nil
 	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.streams.Break(errAway)
 	c.wake.Broadcast()
 }
 
@@ -159,7 +167,16 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		return c.mark(err, wire.Mark{Token: token}, (*proc).abandon)
 	case wire.TypeEnd:
 		s.end()
+	case wire.TypeNetwork:
+		n, err := wire.ParseNetwork(b)
+		if err != nil {
+			return err
+		}
+		s.network(n)
 	default:
+		if t >= wire.TypeStreams {
+			return c.streams.Handle(uint8(t), b)
+		}
 		return wire.ErrMalformed
 	}
 	return nil

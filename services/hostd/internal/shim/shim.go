@@ -39,24 +39,26 @@ type Shim struct {
 	done    chan struct{} // closed when the sandbox has ended and all is acked
 	install sync.Mutex    // one connection after the other
 
-	mu       sync.Mutex // guards all below, and all of proc that is not a stream's
-	procs    map[string]*proc
-	pids     map[int]*proc
-	early    map[int]syscall.WaitStatus // of children that ended before spawn told who they are
-	spawning int
-	bytes    int // of all spools
-	blocks   []*[blockSize]byte
-	room     sync.Cond // there may be room in a spool
-	session  *session  // nil: hostd is away
-	epoch    uint64
-	env      map[string]string
-	limits   wire.Limits
-	outcomes outcomes
-	asked    uint64     // rev of the last Ask taken
-	asks     []wire.Ask // the first is being answered
-	oomKills uint64
-	ending   bool
-	ended    bool
+	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
+	procs     map[string]*proc
+	pids      map[int]*proc
+	early     map[int]syscall.WaitStatus // of children that ended before spawn told who they are
+	spawning  int
+	bytes     int // of all spools
+	blocks    []*[blockSize]byte
+	room      sync.Cond // there may be room in a spool
+	session   *session  // nil: hostd is away
+	epoch     uint64
+	env       map[string]string
+	limits    wire.Limits
+	outcomes  outcomes
+	asked     uint64     // rev of the last Ask taken
+	asks      []wire.Ask // the first is being answered
+	oomKills  uint64
+	proxy     *net.TCPListener // nil: there is no way out
+	proxyPort uint16
+	ending    bool
+	ended     bool
 }
 
 // New makes a shim; Run runs it.

@@ -133,6 +133,7 @@ func (s *Shim) environ(a *account, own map[string]string) map[string]string {
 		env["PATH"] = path
 	}
 	s.mu.Lock()
+	s.proxyEnv(env)
 	for k, v := range s.env {
 		env[k] = v
 	}

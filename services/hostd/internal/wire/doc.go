@@ -19,6 +19,8 @@
 // parsing never trusts a length, and package link judges what was parsed.
 package wire
 
+import "github.com/millrace/millrace/events/mux"
+
 // Version is spoken by both ends, or the talk ends.
 const Version = 1
 
@@ -44,16 +46,17 @@ type Type uint8
 
 // From hostd.
 const (
-	TypeAttach Type = 1
-	TypeStart  Type = 2
-	TypeStdin  Type = 3
-	TypeSignal Type = 4
-	TypeResize Type = 5
-	TypeAsk    Type = 6
-	TypeResume Type = 7
-	TypeAck    Type = 8
-	TypeForget Type = 9
-	TypeEnd    Type = 10
+	TypeAttach  Type = 1
+	TypeStart   Type = 2
+	TypeStdin   Type = 3
+	TypeSignal  Type = 4
+	TypeResize  Type = 5
+	TypeAsk     Type = 6
+	TypeResume  Type = 7
+	TypeAck     Type = 8
+	TypeForget  Type = 9
+	TypeEnd     Type = 10
+	TypeNetwork Type = 11
 )
 
 // From the shim.
@@ -64,4 +67,19 @@ const (
 	TypeReply  Type = 68
 	TypeTaken  Type = 69
 	TypeEnded  Type = 70
+)
+
+// TypeStreams and above are frames of package events/mux, from both ends: byte
+// streams beside the processes. Hostd opens those to a port of the sandbox, which
+// its target names in decimal; the shim opens those with the target TargetProxy,
+// each a connection to the proxy that hostd is. They end with the connection.
+const TypeStreams Type = mux.FirstType
+
+// TargetProxy is what the shim's streams name.
+const TargetProxy = "proxy"
+
+// Limits of the streams.
+const (
+	MaxStreams   = 128       // that one end may have open at the other
+	WindowStream = 128 << 10 // bytes of a stream, sent and not read
 )

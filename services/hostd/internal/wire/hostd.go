@@ -211,3 +211,23 @@ func ParseForget(b []byte) (string, error) {
 
 // AppendEnd appends a frame that ends everything in the sandbox.
 func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
+
+// Network says which way out the sandbox has.
+type Network struct {
+	Proxy uint16 // the port of the loopback that leads to hostd's proxy; 0: none
+}
+
+// AppendNetwork appends n as a frame.
+func AppendNetwork(dst []byte, n Network) []byte {
+	return AppendFrame(dst, TypeNetwork, func(dst []byte) []byte { return putU32(dst, uint32(n.Proxy)) })
+}
+
+// ParseNetwork reads what AppendNetwork wrote.
+func ParseNetwork(b []byte) (Network, error) {
+	d := dec{b: b}
+	port := d.u32()
+	if port > 1<<16-1 {
+		return Network{}, ErrMalformed
+	}
+	return Network{Proxy: uint16(port)}, d.end()
+}

@@ -30,6 +30,7 @@ var frames = []struct {
 	{"ask", AppendAsk(nil, &Ask{5, "write", "/p", "u", 0o644, []byte("d")}), Ask{5, "write", "/p", "u", 0o644, []byte("d")}, parsed(ParseAsk)},
 	{"ack", AppendMark(nil, TypeAck, Mark{token, 1 << 60}), Mark{token, 1 << 60}, parsed(ParseMark)},
 	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
+	{"network", AppendNetwork(nil, Network{3128}), Network{3128}, parsed(ParseNetwork)},
 	{"hello", AppendHello(nil, hello()), *hello(), parsed(ParseHello)},
 	{"output", append(AppendOutputHead(nil, output()), "data"...), *output(), parsed(ParseOutput)},
 	{"event", AppendEvent(nil, token, 9, func(b []byte) []byte { return append(b, "event"...) }), Event{token, 9, []byte("event")}, parsed(ParseEvent)},

@@ -1,0 +1,153 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+const (
+	proxyTimeout = 10 * time.Second // until hostd takes a connection
+	maxProxied   = wire.MaxStreams  // connections through the proxy
+	streamTurn   = 32 << 10         // bytes of streams in one write, beside a turn of the processes
+)
+
+// newStreams gives a session its end of the streams: hostd opens those to the
+// sandbox's ports, we those to the world.
+func (c *session) newStreams() *mux.Mux {
+	return mux.New(mux.Config{
+		MaxStreams: wire.MaxStreams,
+		Window:     wire.WindowStream,
+		Wake: func() {
+			c.s.mu.Lock()
+			defer c.s.mu.Unlock()
+			c.wake.Signal()
+		},
+		Accept: func(s *mux.Stream) { go toPort(s) },
+	})
+}
+
+// toPort carries a stream to the port of the sandbox that it names.
+func toPort(s *mux.Stream) {
+	conn, err := dialPort(s.Target())
+	if err != nil {
+		s.Abort(err)
+		return
+	}
+	s.Accept()
+	mux.Join(s, conn) //nolint:errcheck // both ends know
+}
+
+// dialPort finds what listens on a port, in either family.
+func dialPort(target string) (*net.TCPConn, error) {
+	port, err := strconv.ParseUint(target, 10, 16)
+	if err != nil || port == 0 {
+		return nil, kind.Newf(kind.Invalid, "dial", "", "no port %q", target)
+	}
+	var first error
+	for _, ip := range [...]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback} {
+		// A net.Dialer has a time limit, and brings all of DNS with it. Whoever waits
+		// for this has a limit of his own.
+		conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: ip, Port: int(port)})
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if errors.Is(first, syscall.ECONNREFUSED) {
+		return nil, kind.New(kind.Precondition, "dial", "", "the port is not open")
+	}
+	return nil, kind.Newf(kind.Unavailable, "dial", "", "the port does not answer: %s", first)
+}
+
+// network opens or closes the way out, as hostd says: a proxy on that port of
+// the loopback, whose connections hostd serves; 0: none. Processes that are
+// started from now on are told of it. A port that is taken is tried again with
+// the next word of hostd's.
+func (s *Shim) network(n wire.Network) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proxy != nil {
+		if s.proxyPort == n.Proxy {
+			return
+		}
+		s.proxy.Close() //nolint:errcheck // nothing to be done
+		s.proxy, s.proxyPort = nil, 0
+	}
+	if n.Proxy == 0 {
+		return
+	}
+	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.Proxy)})
+	if err != nil {
+		return
+	}
+	s.proxy, s.proxyPort = ln, n.Proxy
+	go s.acceptProxied(ln)
+}
+
+func (s *Shim) acceptProxied(ln *net.TCPListener) {
+	slots := make(chan struct{}, maxProxied)
+	for {
+		slots <- struct{}{}
+		conn, err := ln.AcceptTCP()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			<-slots // out of descriptors: those that are open will end
+			time.Sleep(acceptPause)
+			continue
+		}
+		go func() {
+			defer func() { <-slots }()
+			s.toProxy(conn)
+		}()
+	}
+}
+
+const acceptPause = 20 * time.Millisecond
+
+// toProxy carries a connection to hostd.
+func (s *Shim) toProxy(conn *net.TCPConn) {
+	s.mu.Lock()
+	c := s.session
+	s.mu.Unlock()
+	if c == nil {
+		mux.Cut(conn, io.ErrClosedPipe)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), proxyTimeout)
+	defer cancel()
+	stream, err := c.streams.Open(ctx, wire.TargetProxy)
+	if err != nil {
+		mux.Cut(conn, err)
+		return
+	}
+	mux.Join(stream, conn) //nolint:errcheck // both ends know
+}
+
+// proxyEnv is what tells programs of the proxy; Shim.mu is held. All names speak
+// HTTP: libraries that know SOCKS only with another package fail where one says
+// socks5.
+func (s *Shim) proxyEnv(env map[string]string) {
+	if s.proxy == nil {
+		return
+	}
+	url := "http://127.0.0.1:" + strconv.Itoa(int(s.proxyPort))
+	for _, name := range [...]string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		env[name] = url
+	}
+	env["no_proxy"], env["NO_PROXY"] = noProxy, noProxy
+}
+
+const noProxy = "localhost,127.0.0.1,::1"
