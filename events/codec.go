@@ -47,16 +47,30 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		f.Body = &pb.SandboxFrame_Requested{Requested: &pb.SandboxRequested{
 			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, Env: b.Env, DeadlineNs: nanos(b.Deadline),
 			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
-			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias,
+			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
+			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
 		}}
 	case sandbox.Placed:
-		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch}}
+		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
 	case sandbox.Refused:
 		f.Body = &pb.SandboxFrame_Refused{Refused: &pb.SandboxRefused{Kind: b.Kind, Reason: b.Reason}}
 	case sandbox.Running:
-		f.Body = &pb.SandboxFrame_Running{Running: &pb.SandboxRunning{Driver: b.Driver}}
+		f.Body = &pb.SandboxFrame_Running{Running: &pb.SandboxRunning{
+			Driver: b.Driver, Isolation: string(b.Isolation),
+			CanPause: b.Can.Pause, CanSnapshot: b.Can.Files, CanSnapshotMemory: b.Can.Memory,
+		}}
 	case sandbox.DeadlineSet:
 		f.Body = &pb.SandboxFrame_DeadlineSet{DeadlineSet: &pb.SandboxDeadlineSet{DeadlineNs: nanos(b.Deadline)}}
+	case sandbox.Pausing:
+		f.Body = &pb.SandboxFrame_Pausing{Pausing: &pb.SandboxPausing{Cause: b.Cause}}
+	case sandbox.Paused:
+		f.Body = &pb.SandboxFrame_Paused{Paused: &pb.SandboxPaused{Message: b.Message}}
+	case sandbox.Resuming:
+		f.Body = &pb.SandboxFrame_Resuming{Resuming: &pb.SandboxResuming{Cause: b.Cause, OnTimeout: b.OnTimeout}}
+	case sandbox.Resumed:
+		f.Body = &pb.SandboxFrame_Resumed{Resumed: &pb.SandboxResumed{Message: b.Message}}
+	case sandbox.Snapshotted:
+		f.Body = &pb.SandboxFrame_Snapshotted{Snapshotted: &pb.SandboxSnapshotted{Snapshot: string(b.Snapshot), Memory: b.Memory}}
 	case sandbox.Stopping:
 		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
 	case sandbox.Destroyed:
@@ -94,16 +108,30 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		return sandbox.Requested{
 			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Env: r.Env, Deadline: fromNanos(r.DeadlineNs),
 			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
-			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
+			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
+			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
 		}
 	case *pb.SandboxFrame_Placed:
-		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch}
+		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
 	case *pb.SandboxFrame_Refused:
 		return sandbox.Refused{Kind: b.Refused.Kind, Reason: b.Refused.Reason}
 	case *pb.SandboxFrame_Running:
-		return sandbox.Running{Driver: b.Running.Driver}
+		r := b.Running
+		return sandbox.Running{Driver: r.Driver, Isolation: sandbox.Isolation(r.Isolation), Can: sandbox.Abilities{
+			Pause: r.CanPause, Files: r.CanSnapshot, Memory: r.CanSnapshotMemory,
+		}}
 	case *pb.SandboxFrame_DeadlineSet:
 		return sandbox.DeadlineSet{Deadline: fromNanos(b.DeadlineSet.DeadlineNs)}
+	case *pb.SandboxFrame_Pausing:
+		return sandbox.Pausing{Cause: b.Pausing.Cause}
+	case *pb.SandboxFrame_Paused:
+		return sandbox.Paused{Message: b.Paused.Message}
+	case *pb.SandboxFrame_Resuming:
+		return sandbox.Resuming{Cause: b.Resuming.Cause, OnTimeout: b.Resuming.OnTimeout}
+	case *pb.SandboxFrame_Resumed:
+		return sandbox.Resumed{Message: b.Resumed.Message}
+	case *pb.SandboxFrame_Snapshotted:
+		return sandbox.Snapshotted{Snapshot: sandbox.SnapshotID(b.Snapshotted.Snapshot), Memory: b.Snapshotted.Memory}
 	case *pb.SandboxFrame_Stopping:
 		return sandbox.Stopping{Cause: b.Stopping.Cause}
 	case *pb.SandboxFrame_Destroyed:
@@ -181,6 +209,7 @@ func encodeLease(l *fleet.Lease) ([]byte, error) {
 		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
 		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal,
 		MemoryFree: l.MemoryFree, Draining: l.Draining, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
+		Isolations: l.Isolations, Templates: l.Templates,
 	})
 }
 
@@ -193,6 +222,7 @@ func decodeLease(data []byte) (fleet.Lease, error) {
 		Host: b.Host, Epoch: b.Epoch, TTL: time.Duration(b.TtlNs), Drivers: b.Drivers, Capacity: b.Capacity,
 		Sandboxes: b.Sandboxes, Processes: b.Processes, Load1: b.Load1, MemoryTotal: b.MemoryTotal,
 		MemoryFree: b.MemoryFree, Draining: b.Draining, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
+		Isolations: b.Isolations, Templates: b.Templates,
 	}, nil
 }
 

@@ -18,6 +18,8 @@ type Lease struct {
 	Epoch       uint64 // grows with every life of the host's daemon, and fences the older one
 	TTL         time.Duration
 	Drivers     []string // the first is the default
+	Isolations  []string // of the drivers, in their order: sandbox.Isolation
+	Templates   []string // that are ready there; a host that knows names none
 	Capacity    uint32   // sandboxes
 	Sandboxes   uint32
 	Processes   uint32

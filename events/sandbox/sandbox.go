@@ -21,9 +21,11 @@ const (
 )
 
 // NewID makes an id of 103 random bits.
-func NewID() ID {
+func NewID() ID { return ID(newID(newPrefix)) }
+
+func newID(prefix byte) string {
 	b := make([]byte, 0, newIDLen)
-	b = append(b, newPrefix)
+	b = append(b, prefix)
 	var raw [32]byte
 	for len(b) < newIDLen {
 		rand.Read(raw[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
@@ -33,7 +35,7 @@ func NewID() ID {
 			}
 		}
 	}
-	return ID(b)
+	return string(b)
 }
 
 // ParseID checks an id that came from outside; past it, nobody thinks of
@@ -57,8 +59,8 @@ type Event struct {
 	Body Body
 }
 
-// Body is one of Requested, Placed, Refused, Running, DeadlineSet, Stopping,
-// Destroyed, Lost or Failed.
+// Body is one of Requested, Placed, Refused, Running, DeadlineSet, Pausing,
+// Paused, Resuming, Resumed, Snapshotted, Stopping, Destroyed, Lost or Failed.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -75,15 +77,27 @@ type Requested struct {
 	CPUMilli      uint32
 	MemoryMiB     uint32
 	DiskMiB       uint32
-	OnTimeout     string // "kill" or "pause"
-	AutoResume    bool
+	PIDs          uint32
+	OnTimeout     string // OnTimeoutKill or OnTimeoutPause
+	AutoResume    bool   // whoever needs it while it is paused resumes it
 	Alias         string
+	Isolation     Isolation  // the least there must be; empty: the host's default
+	From          SnapshotID // what it begins from; empty: from the template alone
+	FromSandbox   ID         // that From was made of
+	FromHost      string     // that has From
 }
 
-// Placed says which host is to make it; the first Placed wins.
+// What happens at a sandbox's deadline.
+const (
+	OnTimeoutKill  = "kill"
+	OnTimeoutPause = "pause"
+)
+
+// Placed says which host is to make it, and how; the first Placed wins.
 type Placed struct {
-	Host  string
-	Epoch uint64
+	Host   string
+	Epoch  uint64
+	Driver string // empty: the host's default
 }
 
 // Refused says that no host may take it. Kind is a kind.Kind: Exhausted where no
@@ -93,8 +107,40 @@ type Refused struct {
 	Reason string
 }
 
-// Running says that processes can be started in it.
-type Running struct{ Driver string }
+// Running says that processes can be started in it, and what it really is.
+type Running struct {
+	Driver    string
+	Isolation Isolation // empty: written before there were levels
+	Can       Abilities
+}
+
+// Abilities are what can be done with a sandbox besides running processes.
+type Abilities struct {
+	Pause  bool
+	Files  bool // a snapshot keeps its files
+	Memory bool // and its processes
+}
+
+// Pausing says that it is to stand still; its host sees to it.
+type Pausing struct{ Cause string }
+
+// Paused says that it stands still: no process of it runs, none has ended.
+type Paused struct{ Message string } // why it could not go on, if that was wanted
+
+// Resuming says that it is to go on; its host sees to it.
+type Resuming struct {
+	Cause     string
+	OnTimeout string // from now on; empty: as before
+}
+
+// Resumed says that it goes on.
+type Resumed struct{ Message string } // why it could not be paused, if that was wanted
+
+// Snapshotted says that a snapshot of it was made.
+type Snapshotted struct {
+	Snapshot SnapshotID
+	Memory   bool
+}
 
 // DeadlineSet moves the hard end.
 type DeadlineSet struct{ Deadline time.Time }
@@ -116,6 +162,11 @@ func (Placed) kind() string      { return "placed" }
 func (Refused) kind() string     { return "refused" }
 func (Running) kind() string     { return "running" }
 func (DeadlineSet) kind() string { return "deadline_set" }
+func (Pausing) kind() string     { return "pausing" }
+func (Paused) kind() string      { return "paused" }
+func (Resuming) kind() string    { return "resuming" }
+func (Resumed) kind() string     { return "resumed" }
+func (Snapshotted) kind() string { return "snapshotted" }
 func (Stopping) kind() string    { return "stopping" }
 func (Destroyed) kind() string   { return "destroyed" }
 func (Lost) kind() string        { return "lost" }
@@ -124,8 +175,9 @@ func (Failed) kind() string      { return "failed" }
 // Type is the event's name on text surfaces.
 func (e Event) Type() string { return e.Body.kind() }
 
-// The causes of an end.
+// The causes of an end, of a pause and of its end.
 const (
 	CauseUser    = "user"    // asked for
 	CauseTimeout = "timeout" // its deadline passed
+	CauseTraffic = "traffic" // somebody needed it
 )

@@ -15,6 +15,9 @@ const (
 	PhaseRequested Phase = "requested"
 	PhasePlaced    Phase = "placed"
 	PhaseRunning   Phase = "running"
+	PhasePausing   Phase = "pausing"
+	PhasePaused    Phase = "paused"
+	PhaseResuming  Phase = "resuming"
 	PhaseStopping  Phase = "stopping"
 	PhaseRefused   Phase = "refused"
 	PhaseDestroyed Phase = "destroyed"
@@ -27,8 +30,15 @@ var next = map[Phase]map[string]Phase{
 	PhaseNone:      {"requested": PhaseRequested},
 	PhaseRequested: {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseRequested, "stopping": PhaseDestroyed},
 	PhasePlaced:    {"running": PhaseRunning, "failed": PhaseFailed, "lost": PhaseLost, "deadline_set": PhasePlaced, "stopping": PhaseStopping},
-	PhaseRunning:   {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost},
-	PhaseStopping:  {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed},
+	PhaseRunning: {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
+		"pausing": PhasePausing, "snapshotted": PhaseRunning},
+	PhasePausing: {"deadline_set": PhasePausing, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
+		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing},
+	PhasePaused: {"deadline_set": PhasePaused, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
+		"resuming": PhaseResuming, "snapshotted": PhasePaused},
+	PhaseResuming: {"deadline_set": PhaseResuming, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
+		"resumed": PhaseRunning, "paused": PhasePaused, "snapshotted": PhaseResuming},
+	PhaseStopping: {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping},
 }
 
 // State is a sandbox as its record tells it. It is a value: Apply gives a new
@@ -40,15 +50,22 @@ type State struct {
 	Request  Requested
 	Host     string // empty until placed
 	Epoch    uint64
-	Driver   string
+	Driver   string    // that made it; until it runs: that is to make it
+	Can      Abilities // zero until running
 	Created  time.Time
 	Started  time.Time // zero until running
+	Still    time.Time // since when it is paused; zero if it is not
 	Ended    time.Time // zero until it ended
 	Deadline time.Time
+	Message  string // why the last pause or resume failed; empty: it did not
 	Cause    string // why it stops, ended or was refused
 	Refusal  kind.Kind
-	Seq      uint64 // of the last event applied
-	Rev      uint64 // stream sequence of the last message applied: what an append must expect
+
+	// Isolation is what it really has; empty until running.
+	Isolation Isolation
+
+	Seq uint64 // of the last event applied
+	Rev uint64 // stream sequence of the last message applied: what an append must expect
 }
 
 // Ended reports whether the sandbox is over, however it ended.
@@ -63,6 +80,11 @@ func (s *State) Over() bool {
 // Live reports whether processes may be started in it.
 func (s *State) Live() bool { return s.Phase == PhaseRunning }
 
+// Standing reports whether it is paused, or on its way there or back.
+func (s *State) Standing() bool {
+	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
+}
+
 // Apply is the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
 	to, ok := next[s.Phase][e.Body.kind()]
@@ -74,13 +96,25 @@ func (s State) Apply(e Event) (State, error) {
 	case Requested:
 		s.Request, s.Created, s.Deadline = b, e.Time, b.Deadline
 	case Placed:
-		s.Host, s.Epoch = b.Host, b.Epoch
+		s.Host, s.Epoch, s.Driver = b.Host, b.Epoch, b.Driver
 	case Refused:
 		s.Refusal, s.Cause = kind.Kind(b.Kind), b.Reason
 	case Running:
-		s.Driver, s.Started = b.Driver, e.Time
+		s.Driver, s.Isolation, s.Can, s.Started = b.Driver, b.Isolation, b.Can, e.Time
 	case DeadlineSet:
 		s.Deadline = b.Deadline
+	case Pausing:
+		s.Cause = b.Cause
+	case Paused:
+		s.Message, s.Still = b.Message, e.Time
+	case Resuming:
+		s.Cause = b.Cause
+		if b.OnTimeout != "" {
+			s.Request.OnTimeout = b.OnTimeout
+		}
+	case Resumed:
+		s.Message, s.Cause, s.Still = b.Message, "", time.Time{}
+	case Snapshotted: // a fact about its past that changes nothing
 	case Stopping:
 		s.Cause = b.Cause
 	case Destroyed:

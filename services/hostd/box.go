@@ -28,6 +28,7 @@ type box struct {
 	driver driver.Driver
 	inst   driver.Instance
 	req    sandbox.Requested
+	by     string        // the driver that is to make it; empty: the host's default
 	phase  sandbox.Phase // when the box was opened
 	found  bool          // it was made in an earlier life
 
@@ -35,6 +36,9 @@ type box struct {
 	stop    chan struct{} // closed when the sandbox is to end
 	drained chan struct{} // closed when, after End, every record has its end
 	gone    chan struct{} // closed when the box has ended
+	turn    chan struct{} // has a value when the record may ask for a pause or its end
+
+	still bool // of serve's goroutine: the place stands still, as far as we know
 
 	order   sync.Mutex       // held while a command is passed on; taken before mu
 	passing bool             // it is known which processes the shim has
@@ -48,6 +52,8 @@ type box struct {
 	stopping  bool                // stop is closed
 	ended     bool                // the shim said that all has ended
 	closed    bool                // nothing can be started or sent any more
+	told      sandbox.Phase       // what the record said last
+	toldSeq   uint64              // where it did
 }
 
 const (
@@ -60,8 +66,8 @@ var errShimGone = errors.New("the sandbox's shim is gone")
 
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
-		h: h, id: s.ID, req: s.Request, phase: s.Phase,
-		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}),
+		h: h, id: s.ID, req: s.Request, phase: s.Phase, by: s.Driver,
+		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
 	b.tell(s)
@@ -95,12 +101,19 @@ func (b *box) env() map[string]string {
 
 // tell passes on what the sandbox's record says now.
 func (b *box) tell(s *sandbox.State) {
-	if s.Phase != sandbox.PhaseStopping && !s.Over() {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.stopping {
+	if s.Seq < b.toldSeq {
+		return // somebody was told a newer one first
+	}
+	if b.toldSeq = s.Seq; b.told != s.Phase {
+		b.told = s.Phase
+		select {
+		case b.turn <- struct{}{}:
+		default:
+		}
+	}
+	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !b.stopping {
 		b.stopping = true
 		close(b.stop)
 	}
@@ -136,8 +149,8 @@ func (b *box) create(ctx context.Context) error {
 	if err := h.fault("placed"); err != nil {
 		return err
 	}
-	if b.driver = h.driver(b.req.Driver); b.driver == nil {
-		return kind.Newf(kind.Invalid, "create", string(b.id), "the host has no driver %q", b.req.Driver)
+	if err := b.choose(); err != nil {
+		return err
 	}
 	spec := h.spec(b.id, &b.req)
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
@@ -168,7 +181,7 @@ func (b *box) running(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePlaced {
 			return nil, nil
 		}
-		return []sandbox.Body{sandbox.Running{Driver: b.driver.Name()}}, nil
+		return []sandbox.Body{b.h.runs(b.driver.Name())}, nil
 	})
 	if err != nil {
 		return err
@@ -214,7 +227,7 @@ func lastWords(s *sandbox.State, why error) []sandbox.Body {
 	switch s.Phase {
 	case sandbox.PhasePlaced:
 		return []sandbox.Body{sandbox.Failed{Message: failure(why)}}
-	case sandbox.PhaseRunning:
+	case sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused, sandbox.PhaseResuming:
 		return []sandbox.Body{sandbox.Lost{Reason: failure(why)}}
 	case sandbox.PhaseStopping:
 		return []sandbox.Body{sandbox.Destroyed{Cause: s.Cause}}
@@ -244,7 +257,7 @@ func (b *box) destroy(ctx context.Context) error {
 			return ctx.Err()
 		}
 		b.h.slog.Error("a sandbox could not be destroyed, trying again", "sandbox", b.id, "err", err)
-		if !pause(ctx, wait) {
+		if !rest(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -326,7 +339,7 @@ func (b *box) ifDrained() {
 }
 
 // pause waits and reports whether ctx still runs.
-func pause(ctx context.Context, d time.Duration) bool {
+func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -39,6 +39,10 @@ func (h *host) dispatch(c events.Command) {
 		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
 		return
 	}
+	if b.standing() {
+		h.refuse(c, errPaused(b.id))
+		return
+	}
 	b.order.Lock()
 	defer b.order.Unlock()
 	if !b.passing {

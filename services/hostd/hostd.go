@@ -22,7 +22,7 @@ type host struct {
 	log     *events.Log
 	slog    *slog.Logger
 	view    *events.View
-	drivers []driver.Driver
+	drivers []offer
 	journal *journal
 	cursor  *cursor
 	epoch   uint64
@@ -175,11 +175,26 @@ func (h *host) box(id sandbox.ID) *box {
 	return h.boxes[id]
 }
 
-func (h *host) driver(name string) driver.Driver {
+// offer is a driver that this host offers, and what it can do here.
+type offer struct {
+	driver.Driver
+	caps driver.Caps
+}
+
+// offer gives a driver by its name; empty is the default.
+func (h *host) offer(name string) (offer, bool) {
 	for _, d := range h.drivers {
 		if name == "" || d.Name() == name {
-			return d
+			return d, true
 		}
 	}
-	return nil
+	return offer{}, false
+}
+
+// runs is what the record says of a sandbox that a driver made.
+func (h *host) runs(name string) sandbox.Running {
+	d, _ := h.offer(name)
+	return sandbox.Running{Driver: name, Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
+		Pause: d.caps.Pause, Files: d.caps.Files, Memory: d.caps.Memory,
+	}}
 }

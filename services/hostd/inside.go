@@ -82,24 +82,32 @@ func Probe(ctx context.Context) []DriverReport {
 }
 
 // openDrivers makes the drivers that were asked for; each must work here.
-func openDrivers(ctx context.Context, cfg *Config) ([]driver.Driver, error) {
-	if cfg.drivers != nil {
-		return cfg.drivers, nil
+func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
+	var out []offer
+	for _, d := range cfg.drivers {
+		caps, err := d.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, offer{d, caps})
+	}
+	if out != nil {
+		return out, nil
 	}
 	names := cfg.Drivers
 	if len(names) == 0 {
 		names = driverNames[:1]
 	}
-	var out []driver.Driver
 	for _, name := range names {
 		d, err := makeDriver(name, cfg.Slog)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := d.Probe(ctx); err != nil {
+		caps, err := d.Probe(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("driver %s does not work here: %w", name, err)
 		}
-		out = append(out, d)
+		out = append(out, offer{d, caps})
 	}
 	return out, nil
 }

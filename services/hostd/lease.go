@@ -34,6 +34,7 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 		}
 		for _, d := range h.drivers {
 			l.Drivers = append(l.Drivers, d.Name())
+			l.Isolations = append(l.Isolations, d.caps.Isolation)
 		}
 		l.observe()
 		l.Draining = true // until what is left of the life before is recovered

@@ -34,7 +34,8 @@ func (h *host) recover(ctx context.Context) error {
 		delete(noted, s.ID)
 		g.Go(func() error {
 			b := newBox(h, &s)
-			b.found = true
+			// The life before may have died while it had the place stand still.
+			b.found, b.still = true, true
 			h.find(attaching, b, name)
 			h.open(b)
 			return nil
@@ -68,7 +69,7 @@ func (h *host) find(ctx context.Context, b *box, name string) {
 func (h *host) driverFor(name string) (driver.Driver, error) {
 	for _, d := range h.drivers {
 		if d.Name() == name {
-			return d, nil
+			return d.Driver, nil
 		}
 	}
 	return makeDriver(name, h.slog)

@@ -32,6 +32,9 @@ func (b *box) serve(ctx context.Context) error {
 	var late <-chan time.Time
 	stop := (<-chan struct{})(b.stop)
 	for {
+		if err := b.stand(ctx); err != nil {
+			return err
+		}
 		conn, err := b.connect(ctx)
 		if err != nil {
 			return err
@@ -58,10 +61,17 @@ func (b *box) serve(ctx context.Context) error {
 					b.h.slog.Warn("a shim is not trusted any more", "sandbox", b.id, "err", err)
 					return err
 				}
+			case <-b.turn:
+				if err := b.obey(ctx); err != nil {
+					conn.Close()
+					<-reading //nolint:errcheck // it ends because we did
+					return err
+				}
 			case <-stop:
 				if err := b.h.fault("stopping"); err != nil {
 					return err
 				}
+				b.thaw(ctx) // what it still has to say is wanted
 				stop, late = nil, time.After(stopTimeout)
 				conn.Send(wire.AppendEnd)
 			case <-late:
@@ -101,7 +111,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 			return nil, errShimGone
 		default:
 		}
-		if !pause(ctx, dialPause) {
+		if !rest(ctx, dialPause) {
 			return nil, errShimGone
 		}
 	}

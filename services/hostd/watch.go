@@ -20,7 +20,7 @@ func (h *host) watch(ctx context.Context) error {
 		h.tell()
 		// Every process that starts or ends changes the view. However busy it
 		// gets, looking takes a small part of the time.
-		if !pause(ctx, watchShare*time.Since(begun)) {
+		if !rest(ctx, watchShare*time.Since(begun)) {
 			return nil
 		}
 		select {

@@ -1,11 +1,12 @@
 // Package reaper ends what is due.
 //
 // # Promise
-// A sandbox whose deadline passed is told to stop, at most a few seconds late. A
-// host whose lease ended is declared gone, and each process and sandbox it had
-// ends as lost, with no exit code that nobody saw. A host is never declared gone
-// for a silence of NATS or of the reaper itself: only silence that was listened
-// to counts.
+// A sandbox whose deadline passed is told to stop, or to pause if that was asked
+// for and can be, at most a few seconds late; one that is paused for four weeks
+// is told to stop. A host whose lease ended is declared gone, and each process
+// and sandbox it had ends as lost, with no exit code that nobody saw. A host is
+// never declared gone for a silence of NATS or of the reaper itself: only silence
+// that was listened to counts.
 //
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a

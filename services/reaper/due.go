@@ -8,13 +8,34 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// expired reports whether the sandbox's time ran out. Nobody stops twice.
-func expired(s *sandbox.State, now time.Time) bool {
+// end is when something is to be done about the sandbox; zero: never. Nobody
+// stops twice; one that is paused has its time again, and a limit.
+func end(s *sandbox.State) time.Time {
 	switch s.Phase {
 	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning:
-		return !s.Deadline.IsZero() && !s.Deadline.After(now)
+		return s.Deadline
+	case sandbox.PhasePaused:
+		return s.Still.Add(mostPaused)
 	}
-	return false
+	return time.Time{}
+}
+
+// mostPaused is how long a sandbox may be paused. It is less than the age at
+// which its record is forgotten.
+const mostPaused = 28 * 24 * time.Hour
+
+// expired reports whether the sandbox's time ran out.
+func expired(s *sandbox.State, now time.Time) bool {
+	at := end(s)
+	return !at.IsZero() && !at.After(now)
+}
+
+// dueNow is what is to become of a sandbox whose time ran out.
+func dueNow(s *sandbox.State) sandbox.Body {
+	if s.Live() && s.Can.Pause && s.Request.OnTimeout == sandbox.OnTimeoutPause {
+		return sandbox.Pausing{Cause: sandbox.CauseTimeout}
+	}
+	return sandbox.Stopping{Cause: sandbox.CauseTimeout}
 }
 
 // agenda collects which sandboxes are due and when the next one is. One walk
@@ -28,12 +49,13 @@ type agenda struct {
 
 // visit notes one sandbox.
 func (a *agenda) visit(s *sandbox.State) {
+	at := end(s)
 	switch {
-	case s.Over() || s.Phase == sandbox.PhaseStopping || s.Deadline.IsZero():
+	case at.IsZero():
 	case expired(s, a.now):
 		a.due = append(a.due, s.ID)
-	case a.next.IsZero() || s.Deadline.Before(a.next):
-		a.next = s.Deadline
+	case a.next.IsZero() || at.Before(a.next):
+		a.next = at
 	}
 }
 

@@ -26,6 +26,9 @@ func TestAgenda(t *testing.T) {
 		{"no deadline is for ever", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
 		{"what stops already is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
 		{"what is over is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},
+		{"what is paused has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Deadline: at(1), Still: at(1)}}, nil, time.Minute},
+		{"nor what is on its way there or back", []sandbox.State{{ID: "a", Phase: sandbox.PhasePausing, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseResuming, Deadline: at(1)}}, nil, time.Minute},
+		{"what is paused for four weeks is due", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Still: now.Add(-mostPaused)}}, []sandbox.ID{"a"}, time.Minute},
 		{"a request that nobody placed is due too", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRequested, Deadline: at(1)}}, []sandbox.ID{"a"}, time.Minute},
 	}
 	for _, tt := range tests {

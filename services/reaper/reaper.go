@@ -100,7 +100,8 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 	}
 }
 
-// stopExpired stops the sandboxes whose time ran out, and tells how long none is.
+// stopExpired stops, or pauses, the sandboxes whose time ran out, and tells how
+// long none is.
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	a := agenda{now: time.Now()}
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
@@ -109,10 +110,10 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 			if !expired(&s, time.Now()) {
 				return nil, nil // it was given more time, or ended
 			}
-			return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseTimeout}}, nil
+			return []sandbox.Body{dueNow(&s)}, nil
 		})
 		if err != nil {
-			r.warn(ctx, "an expired sandbox could not be stopped", string(id), err)
+			r.warn(ctx, "an expired sandbox could not be ended", string(id), err)
 			continue
 		}
 		r.cfg.Slog.Info("sandbox reached its deadline", "sandbox", id)

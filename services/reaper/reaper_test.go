@@ -275,3 +275,36 @@ func TestNextLifeIsNotOrphaned(t *testing.T) {
 		t.Errorf("sandbox of the next life is %s", s.Phase)
 	}
 }
+
+// At its deadline a sandbox is paused if that was asked for and its host can;
+// afterwards its deadline means nothing.
+func TestDeadlinePauses(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: time.Minute})
+	w.reap()
+	can := sandbox.Running{Driver: "d", Can: sandbox.Abilities{Pause: true}}
+	ask := func(onTimeout string, runs sandbox.Running) sandbox.ID {
+		id := sandbox.NewID()
+		req := sandbox.Requested{Deadline: time.Now().Add(-time.Second), OnTimeout: onTimeout}
+		if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, req, placed, runs); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	pauses, cannot, kills := ask(sandbox.OnTimeoutPause, can), ask(sandbox.OnTimeoutPause, running), ask(sandbox.OnTimeoutKill, can)
+	if s := w.await(pauses, sandbox.PhasePausing); s.Cause != sandbox.CauseTimeout {
+		t.Errorf("paused by %q", s.Cause)
+	}
+	w.await(cannot, sandbox.PhaseStopping)
+	w.await(kills, sandbox.PhaseStopping)
+	_, err := w.view.ChangeSandbox(w.ctx, pauses, func(sandbox.State) ([]sandbox.Body, error) {
+		return []sandbox.Body{sandbox.Paused{}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.await(w.sandbox(time.Now().Add(10*tick), placed, running), sandbox.PhaseStopping) // ten looks later
+	if s, _ := w.view.Sandbox(pauses); s.Phase != sandbox.PhasePaused {
+		t.Errorf("a paused sandbox whose deadline passed is %s", s.Phase)
+	}
+}

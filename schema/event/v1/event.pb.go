@@ -1503,6 +1503,11 @@ type SandboxFrame struct {
 	//	*SandboxFrame_Destroyed
 	//	*SandboxFrame_Lost
 	//	*SandboxFrame_Failed
+	//	*SandboxFrame_Pausing
+	//	*SandboxFrame_Paused
+	//	*SandboxFrame_Resuming
+	//	*SandboxFrame_Resumed
+	//	*SandboxFrame_Snapshotted
 	Body          isSandboxFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1633,6 +1638,51 @@ func (x *SandboxFrame) GetFailed() *SandboxFailed {
 	return nil
 }
 
+func (x *SandboxFrame) GetPausing() *SandboxPausing {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Pausing); ok {
+			return x.Pausing
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetPaused() *SandboxPaused {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Paused); ok {
+			return x.Paused
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetResuming() *SandboxResuming {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Resuming); ok {
+			return x.Resuming
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetResumed() *SandboxResumed {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Resumed); ok {
+			return x.Resumed
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetSnapshotted() *SandboxSnapshotted {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Snapshotted); ok {
+			return x.Snapshotted
+		}
+	}
+	return nil
+}
+
 type isSandboxFrame_Body interface {
 	isSandboxFrame_Body()
 }
@@ -1673,6 +1723,26 @@ type SandboxFrame_Failed struct {
 	Failed *SandboxFailed `protobuf:"bytes,10,opt,name=failed,proto3,oneof"`
 }
 
+type SandboxFrame_Pausing struct {
+	Pausing *SandboxPausing `protobuf:"bytes,11,opt,name=pausing,proto3,oneof"`
+}
+
+type SandboxFrame_Paused struct {
+	Paused *SandboxPaused `protobuf:"bytes,12,opt,name=paused,proto3,oneof"`
+}
+
+type SandboxFrame_Resuming struct {
+	Resuming *SandboxResuming `protobuf:"bytes,13,opt,name=resuming,proto3,oneof"`
+}
+
+type SandboxFrame_Resumed struct {
+	Resumed *SandboxResumed `protobuf:"bytes,14,opt,name=resumed,proto3,oneof"`
+}
+
+type SandboxFrame_Snapshotted struct {
+	Snapshotted *SandboxSnapshotted `protobuf:"bytes,15,opt,name=snapshotted,proto3,oneof"`
+}
+
 func (*SandboxFrame_Requested) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Placed) isSandboxFrame_Body() {}
@@ -1691,6 +1761,16 @@ func (*SandboxFrame_Lost) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Failed) isSandboxFrame_Body() {}
 
+func (*SandboxFrame_Pausing) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Paused) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Resuming) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Resumed) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Snapshotted) isSandboxFrame_Body() {}
+
 type SandboxRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
@@ -1706,6 +1786,11 @@ type SandboxRequested struct {
 	OnTimeout     string                 `protobuf:"bytes,11,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"` // kill or pause
 	AutoResume    bool                   `protobuf:"varint,12,opt,name=auto_resume,json=autoResume,proto3" json:"auto_resume,omitempty"`
 	Alias         string                 `protobuf:"bytes,13,opt,name=alias,proto3" json:"alias,omitempty"`
+	Isolation     string                 `protobuf:"bytes,14,opt,name=isolation,proto3" json:"isolation,omitempty"`                           // the least there must be: none, process, kernel, machine; empty: the host's default
+	Pids          uint32                 `protobuf:"varint,15,opt,name=pids,proto3" json:"pids,omitempty"`                                    // 0: the host's own bound
+	Snapshot      string                 `protobuf:"bytes,16,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                             // what it begins from; empty: from the template alone
+	ForkedFrom    string                 `protobuf:"bytes,17,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`       // the sandbox that snapshot was made of
+	SnapshotHost  string                 `protobuf:"bytes,18,opt,name=snapshot_host,json=snapshotHost,proto3" json:"snapshot_host,omitempty"` // the host that has the snapshot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1831,10 +1916,46 @@ func (x *SandboxRequested) GetAlias() string {
 	return ""
 }
 
+func (x *SandboxRequested) GetIsolation() string {
+	if x != nil {
+		return x.Isolation
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetPids() uint32 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
+func (x *SandboxRequested) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetForkedFrom() string {
+	if x != nil {
+		return x.ForkedFrom
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetSnapshotHost() string {
+	if x != nil {
+		return x.SnapshotHost
+	}
+	return ""
+}
+
 type SandboxPlaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Driver        string                 `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"` // that is to make it; empty: the host's default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1881,6 +2002,13 @@ func (x *SandboxPlaced) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *SandboxPlaced) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
 }
 
 type SandboxRefused struct {
@@ -1936,10 +2064,14 @@ func (x *SandboxRefused) GetReason() string {
 }
 
 type SandboxRunning struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Driver        string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Driver            string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
+	Isolation         string                 `protobuf:"bytes,2,opt,name=isolation,proto3" json:"isolation,omitempty"` // what it really has
+	CanPause          bool                   `protobuf:"varint,3,opt,name=can_pause,json=canPause,proto3" json:"can_pause,omitempty"`
+	CanSnapshot       bool                   `protobuf:"varint,4,opt,name=can_snapshot,json=canSnapshot,proto3" json:"can_snapshot,omitempty"`                     // its files
+	CanSnapshotMemory bool                   `protobuf:"varint,5,opt,name=can_snapshot_memory,json=canSnapshotMemory,proto3" json:"can_snapshot_memory,omitempty"` // its processes too
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SandboxRunning) Reset() {
@@ -1977,6 +2109,34 @@ func (x *SandboxRunning) GetDriver() string {
 		return x.Driver
 	}
 	return ""
+}
+
+func (x *SandboxRunning) GetIsolation() string {
+	if x != nil {
+		return x.Isolation
+	}
+	return ""
+}
+
+func (x *SandboxRunning) GetCanPause() bool {
+	if x != nil {
+		return x.CanPause
+	}
+	return false
+}
+
+func (x *SandboxRunning) GetCanSnapshot() bool {
+	if x != nil {
+		return x.CanSnapshot
+	}
+	return false
+}
+
+func (x *SandboxRunning) GetCanSnapshotMemory() bool {
+	if x != nil {
+		return x.CanSnapshotMemory
+	}
+	return false
 }
 
 type SandboxDeadlineSet struct {
@@ -2199,6 +2359,474 @@ func (x *SandboxFailed) GetMessage() string {
 	return ""
 }
 
+type SandboxPausing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxPausing) Reset() {
+	*x = SandboxPausing{}
+	mi := &file_event_v1_event_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxPausing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxPausing) ProtoMessage() {}
+
+func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxPausing.ProtoReflect.Descriptor instead.
+func (*SandboxPausing) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SandboxPausing) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+type SandboxPaused struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxPaused) Reset() {
+	*x = SandboxPaused{}
+	mi := &file_event_v1_event_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxPaused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxPaused) ProtoMessage() {}
+
+func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxPaused.ProtoReflect.Descriptor instead.
+func (*SandboxPaused) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SandboxPaused) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SandboxResuming struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	OnTimeout     string                 `protobuf:"bytes,2,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"` // from now on; empty: as before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxResuming) Reset() {
+	*x = SandboxResuming{}
+	mi := &file_event_v1_event_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxResuming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxResuming) ProtoMessage() {}
+
+func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxResuming.ProtoReflect.Descriptor instead.
+func (*SandboxResuming) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SandboxResuming) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *SandboxResuming) GetOnTimeout() string {
+	if x != nil {
+		return x.OnTimeout
+	}
+	return ""
+}
+
+type SandboxResumed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxResumed) Reset() {
+	*x = SandboxResumed{}
+	mi := &file_event_v1_event_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxResumed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxResumed) ProtoMessage() {}
+
+func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
+func (*SandboxResumed) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SandboxResumed) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SandboxSnapshotted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      string                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Memory        bool                   `protobuf:"varint,2,opt,name=memory,proto3" json:"memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxSnapshotted) Reset() {
+	*x = SandboxSnapshotted{}
+	mi := &file_event_v1_event_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxSnapshotted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxSnapshotted) ProtoMessage() {}
+
+func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
+func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SandboxSnapshotted) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *SandboxSnapshotted) GetMemory() bool {
+	if x != nil {
+		return x.Memory
+	}
+	return false
+}
+
+type Snapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Sandbox       string                 `protobuf:"bytes,3,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // that it was made of
+	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`       // that has it
+	Driver        string                 `protobuf:"bytes,5,opt,name=driver,proto3" json:"driver,omitempty"`
+	Template      string                 `protobuf:"bytes,6,opt,name=template,proto3" json:"template,omitempty"`
+	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"` // NAME or NAME:TAG; empty: none
+	Memory        bool                   `protobuf:"varint,8,opt,name=memory,proto3" json:"memory,omitempty"`
+	TakenNs       int64                  `protobuf:"varint,9,opt,name=taken_ns,json=takenNs,proto3" json:"taken_ns,omitempty"`
+	Deleted       bool                   `protobuf:"varint,10,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	CpuMilli      uint32                 `protobuf:"varint,11,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"` // limits of the sandbox, which one made from it has unless it says others
+	MemoryMib     uint32                 `protobuf:"varint,12,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib       uint32                 `protobuf:"varint,13,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	Pids          uint32                 `protobuf:"varint,14,opt,name=pids,proto3" json:"pids,omitempty"`
+	Internal      bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork; not listed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_event_v1_event_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Snapshot) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Snapshot) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *Snapshot) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Snapshot) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *Snapshot) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *Snapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Snapshot) GetMemory() bool {
+	if x != nil {
+		return x.Memory
+	}
+	return false
+}
+
+func (x *Snapshot) GetTakenNs() int64 {
+	if x != nil {
+		return x.TakenNs
+	}
+	return 0
+}
+
+func (x *Snapshot) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *Snapshot) GetCpuMilli() uint32 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *Snapshot) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *Snapshot) GetDiskMib() uint32 {
+	if x != nil {
+		return x.DiskMib
+	}
+	return 0
+}
+
+func (x *Snapshot) GetPids() uint32 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
+func (x *Snapshot) GetInternal() bool {
+	if x != nil {
+		return x.Internal
+	}
+	return false
+}
+
+type UseSample struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TimeNs        int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	CpuNs         int64                  `protobuf:"varint,2,opt,name=cpu_ns,json=cpuNs,proto3" json:"cpu_ns,omitempty"` // since the sandbox was made
+	MemoryBytes   uint64                 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	DiskBytes     uint64                 `protobuf:"varint,4,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	Processes     uint32                 `protobuf:"varint,5,opt,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseSample) Reset() {
+	*x = UseSample{}
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseSample) ProtoMessage() {}
+
+func (x *UseSample) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
+func (*UseSample) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *UseSample) GetTimeNs() int64 {
+	if x != nil {
+		return x.TimeNs
+	}
+	return 0
+}
+
+func (x *UseSample) GetCpuNs() int64 {
+	if x != nil {
+		return x.CpuNs
+	}
+	return 0
+}
+
+func (x *UseSample) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *UseSample) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *UseSample) GetProcesses() uint32 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
 type Command struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2214,6 +2842,8 @@ type Command struct {
 	//	*Command_Signal
 	//	*Command_Resize
 	//	*Command_Ask
+	//	*Command_TakeSnapshot
+	//	*Command_DrainHost
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2221,7 +2851,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2863,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2876,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Command) GetId() string {
@@ -2343,6 +2973,24 @@ func (x *Command) GetAsk() *Ask {
 	return nil
 }
 
+func (x *Command) GetTakeSnapshot() *TakeSnapshot {
+	if x != nil {
+		if x, ok := x.Body.(*Command_TakeSnapshot); ok {
+			return x.TakeSnapshot
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDrainHost() *DrainHost {
+	if x != nil {
+		if x, ok := x.Body.(*Command_DrainHost); ok {
+			return x.DrainHost
+		}
+	}
+	return nil
+}
+
 type isCommand_Body interface {
 	isCommand_Body()
 }
@@ -2367,6 +3015,14 @@ type Command_Ask struct {
 	Ask *Ask `protobuf:"bytes,14,opt,name=ask,proto3,oneof"`
 }
 
+type Command_TakeSnapshot struct {
+	TakeSnapshot *TakeSnapshot `protobuf:"bytes,15,opt,name=take_snapshot,json=takeSnapshot,proto3,oneof"`
+}
+
+type Command_DrainHost struct {
+	DrainHost *DrainHost `protobuf:"bytes,16,opt,name=drain_host,json=drainHost,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Body() {}
 
 func (*Command_Stdin) isCommand_Body() {}
@@ -2377,6 +3033,10 @@ func (*Command_Resize) isCommand_Body() {}
 
 func (*Command_Ask) isCommand_Body() {}
 
+func (*Command_TakeSnapshot) isCommand_Body() {}
+
+func (*Command_DrainHost) isCommand_Body() {}
+
 type StartProcess struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -2386,7 +3046,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +3058,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +3071,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -2431,7 +3091,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +3103,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +3116,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -2482,7 +3142,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +3154,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +3167,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -2527,7 +3187,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +3199,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +3212,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -2569,6 +3229,120 @@ func (x *ResizePTY) GetRows() uint32 {
 	return 0
 }
 
+// TakeSnapshot asks the sandbox's host for a snapshot of it.
+type TakeSnapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Memory        bool                   `protobuf:"varint,2,opt,name=memory,proto3" json:"memory,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Internal      bool                   `protobuf:"varint,4,opt,name=internal,proto3" json:"internal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSnapshot) Reset() {
+	*x = TakeSnapshot{}
+	mi := &file_event_v1_event_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSnapshot) ProtoMessage() {}
+
+func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
+func (*TakeSnapshot) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TakeSnapshot) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TakeSnapshot) GetMemory() bool {
+	if x != nil {
+		return x.Memory
+	}
+	return false
+}
+
+func (x *TakeSnapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TakeSnapshot) GetInternal() bool {
+	if x != nil {
+		return x.Internal
+	}
+	return false
+}
+
+// DrainHost tells a host whether it may take new sandboxes. It names no process.
+type DrainHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Drain         bool                   `protobuf:"varint,1,opt,name=drain,proto3" json:"drain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainHost) Reset() {
+	*x = DrainHost{}
+	mi := &file_event_v1_event_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainHost) ProtoMessage() {}
+
+func (x *DrainHost) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
+func (*DrainHost) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *DrainHost) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
 // Ask is a question to the sandbox's shim that is no event (files).
 type Ask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2583,7 +3357,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +3369,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +3382,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Ask) GetMethod() string {
@@ -2659,7 +3433,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +3445,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +3458,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Reply) GetCommand() string {
@@ -2738,14 +3512,16 @@ type Lease struct {
 	Gone          bool                   `protobuf:"varint,12,opt,name=gone,proto3" json:"gone,omitempty"` // written by the host as it leaves, or by the reaper as it is lost
 	Version       string                 `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	Cpus          uint32                 `protobuf:"varint,14,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	Instance      string                 `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"` // random, of this life of the daemon
+	Instance      string                 `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"`     // random, of this life of the daemon
+	Isolations    []string               `protobuf:"bytes,16,rep,name=isolations,proto3" json:"isolations,omitempty"` // of the drivers, in their order
+	Templates     []string               `protobuf:"bytes,17,rep,name=templates,proto3" json:"templates,omitempty"`   // that are ready on the host
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +3533,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +3546,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Lease) GetHost() string {
@@ -2878,6 +3654,20 @@ func (x *Lease) GetInstance() string {
 	return ""
 }
 
+func (x *Lease) GetIsolations() []string {
+	if x != nil {
+		return x.Isolations
+	}
+	return nil
+}
+
+func (x *Lease) GetTemplates() []string {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
+}
+
 type AccountEvent struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TimeNs int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
@@ -2894,7 +3684,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3696,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3709,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -3011,7 +3801,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3813,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3826,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -3069,7 +3859,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3871,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3884,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -3117,7 +3907,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3919,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3932,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -3176,7 +3966,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3978,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3991,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -3330,7 +4120,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x04 \x01(\x04R\bfirstSeq\x127\n" +
-	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xf3\x04\n" +
+	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xba\a\n" +
 	"\fSandboxFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12C\n" +
 	"\trequested\x18\x02 \x01(\v2#.millrace.event.v1.SandboxRequestedH\x00R\trequested\x12:\n" +
@@ -3342,8 +4132,13 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\tdestroyed\x18\b \x01(\v2#.millrace.event.v1.SandboxDestroyedH\x00R\tdestroyed\x124\n" +
 	"\x04lost\x18\t \x01(\v2\x1e.millrace.event.v1.SandboxLostH\x00R\x04lost\x12:\n" +
 	"\x06failed\x18\n" +
-	" \x01(\v2 .millrace.event.v1.SandboxFailedH\x00R\x06failedB\x06\n" +
-	"\x04body\"\xd7\x04\n" +
+	" \x01(\v2 .millrace.event.v1.SandboxFailedH\x00R\x06failed\x12=\n" +
+	"\apausing\x18\v \x01(\v2!.millrace.event.v1.SandboxPausingH\x00R\apausing\x12:\n" +
+	"\x06paused\x18\f \x01(\v2 .millrace.event.v1.SandboxPausedH\x00R\x06paused\x12@\n" +
+	"\bresuming\x18\r \x01(\v2\".millrace.event.v1.SandboxResumingH\x00R\bresuming\x12=\n" +
+	"\aresumed\x18\x0e \x01(\v2!.millrace.event.v1.SandboxResumedH\x00R\aresumed\x12I\n" +
+	"\vsnapshotted\x18\x0f \x01(\v2%.millrace.event.v1.SandboxSnapshottedH\x00R\vsnapshottedB\x06\n" +
+	"\x04body\"\xeb\x05\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -3362,21 +4157,32 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"on_timeout\x18\v \x01(\tR\tonTimeout\x12\x1f\n" +
 	"\vauto_resume\x18\f \x01(\bR\n" +
 	"autoResume\x12\x14\n" +
-	"\x05alias\x18\r \x01(\tR\x05alias\x1a;\n" +
+	"\x05alias\x18\r \x01(\tR\x05alias\x12\x1c\n" +
+	"\tisolation\x18\x0e \x01(\tR\tisolation\x12\x12\n" +
+	"\x04pids\x18\x0f \x01(\rR\x04pids\x12\x1a\n" +
+	"\bsnapshot\x18\x10 \x01(\tR\bsnapshot\x12\x1f\n" +
+	"\vforked_from\x18\x11 \x01(\tR\n" +
+	"forkedFrom\x12#\n" +
+	"\rsnapshot_host\x18\x12 \x01(\tR\fsnapshotHost\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
 	"\rSandboxPlaced\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"<\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06driver\x18\x03 \x01(\tR\x06driver\"<\n" +
 	"\x0eSandboxRefused\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"(\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb6\x01\n" +
 	"\x0eSandboxRunning\x12\x16\n" +
-	"\x06driver\x18\x01 \x01(\tR\x06driver\"5\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x1c\n" +
+	"\tisolation\x18\x02 \x01(\tR\tisolation\x12\x1b\n" +
+	"\tcan_pause\x18\x03 \x01(\bR\bcanPause\x12!\n" +
+	"\fcan_snapshot\x18\x04 \x01(\bR\vcanSnapshot\x12.\n" +
+	"\x13can_snapshot_memory\x18\x05 \x01(\bR\x11canSnapshotMemory\"5\n" +
 	"\x12SandboxDeadlineSet\x12\x1f\n" +
 	"\vdeadline_ns\x18\x01 \x01(\x03R\n" +
 	"deadlineNs\"'\n" +
@@ -3387,7 +4193,45 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vSandboxLost\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\")\n" +
 	"\rSandboxFailed\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"\xb0\x03\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"&\n" +
+	"\x0eSandboxPausing\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\")\n" +
+	"\rSandboxPaused\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"F\n" +
+	"\x0fSandboxResuming\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x1d\n" +
+	"\n" +
+	"on_timeout\x18\x02 \x01(\tR\tonTimeout\"*\n" +
+	"\x0eSandboxResumed\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"H\n" +
+	"\x12SandboxSnapshotted\x12\x1a\n" +
+	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xfc\x02\n" +
+	"\bSnapshot\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
+	"\asandbox\x18\x03 \x01(\tR\asandbox\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12\x16\n" +
+	"\x06driver\x18\x05 \x01(\tR\x06driver\x12\x1a\n" +
+	"\btemplate\x18\x06 \x01(\tR\btemplate\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x16\n" +
+	"\x06memory\x18\b \x01(\bR\x06memory\x12\x19\n" +
+	"\btaken_ns\x18\t \x01(\x03R\atakenNs\x12\x18\n" +
+	"\adeleted\x18\n" +
+	" \x01(\bR\adeleted\x12\x1b\n" +
+	"\tcpu_milli\x18\v \x01(\rR\bcpuMilli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\f \x01(\rR\tmemoryMib\x12\x19\n" +
+	"\bdisk_mib\x18\r \x01(\rR\adiskMib\x12\x12\n" +
+	"\x04pids\x18\x0e \x01(\rR\x04pids\x12\x1a\n" +
+	"\binternal\x18\x0f \x01(\bR\binternal\"\x9b\x01\n" +
+	"\tUseSample\x12\x17\n" +
+	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12\x15\n" +
+	"\x06cpu_ns\x18\x02 \x01(\x03R\x05cpuNs\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x12\x1c\n" +
+	"\tprocesses\x18\x05 \x01(\rR\tprocesses\"\xb7\x04\n" +
 	"\aCommand\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x18\n" +
@@ -3401,7 +4245,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05stdin\x18\v \x01(\v2\x1c.millrace.event.v1.SendStdinH\x00R\x05stdin\x127\n" +
 	"\x06signal\x18\f \x01(\v2\x1d.millrace.event.v1.SendSignalH\x00R\x06signal\x126\n" +
 	"\x06resize\x18\r \x01(\v2\x1c.millrace.event.v1.ResizePTYH\x00R\x06resize\x12*\n" +
-	"\x03ask\x18\x0e \x01(\v2\x16.millrace.event.v1.AskH\x00R\x03askB\x06\n" +
+	"\x03ask\x18\x0e \x01(\v2\x16.millrace.event.v1.AskH\x00R\x03ask\x12F\n" +
+	"\rtake_snapshot\x18\x0f \x01(\v2\x1f.millrace.event.v1.TakeSnapshotH\x00R\ftakeSnapshot\x12=\n" +
+	"\n" +
+	"drain_host\x18\x10 \x01(\v2\x1c.millrace.event.v1.DrainHostH\x00R\tdrainHostB\x06\n" +
 	"\x04body\";\n" +
 	"\fStartProcess\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.millrace.event.v1.SpecR\x04spec\"1\n" +
@@ -3413,7 +4260,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06signal\x18\x01 \x01(\x05R\x06signal\"3\n" +
 	"\tResizePTY\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"m\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"f\n" +
+	"\fTakeSnapshot\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
+	"\binternal\x18\x04 \x01(\bR\binternal\"!\n" +
+	"\tDrainHost\x12\x14\n" +
+	"\x05drain\x18\x01 \x01(\bR\x05drain\"m\n" +
 	"\x03Ask\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
@@ -3425,7 +4279,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\x8e\x03\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xcc\x03\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -3443,7 +4297,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04gone\x18\f \x01(\bR\x04gone\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x12\n" +
 	"\x04cpus\x18\x0e \x01(\rR\x04cpus\x12\x1a\n" +
-	"\binstance\x18\x0f \x01(\tR\binstance\"\xd2\x02\n" +
+	"\binstance\x18\x0f \x01(\tR\binstance\x12\x1e\n" +
+	"\n" +
+	"isolations\x18\x10 \x03(\tR\n" +
+	"isolations\x12\x1c\n" +
+	"\ttemplates\x18\x11 \x03(\tR\ttemplates\"\xd2\x02\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -3487,7 +4345,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -3519,22 +4377,31 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxDestroyed)(nil),   // 27: millrace.event.v1.SandboxDestroyed
 	(*SandboxLost)(nil),        // 28: millrace.event.v1.SandboxLost
 	(*SandboxFailed)(nil),      // 29: millrace.event.v1.SandboxFailed
-	(*Command)(nil),            // 30: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 31: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 32: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 33: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 34: millrace.event.v1.ResizePTY
-	(*Ask)(nil),                // 35: millrace.event.v1.Ask
-	(*Reply)(nil),              // 36: millrace.event.v1.Reply
-	(*Lease)(nil),              // 37: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 38: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 39: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 40: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 41: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 42: millrace.event.v1.TemplateUntagged
-	nil,                        // 43: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 44: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 45: millrace.event.v1.SandboxRequested.EnvEntry
+	(*SandboxPausing)(nil),     // 30: millrace.event.v1.SandboxPausing
+	(*SandboxPaused)(nil),      // 31: millrace.event.v1.SandboxPaused
+	(*SandboxResuming)(nil),    // 32: millrace.event.v1.SandboxResuming
+	(*SandboxResumed)(nil),     // 33: millrace.event.v1.SandboxResumed
+	(*SandboxSnapshotted)(nil), // 34: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 35: millrace.event.v1.Snapshot
+	(*UseSample)(nil),          // 36: millrace.event.v1.UseSample
+	(*Command)(nil),            // 37: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 38: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 39: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 40: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 41: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 42: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 43: millrace.event.v1.DrainHost
+	(*Ask)(nil),                // 44: millrace.event.v1.Ask
+	(*Reply)(nil),              // 45: millrace.event.v1.Reply
+	(*Lease)(nil),              // 46: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 47: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 48: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 49: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 50: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 51: millrace.event.v1.TemplateUntagged
+	nil,                        // 52: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 53: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 54: millrace.event.v1.SandboxRequested.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -3550,7 +4417,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	43, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	52, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -3569,23 +4436,30 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	27, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
 	28, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
 	29, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	44, // 32: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	45, // 33: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	31, // 34: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	32, // 35: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	33, // 36: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	34, // 37: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	35, // 38: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
-	4,  // 39: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	39, // 40: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	40, // 41: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	41, // 42: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	42, // 43: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	30, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	31, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	32, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	33, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	34, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	53, // 37: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	54, // 38: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	38, // 39: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	39, // 40: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	40, // 41: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	41, // 42: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	44, // 43: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
+	42, // 44: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	43, // 45: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 46: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	48, // 47: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	49, // 48: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	50, // 49: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	51, // 50: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -3619,15 +4493,22 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_Destroyed)(nil),
 		(*SandboxFrame_Lost)(nil),
 		(*SandboxFrame_Failed)(nil),
+		(*SandboxFrame_Pausing)(nil),
+		(*SandboxFrame_Paused)(nil),
+		(*SandboxFrame_Resuming)(nil),
+		(*SandboxFrame_Resumed)(nil),
+		(*SandboxFrame_Snapshotted)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[29].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[36].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
 		(*Command_Resize)(nil),
 		(*Command_Ask)(nil),
+		(*Command_TakeSnapshot)(nil),
+		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[37].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[46].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -3639,7 +4520,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

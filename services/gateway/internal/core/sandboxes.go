@@ -89,25 +89,32 @@ func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.St
 	return c.Lookup(ctx, p, id)
 }
 
-// begins reports whether the sandbox is still to run.
+// begins reports whether the sandbox is still to run, or to run again.
 func begins(st *sandbox.State) bool {
-	return st.Phase == sandbox.PhaseRequested || st.Phase == sandbox.PhasePlaced
+	return st.Phase == sandbox.PhaseRequested || st.Phase == sandbox.PhasePlaced || st.Standing()
 }
 
-// running is find for what must run to be used.
+// running is find for what must run to be used: one that is paused is resumed if
+// its creator wanted that, and is a Conflict otherwise.
 func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
 	st, err := c.find(ctx, p, id)
-	if err == nil && !st.Live() {
-		return sandbox.State{}, noSandbox(id)
+	switch {
+	case err != nil || st.Live():
+		return st, err
+	case st.Standing() && st.Request.AutoResume:
+		return c.wake(ctx, p, &st)
+	case st.Standing():
+		return st, kind.New(kind.Conflict, "use sandbox", string(id), "the sandbox is paused")
 	}
-	return st, err
+	return sandbox.State{}, noSandbox(id)
 }
 
-// Running reports whether the principal's sandbox runs. A miss is believed only
-// after the view has caught up.
+// Running reports whether the principal's sandbox runs; one that is paused is
+// resumed for it if its creator wanted that. A miss is believed only after the
+// view has caught up.
 func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, error) {
 	_, err := c.running(ctx, p, id)
-	if kind.Is(err, kind.NotFound) {
+	if kind.Is(err, kind.NotFound) || kind.Is(err, kind.Conflict) {
 		return false, nil
 	}
 	return err == nil, err
@@ -146,7 +153,7 @@ func (c *Core) Phases() map[sandbox.Phase]int {
 }
 
 // SetDeadline moves the sandbox's hard end; with extendOnly never to an earlier
-// time. NotFound once it is over, Conflict while it is being ended.
+// time. NotFound once it is over, Conflict while it is being ended or paused.
 func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error) {
 	if _, err := c.find(ctx, p, id); err != nil {
 		return sandbox.State{}, err
@@ -159,6 +166,8 @@ func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, dead
 			return nil, noSandbox(id)
 		case s.Phase == sandbox.PhaseStopping:
 			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is being ended")
+		case s.Phase == sandbox.PhasePausing || s.Phase == sandbox.PhasePaused:
+			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is paused")
 		case deadline.Equal(s.Deadline) || extendOnly && deadline.Before(s.Deadline):
 			return nil, nil
 		}

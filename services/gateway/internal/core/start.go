@@ -27,7 +27,7 @@ type Attached struct {
 // an idempotency key it waits for the record's first event.
 //
 // Errors: Invalid for a spec that can never run, NotFound unless the sandbox
-// runs, Conflict if the key was used with another spec, Unavailable if the host
+// runs, Conflict if it is paused or the key was used with another spec, Unavailable if the host
 // or the log does not answer; the same Start may then be tried again.
 func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec process.Spec, opt StartOptions) (Attached, error) {
 	if err := spec.Validate(); err != nil {
@@ -45,8 +45,8 @@ func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec proc
 		}
 	}
 	if !known {
-		if !st.Live() {
-			return Attached{}, noSandbox(sbx)
+		if st, err = c.running(ctx, p, sbx); err != nil {
+			return Attached{}, err
 		}
 		if err := c.alive(&st); err != nil {
 			return Attached{}, err

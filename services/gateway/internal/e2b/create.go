@@ -87,12 +87,9 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		Deadline:      now.Add(timeout),
 		Secure:        def.secure || b.Secure != nil && *b.Secure,
 		AllowInternet: b.AllowInternetAccess == nil || *b.AllowInternetAccess,
-		OnTimeout:     "kill",
+		OnTimeout:     onTimeout(b.AutoPause),
 		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
 		Alias:         b.TemplateID,
-	}
-	if b.AutoPause {
-		req.OnTimeout = "pause"
 	}
 	return req, err
 }

@@ -1,10 +1,12 @@
 package e2b
 
 import (
+	"context"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -32,7 +34,7 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	if t.Port != route.EnvdPort {
-		return h.ifAlive(c, t, func() error {
+		return ifOK(c, t, h.core.Wake, func() error {
 			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
 		})
 	}
@@ -40,14 +42,14 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
 		return fiber.ErrNotFound
 	case "/health":
-		return h.ifAlive(c, t, func() error { return c.SendStatus(fiber.StatusNoContent) })
+		return ifOK(c, t, h.core.Alive, func() error { return c.SendStatus(fiber.StatusNoContent) })
 	}
 	return c.Next()
 }
 
-// ifAlive answers with what then does, or that the sandbox is gone.
-func (h *Handler) ifAlive(c *fiber.Ctx, t route.Target, then func() error) error {
-	ok, err := h.core.Alive(c.UserContext(), t.Sandbox)
+// ifOK answers with what then does, or that the sandbox is gone.
+func ifOK(c *fiber.Ctx, t route.Target, ask func(context.Context, sandbox.ID) (bool, error), then func() error) error {
+	ok, err := ask(c.UserContext(), t.Sandbox)
 	switch {
 	case err != nil:
 		return err
@@ -58,11 +60,12 @@ func (h *Handler) ifAlive(c *fiber.Ctx, t route.Target, then func() error) error
 }
 
 // Guard is the middleware that answers 502 where a request for a sandbox's data
-// plane finds no such sandbox running, which is how SDKs learn of its end. What
-// reads records goes on: they outlive their sandbox.
+// plane finds no such sandbox running, which is how SDKs learn of its end; a
+// paused one is resumed for it if its creator wanted that. What reads records
+// goes on: they outlive their sandbox.
 func (h *Handler) Guard(c *fiber.Ctx) error {
 	path := c.Path()
-	if !auth.DataPlane(path) || strings.HasPrefix(path, "/commands") || path == "/process.Process/Connect" {
+	if !auth.DataPlane(path) || strings.HasPrefix(path, "/commands") {
 		return c.Next()
 	}
 	t := route.Of(c)
@@ -70,6 +73,9 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	ok, err := h.core.Running(c.UserContext(), auth.From(c), t.Sandbox)
+	if path == "/process.Process/Connect" { // who waits for more of it wants it to run
+		return c.Next()
+	}
 	if err != nil {
 		return err
 	}

@@ -50,15 +50,15 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 }
 
-// running gives the sandbox the path names, not older than the request. NotFound
-// unless it runs: clients know no other phase.
-func (h *Handler) running(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
+// there gives the sandbox the path names, not older than the request. NotFound
+// unless it runs or is paused: clients know no other phase.
+func (h *Handler) there(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
 		return sandbox.State{}, err
 	}
 	st, err := h.core.Lookup(c.UserContext(), p, id)
-	if err == nil && !st.Live() {
+	if err == nil && !st.Live() && !st.Standing() {
 		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 	}
 	return st, err

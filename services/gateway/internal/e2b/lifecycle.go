@@ -12,14 +12,12 @@ import (
 )
 
 const (
-	defaultConnect = 5 * time.Minute
-	defaultResume  = 15 * time.Second
-	minRefresh     = 15 // seconds
-	maxRefresh     = 3600
+	minRefresh = 15 // seconds
+	maxRefresh = 3600
 )
 
 func (h *Handler) detail(c *fiber.Ctx) error {
-	st, err := h.running(c, auth.From(c))
+	st, err := h.there(c, auth.From(c))
 	if err != nil {
 		return err
 	}
@@ -37,59 +35,11 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-type timeoutBody struct {
-	Timeout *int64 `json:"timeout"`
-}
-
-// connect answers with a running sandbox, whose end it may move away and never
-// nearer. The first generation requires a timeout.
-func (h *Handler) connect(required bool) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		var body timeoutBody
-		if err := decode(c, &body, required); err != nil {
-			return err
-		}
-		if required && body.Timeout == nil {
-			return invalid("timeout is required")
-		}
-		timeout, err := h.lifetime(body.Timeout, defaultConnect)
-		if err != nil {
-			return err
-		}
-		id, err := route.Parse(c.Params("id"))
-		if err != nil {
-			return err
-		}
-		st, err := h.core.SetDeadline(c.UserContext(), auth.From(c), id, time.Now().Add(timeout), true)
-		if err != nil {
-			return err
-		}
-		if !st.Live() {
-			return kind.New(kind.Conflict, "connect", string(id), "the sandbox does not run yet")
-		}
-		return c.JSON(h.sandbox(&st))
-	}
-}
-
-// resume can only say why not: there are no paused sandboxes yet.
-func (h *Handler) resume(c *fiber.Ctx) error {
-	var body timeoutBody
-	if err := decode(c, &body, false); err != nil {
-		return err
-	}
-	if _, err := h.lifetime(body.Timeout, defaultResume); err != nil {
-		return err
-	}
-	st, err := h.running(c, auth.From(c))
-	if err != nil {
-		return err
-	}
-	return kind.Newf(kind.Conflict, "resume", string(st.ID), "sandbox %s is already running", st.ID)
-}
-
 // timeout moves the end, to any side; 0 ends the sandbox now.
 func (h *Handler) timeout(c *fiber.Ctx) error {
-	var body timeoutBody
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+	}
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
@@ -138,14 +88,4 @@ func notStopping(id sandbox.ID, err error) error {
 		return kind.New(kind.NotFound, "set timeout", string(id), "sandbox not found")
 	}
 	return err
-}
-
-// pause says that nobody does this here yet; 404 and 501 are told apart so that
-// a client learns of a wrong id first.
-func (h *Handler) pause(c *fiber.Ctx) error {
-	st, err := h.running(c, auth.From(c))
-	if err != nil {
-		return err
-	}
-	return kind.New(kind.Unimplemented, "pause", string(st.ID), "sandboxes cannot be paused here yet")
 }

@@ -20,7 +20,7 @@ const maxPage = 100
 // query is what a list asks for.
 type query struct {
 	metadata map[string]string
-	running  bool
+	states   []string
 	template string
 	after    time.Time // inclusive
 	asc      bool
@@ -36,7 +36,7 @@ type cursor struct {
 
 // listV1 is the first generation's list: running ones, no pages.
 func (h *Handler) listV1(c *fiber.Ctx) error {
-	q := query{running: true}
+	q := query{states: []string{stateRunning}}
 	var err error
 	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
 		return err
@@ -57,8 +57,14 @@ func (h *Handler) listV2(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if q.running {
-		c.Set("X-Total-Running", strconv.Itoa(len(found)))
+	if slices.Contains(q.states, stateRunning) {
+		running := 0
+		for i := range found {
+			if stateOf(&found[i]) == stateRunning {
+				running++
+			}
+		}
+		c.Set("X-Total-Running", strconv.Itoa(running))
 	}
 	page := q.page(found)
 	if n := len(page); n > 0 && page[n-1].ID != found[len(found)-1].ID {
@@ -86,7 +92,7 @@ func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 }
 
 func (q *query) match(s *sandbox.State) bool {
-	if !q.running || !s.Live() || s.Started.Before(q.after) || q.template != "" && q.template != s.Request.Template {
+	if !s.Live() && !s.Standing() || !slices.Contains(q.states, stateOf(s)) || s.Started.Before(q.after) || q.template != "" && q.template != s.Request.Template {
 		return false
 	}
 	for k, v := range q.metadata {
@@ -140,12 +146,12 @@ func parseCursor(s string) (*cursor, error) {
 }
 
 func parseQuery(c *fiber.Ctx) (query, error) {
-	q := query{running: true, limit: maxPage, template: strings.Clone(c.Query("template"))}
+	q := query{limit: maxPage, template: strings.Clone(c.Query("template"))}
 	var err error
 	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
 		return q, err
 	}
-	if q.running, err = parseStates(c); err != nil {
+	if q.states, err = parseStates(c); err != nil {
 		return q, err
 	}
 	switch order := c.Query("order"); order {
@@ -171,23 +177,23 @@ func parseQuery(c *fiber.Ctx) (query, error) {
 	return q, err
 }
 
-// parseStates reports whether running ones are asked for; states come with
-// commas, or one a parameter, and none means all.
-func parseStates(c *fiber.Ctx) (running bool, err error) {
+// parseStates gives the states that are asked for; they come with commas, or one
+// a parameter, and none means all.
+func parseStates(c *fiber.Ctx) ([]string, error) {
 	given := c.Context().QueryArgs().PeekMulti("state")
-	running = len(given) == 0
+	if len(given) == 0 {
+		return []string{stateRunning, statePaused}, nil
+	}
+	var states []string
 	for _, list := range given {
-		for _, s := range strings.Split(string(list), ",") {
-			switch s {
-			case stateRunning:
-				running = true
-			case statePaused:
-			default:
-				return false, invalid("state must be running or paused")
+		for s := range strings.SplitSeq(string(list), ",") {
+			if s != stateRunning && s != statePaused {
+				return nil, invalid("state must be running or paused")
 			}
+			states = append(states, s)
 		}
 	}
-	return running, nil
+	return states, nil
 }
 
 // parseMetadata undoes what SDKs do to a filter: each key and value is percent-

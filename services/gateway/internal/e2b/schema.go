@@ -97,16 +97,28 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
 		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
 		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: st.Request.DiskMiB,
-		State: stateRunning, Metadata: st.Request.Metadata, VolumeMounts: []struct{}{},
+		State: stateOf(st), Metadata: st.Request.Metadata, VolumeMounts: []struct{}{},
 	}
 }
 
-// details says what will happen at the end, not what was asked for: a sandbox
-// cannot be paused yet.
+// stateOf is the sandbox's phase in E2B's words.
+func stateOf(st *sandbox.State) string {
+	if st.Standing() {
+		return statePaused
+	}
+	return stateRunning
+}
+
+// details says what will happen at the end, not what was asked for: where its
+// host cannot pause it, it ends.
 func (h *Handler) details(st *sandbox.State) detailBody {
+	onTimeout := sandbox.OnTimeoutKill
+	if st.Request.OnTimeout == sandbox.OnTimeoutPause && st.Can.Pause {
+		onTimeout = sandbox.OnTimeoutPause
+	}
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
 		AllowInternetAccess: &st.Request.AllowInternet,
-		Lifecycle:           lifecycle{OnTimeout: "kill"},
+		Lifecycle:           lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}
 }

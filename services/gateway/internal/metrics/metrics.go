@@ -116,7 +116,8 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 }
 
 func (m *Metrics) sandboxes(t *text) {
-	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhaseStopping,
+	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
+		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
 	counts := m.core.Phases()
 	f := t.family("millrace_sandboxes", "gauge", "Sandboxes that the log still knows, by phase.")

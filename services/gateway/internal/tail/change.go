@@ -26,6 +26,10 @@ type change struct {
 	Reason    string            `json:"reason,omitempty"`
 	Cause     string            `json:"cause,omitempty"`
 	Message   string            `json:"message,omitempty"`
+	Isolation string            `json:"isolation,omitempty"`
+	Snapshot  string            `json:"snapshot,omitempty"`
+	From      string            `json:"forked_from,omitempty"`
+	Memory    bool              `json:"memory,omitempty"`
 }
 
 func appendChange(dst []byte, e *sandbox.Event) []byte {
@@ -33,14 +37,25 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 	switch b := e.Body.(type) {
 	case sandbox.Requested:
 		out.Template, out.Driver, out.Metadata, out.Alias, out.Deadline = b.Template, b.Driver, b.Metadata, b.Alias, known(b.Deadline)
+		out.Isolation, out.Snapshot, out.From = string(b.Isolation), string(b.From), string(b.FromSandbox)
 	case sandbox.Placed:
-		out.Host, out.Epoch = b.Host, b.Epoch
+		out.Host, out.Epoch, out.Driver = b.Host, b.Epoch, b.Driver
 	case sandbox.Refused:
 		out.ErrorCode, out.Reason = textenc.Code(kind.Kind(b.Kind)), b.Reason
 	case sandbox.Running:
-		out.Driver = b.Driver
+		out.Driver, out.Isolation = b.Driver, string(b.Isolation)
 	case sandbox.DeadlineSet:
 		out.Deadline = known(b.Deadline)
+	case sandbox.Pausing:
+		out.Cause = b.Cause
+	case sandbox.Paused:
+		out.Message = b.Message
+	case sandbox.Resuming:
+		out.Cause = b.Cause
+	case sandbox.Resumed:
+		out.Message = b.Message
+	case sandbox.Snapshotted:
+		out.Snapshot, out.Memory = string(b.Snapshot), b.Memory
 	case sandbox.Stopping:
 		out.Cause = b.Cause
 	case sandbox.Destroyed:

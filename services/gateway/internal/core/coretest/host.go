@@ -148,7 +148,17 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Request.Metadata["make"] == "fail" {
 			return []sandbox.Body{sandbox.Failed{Message: "secret path /x"}}, nil
 		}
-		return []sandbox.Body{sandbox.Running{Driver: "fake"}}, nil
+		return []sandbox.Body{sandbox.Running{Driver: "fake", Can: sandbox.Abilities{Pause: s.Request.Metadata["pause"] != "never"}}}, nil
+	case sandbox.PhasePausing:
+		if s.Request.Metadata["pause"] == "fail" {
+			return []sandbox.Body{sandbox.Resumed{Message: "it will not"}}, nil
+		}
+		return []sandbox.Body{sandbox.Paused{}}, nil
+	case sandbox.PhaseResuming:
+		if s.Request.Metadata["resume"] == "fail" {
+			return []sandbox.Body{sandbox.Paused{Message: "it will not"}}, nil
+		}
+		return []sandbox.Body{sandbox.Resumed{}}, nil
 	case sandbox.PhaseStopping:
 		return []sandbox.Body{sandbox.Destroyed{Cause: s.Cause}}, nil
 	}

@@ -1,0 +1,66 @@
+package events
+
+import (
+	"encoding/hex"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Every kind of event of a sandbox's record is read as it was written.
+func TestSandboxRoundTrip(t *testing.T) {
+	bodies := []sandbox.Body{
+		sandbox.Requested{
+			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Env: map[string]string{"E": "1"},
+			Deadline: time.Unix(9, 9), Secure: true, AllowInternet: true, CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4,
+			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", From: "s1", FromSandbox: "i1", FromHost: "h",
+		},
+		sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
+		sandbox.Refused{Kind: 6, Reason: "r"},
+		sandbox.Running{Driver: "d", Isolation: "process", Can: sandbox.Abilities{Pause: true, Files: true, Memory: true}},
+		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
+		sandbox.Pausing{Cause: "user"}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill"}, sandbox.Resumed{Message: "m"},
+		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
+		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
+	}
+	data, err := encodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, id, got, err := decodeSandbox(data)
+	if tenant != "t" || id != "i0" || err != nil || len(got) != len(bodies) {
+		t.Fatalf("%q %q %d events, %v", tenant, id, len(got), err)
+	}
+	for i := range got {
+		if !reflect.DeepEqual(got[i].Body, bodies[i]) || got[i].Seq != uint64(5+i) || !got[i].Time.Equal(time.Unix(1, 2)) {
+			t.Errorf("event %d: %+v; want %+v", i, got[i], bodies[i])
+		}
+	}
+}
+
+// A record that the first version wrote, with all it could say.
+const firstVersion = "0801120269301a017420012a3d088294ebdc0312350a04626173651201641a060a016b12017622060a01451201312889b4c4c321300138014001480250035a05706175736560016a01612a0d088294ebdc031a050a016810032a13088294ebdc032a0b0a096e616d6573706163652a0e088294ebdc03320608808cee891a"
+
+func TestFirstVersionDecodes(t *testing.T) {
+	data, err := hex.DecodeString(firstVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, got, err := decodeSandbox(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s sandbox.State
+	for _, e := range got {
+		if s, err = s.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.Request
+	if !s.Live() || s.Host != "h" || s.Driver != "namespace" || s.Can != (sandbox.Abilities{}) || s.Isolation != "" ||
+		r.OnTimeout != "pause" || r.MemoryMiB != 2 || r.Isolation != "" || !s.Deadline.Equal(time.Unix(7, 0)) {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,44 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// SnapshotID names a snapshot: "s" and 20 of [a-z0-9]. It is a name of a
+// directory and of a subject, so that what comes from outside is parsed.
+type SnapshotID string
+
+const snapshotPrefix = 's'
+
+// NewSnapshotID makes an id of 103 random bits.
+func NewSnapshotID() SnapshotID { return SnapshotID(newID(snapshotPrefix)) }
+
+// ParseSnapshotID checks an id that came from outside.
+func ParseSnapshotID(s string) (SnapshotID, error) {
+	id, err := ParseID(s)
+	if err != nil || len(s) != newIDLen || s[0] != snapshotPrefix {
+		return "", kind.New(kind.NotFound, "parse snapshot id", "", "snapshot not found")
+	}
+	return SnapshotID(id), nil
+}
+
+// Snapshot is a sandbox as it was at one moment, from which others begin. It is
+// on the host of the sandbox that it was made of, and outlives that sandbox.
+type Snapshot struct {
+	ID       SnapshotID
+	Tenant   string
+	Sandbox  ID     // that it was made of
+	Host     string // that has it
+	Driver   string // that made it, and the only one that can use it
+	Template string
+	Name     string // NAME or NAME:TAG; empty: none
+	Memory   bool   // it holds the processes too
+	Internal bool   // made by a fork: it is not listed
+	Taken    time.Time
+	Deleted  bool
+
+	// The limits of the sandbox; one made from it has them unless it says others.
+	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32
+}

@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"testing"
+	"time"
+)
+
+// life applies bodies in order, one second apart, and stops at the first that
+// cannot follow.
+func life(bodies ...Body) (State, error) {
+	var s State
+	var err error
+	for i, b := range bodies {
+		if s, err = s.Apply(Event{Seq: uint64(i + 1), Time: time.Unix(int64(i+1), 0), Body: b}); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func TestPausesInARecord(t *testing.T) {
+	run := []Body{Requested{OnTimeout: OnTimeoutKill}, Placed{Host: "h", Driver: "d"}, Running{Driver: "d", Isolation: IsolationProcess, Can: Abilities{Pause: true}}}
+	tests := []struct {
+		name string
+		then []Body
+		want Phase
+		ok   bool
+	}{
+		{"paused", []Body{Pausing{Cause: CauseUser}, Paused{}}, PhasePaused, true},
+		{"paused and resumed", []Body{Pausing{}, Paused{}, Resuming{}, DeadlineSet{}, Resumed{}}, PhaseRunning, true},
+		{"a pause that failed", []Body{Pausing{}, Resumed{Message: "no"}}, PhaseRunning, true},
+		{"a resume that failed", []Body{Pausing{}, Paused{}, Resuming{}, Paused{Message: "no"}}, PhasePaused, true},
+		{"ended while it stood still", []Body{Pausing{}, Paused{}, Stopping{}, Destroyed{}}, PhaseDestroyed, true},
+		{"lost while it stood still", []Body{Pausing{}, Paused{}, Lost{}}, PhaseLost, true},
+		{"snapshots change nothing", []Body{Snapshotted{}, Pausing{}, Snapshotted{}, Paused{}, Snapshotted{}}, PhasePaused, true},
+		{"still without being asked", []Body{Paused{}}, PhaseRunning, false},
+		{"paused twice", []Body{Pausing{}, Paused{}, Pausing{}}, PhasePaused, false},
+		{"resumed without being asked", []Body{Resumed{}}, PhaseRunning, false},
+		{"resumed after its end", []Body{Stopping{}, Destroyed{}, Resuming{}}, PhaseDestroyed, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := life(append(run[:3:3], tt.then...)...)
+			if s.Phase != tt.want || (err == nil) != tt.ok {
+				t.Errorf("%q, %v; want %q, ok %v", s.Phase, err, tt.want, tt.ok)
+			}
+			if s.Standing() != (tt.want == PhasePaused) || (s.Phase == PhasePaused) == s.Still.IsZero() && !s.Over() {
+				t.Errorf("standing %v, still since %v", s.Standing(), s.Still)
+			}
+		})
+	}
+	s, err := life(append(run, Pausing{}, Paused{}, Resuming{OnTimeout: OnTimeoutPause}, Resumed{})...)
+	if err != nil || s.Request.OnTimeout != OnTimeoutPause || !s.Can.Pause || s.Isolation != IsolationProcess || !s.Still.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAtLeast(t *testing.T) {
+	for i, has := range Isolations() {
+		for j, want := range Isolations() {
+			if got := has.AtLeast(want); got != (i >= j) {
+				t.Errorf("%s at least %s: %v", has, want, got)
+			}
+		}
+		if !has.AtLeast("") {
+			t.Errorf("%s is not enough for no demand", has)
+		}
+	}
+	for _, unknown := range []Isolation{"", "fortress"} {
+		if unknown.AtLeast(IsolationProcess) || !unknown.AtLeast(IsolationNone) {
+			t.Errorf("%q counts as more than none", unknown)
+		}
+	}
+	if _, err := ParseIsolation("fortress"); err == nil {
+		t.Error("fortress was taken")
+	}
+}
+
+func TestSnapshotIDs(t *testing.T) {
+	id := NewSnapshotID()
+	if got, err := ParseSnapshotID(string(id)); err != nil || got != id {
+		t.Errorf("%q: %q, %v", id, got, err)
+	}
+	for _, bad := range []string{"", "s", "../../../etc/passwd00", string(NewID()), string(id) + "0", "s*.>0123456789012345a"} {
+		if _, err := ParseSnapshotID(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// minAwake is the least time that a sandbox is given which traffic resumed.
+const minAwake = 5 * time.Minute
+
+// PauseSandbox has a sandbox stand still and returns when it does. Conflict if it
+// does already, Unimplemented if its host cannot, NotFound unless it runs.
+func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) error {
+	st, err := c.find(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	if st.Live() {
+		if err := c.alive(&st); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	defer cancel()
+	st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		switch {
+		case s.Standing():
+			return nil, kind.Newf(kind.Conflict, "pause", string(id), "sandbox %s is already paused", id)
+		case !s.Live():
+			return nil, noSandbox(id)
+		case !s.Can.Pause:
+			return nil, kind.Newf(kind.Unimplemented, "pause", string(id), "driver %s cannot pause a sandbox here", s.Driver)
+		}
+		return []sandbox.Body{sandbox.Pausing{Cause: sandbox.CauseUser}}, nil
+	})
+	if err != nil {
+		return logError("pause", string(id), err)
+	}
+	st, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	switch {
+	case err != nil:
+		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
+	case st.Live() && st.Message != "":
+		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
+	case st.Live() || st.Standing(): // it did stand still, whatever happened then
+		return nil
+	}
+	return noSandbox(id)
+}
+
+// ResumeOptions say how a sandbox goes on.
+type ResumeOptions struct {
+	Deadline  time.Time // its hard end
+	OnTimeout string    // what happens there; empty: as before
+	Cause     string    // why; empty: sandbox.CauseUser
+}
+
+// ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
+// false if it ran already: then nothing was changed. Unavailable if its host does
+// not do it in time or cannot; NotFound once it is over.
+func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
+	if st, err = c.find(ctx, p, id); err != nil {
+		return st, false, err
+	}
+	if opt.Cause == "" {
+		opt.Cause = sandbox.CauseUser
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	defer cancel()
+	for tried := false; ; {
+		st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+			if tried && s.Phase == sandbox.PhasePaused && s.Message != "" {
+				return nil, kind.New(kind.Unavailable, "resume", string(id), "the sandbox could not be resumed: "+s.Message)
+			}
+			bodies, err := resume(&s, &opt)
+			tried = tried || s.Phase == sandbox.PhasePaused || s.Phase == sandbox.PhaseResuming
+			return bodies, err
+		})
+		if err != nil {
+			return st, false, logError("resume", string(id), err)
+		}
+		if st.Live() {
+			return st, tried, nil
+		}
+		if err := c.alive(&st); err != nil {
+			return st, false, err
+		}
+		was := st.Phase
+		if _, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
+			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox does not go on in time, try again", Err: err}
+		}
+	}
+}
+
+// resume decides how a sandbox goes on. One that is on its way to a pause must
+// have come there first.
+func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
+	switch s.Phase {
+	case sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhaseResuming:
+		return nil, nil
+	case sandbox.PhasePaused:
+		return []sandbox.Body{
+			sandbox.Resuming{Cause: opt.Cause, OnTimeout: opt.OnTimeout},
+			sandbox.DeadlineSet{Deadline: opt.Deadline},
+		}, nil
+	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseStopping:
+		return nil, kind.New(kind.Conflict, "resume", string(s.ID), "the sandbox does not run")
+	}
+	return nil, noSandbox(s.ID)
+}
+
+// wake resumes a sandbox because somebody needs it. It lives on for as long as
+// it was made for.
+func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox.State, error) {
+	lifetime := max(minAwake, s.Request.Deadline.Sub(s.Created))
+	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Deadline: time.Now().Add(lifetime), Cause: sandbox.CauseTraffic})
+	return st, err
+}
+
+// Wake is Alive for traffic from whoever may not be known: a sandbox that is
+// paused is resumed for it if its creator wanted that.
+func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
+	ok, err := c.Alive(ctx, id)
+	if ok || err != nil {
+		return ok, err
+	}
+	st, found := c.view.Sandbox(id)
+	if !found || !st.Standing() || !st.Request.AutoResume {
+		return false, nil
+	}
+	_, err = c.wake(ctx, Principal{Tenant: st.Tenant}, &st)
+	return err == nil, err
+}

@@ -1,0 +1,116 @@
+package core_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// made is a sandbox whose host does as its metadata say.
+func (h *house) made(req sandbox.Requested) sandbox.State {
+	h.t.Helper()
+	req.Template = "base"
+	st, err := h.CreateSandbox(h.t.Context(), alice, req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return st
+}
+
+func (h *house) pause(id sandbox.ID) {
+	h.t.Helper()
+	if err := h.PauseSandbox(h.t.Context(), alice, id); err != nil {
+		h.t.Fatalf("pause: %v", err)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	h := newHouse(t)
+	st := h.made(sandbox.Requested{})
+	opt := core.ResumeOptions{Deadline: time.Now().Add(time.Hour).Round(0), OnTimeout: sandbox.OnTimeoutPause}
+	got, resumed, err := h.ResumeSandbox(t.Context(), alice, st.ID, opt)
+	if err != nil || resumed || !got.Deadline.Equal(st.Deadline) {
+		t.Errorf("resume of one that runs: %v, %v, until %v", resumed, err, got.Deadline)
+	}
+	wantKind(t, "another tenant", h.PauseSandbox(t.Context(), bob, st.ID), kind.NotFound)
+	h.pause(st.ID)
+	wantKind(t, "paused twice", h.PauseSandbox(t.Context(), alice, st.ID), kind.Conflict)
+	_, err = h.SetDeadline(t.Context(), alice, st.ID, time.Now(), false)
+	wantKind(t, "deadline of a paused one", err, kind.Conflict)
+	_, err = h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	wantKind(t, "start in a paused one", err, kind.Conflict)
+	_, err = h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "stat"})
+	wantKind(t, "ask of a paused one", err, kind.Conflict)
+	_, _, err = h.ResumeSandbox(t.Context(), bob, st.ID, opt)
+	wantKind(t, "resumed by another tenant", err, kind.NotFound)
+	got, resumed, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
+	if err != nil || !resumed || !got.Live() || !got.Deadline.Equal(opt.Deadline) || got.Request.OnTimeout != sandbox.OnTimeoutPause {
+		t.Errorf("resume: %v, %v, %+v", resumed, err, got)
+	}
+	h.start(st.ID, process.Spec{Cmd: "true"})
+	h.pause(st.ID)
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Errorf("destroy of a paused one: %v", err)
+	}
+	wantKind(t, "pause after the end", h.PauseSandbox(t.Context(), alice, st.ID), kind.NotFound)
+	_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
+	wantKind(t, "resume after the end", err, kind.NotFound)
+}
+
+func TestPauseThatFails(t *testing.T) {
+	h := newHouse(t)
+	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "never"}})
+	wantKind(t, "a driver that cannot", h.PauseSandbox(t.Context(), alice, st.ID), kind.Unimplemented)
+	st = h.made(sandbox.Requested{Metadata: map[string]string{"pause": "fail"}})
+	err := h.PauseSandbox(t.Context(), alice, st.ID)
+	wantKind(t, "a driver that fails", err, kind.Unavailable)
+	h.start(st.ID, process.Spec{Cmd: "true"}) // it runs on
+	st = h.made(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})
+	h.pause(st.ID)
+	for range 2 {
+		_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, core.ResumeOptions{Deadline: time.Now().Add(time.Hour)})
+		wantKind(t, "a resume that fails", err, kind.Unavailable)
+	}
+}
+
+// Whoever needs a sandbox that is paused resumes it, if its creator said so.
+func TestTrafficResumes(t *testing.T) {
+	h := newHouse(t)
+	st := h.made(sandbox.Requested{AutoResume: true, Deadline: time.Now().Add(time.Hour)})
+	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
+	uses := map[string]func() error{
+		"input":       func() error { return h.SendInput(t.Context(), alice, id, []byte("x"), false) },
+		"a start":     func() error { h.start(st.ID, process.Spec{Cmd: "true"}); return nil },
+		"a question":  func() error { _, err := h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "stat"}); return err },
+		"its traffic": func() error { _, err := h.Wake(t.Context(), st.ID); return err },
+		"a guard":     func() error { _, err := h.Running(t.Context(), alice, st.ID); return err },
+	}
+	for name, use := range uses {
+		h.pause(st.ID)
+		if ok, err := h.Alive(t.Context(), st.ID); ok || err != nil {
+			t.Errorf("a health check says %v, %v of a paused sandbox", ok, err)
+		}
+		if err := use(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, err := h.Lookup(t.Context(), alice, st.ID)
+		if err != nil || !got.Live() || time.Until(got.Deadline) < 59*time.Minute {
+			t.Errorf("after %s: %s until %v, %v", name, got.Phase, got.Deadline, err)
+		}
+	}
+	st = h.made(sandbox.Requested{})
+	h.pause(st.ID)
+	for name, ask := range map[string]func() (bool, error){
+		"Running": func() (bool, error) { return h.Running(t.Context(), alice, st.ID) },
+		"Wake":    func() (bool, error) { return h.Wake(t.Context(), st.ID) },
+	} {
+		if ok, err := ask(); ok || err != nil {
+			t.Errorf("%s resumed one that is not to be: %v, %v", name, ok, err)
+		}
+	}
+}

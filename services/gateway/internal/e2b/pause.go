@@ -1,0 +1,123 @@
+package e2b
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+const (
+	defaultConnect = 5 * time.Minute
+	defaultResume  = 15 * time.Second
+)
+
+// resumeBody is what connect and resume are told; pause is told Memory alone.
+type resumeBody struct {
+	Timeout   *int64 `json:"timeout"`
+	AutoPause *bool  `json:"autoPause"`
+	Memory    *bool  `json:"memory"`
+}
+
+// keepsMemory refuses what would end the sandbox's processes: they are kept here.
+func (b *resumeBody) keepsMemory() error {
+	if b.Memory != nil && !*b.Memory {
+		return kind.New(kind.Unimplemented, "pause", "", "a paused sandbox keeps its processes here: memory cannot be false")
+	}
+	return nil
+}
+
+// pause answers when the sandbox stands still.
+func (h *Handler) pause(c *fiber.Ctx) error {
+	var body resumeBody
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if err := body.keepsMemory(); err != nil {
+		return err
+	}
+	if err := h.core.PauseSandbox(c.UserContext(), auth.From(c), id); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// connect answers with a running sandbox: 201 if it was paused before. The end
+// of one that ran is moved away and never nearer. The first generation requires a
+// timeout.
+func (h *Handler) connect(required bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var body resumeBody
+		if err := decode(c, &body, required); err != nil {
+			return err
+		}
+		if required && body.Timeout == nil {
+			return invalid("timeout is required")
+		}
+		st, resumed, deadline, err := h.goOn(c, &body, defaultConnect)
+		if err != nil {
+			return err
+		}
+		if resumed {
+			return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
+		}
+		if st, err = h.core.SetDeadline(c.UserContext(), auth.From(c), st.ID, deadline, true); err != nil {
+			return err
+		}
+		return c.JSON(h.sandbox(&st))
+	}
+}
+
+// resume is the older connect; a sandbox that runs is a conflict.
+func (h *Handler) resume(c *fiber.Ctx) error {
+	var body resumeBody
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	st, resumed, _, err := h.goOn(c, &body, defaultResume)
+	if err != nil {
+		return err
+	}
+	if !resumed {
+		return kind.Newf(kind.Conflict, "resume", string(st.ID), "sandbox %s is already running", st.ID)
+	}
+	return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
+}
+
+// goOn resumes the sandbox that the path names unless it runs.
+func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration) (st sandbox.State, resumed bool, deadline time.Time, err error) {
+	timeout, err := h.lifetime(b.Timeout, def)
+	if err == nil {
+		err = b.keepsMemory()
+	}
+	if err != nil {
+		return st, false, deadline, err
+	}
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return st, false, deadline, err
+	}
+	deadline = time.Now().Add(timeout)
+	opt := core.ResumeOptions{Deadline: deadline}
+	if b.AutoPause != nil {
+		opt.OnTimeout = onTimeout(*b.AutoPause)
+	}
+	st, resumed, err = h.core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
+	return st, resumed, deadline, err
+}
+
+func onTimeout(pause bool) string {
+	if pause {
+		return sandbox.OnTimeoutPause
+	}
+	return sandbox.OnTimeoutKill
+}

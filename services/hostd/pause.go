@@ -1,0 +1,138 @@
+package hostd
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// A sandbox's record asks for a pause, as for an end, and the box obeys: so it
+// does not matter who asked, nor which life of the host was there to hear it.
+
+// standing reports whether the record says that the sandbox is paused, or on its
+// way there or back: commands would wait for nobody knows how long.
+func (b *box) standing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := sandbox.State{Phase: b.told}
+	return s.Standing()
+}
+
+func errPaused(id sandbox.ID) error {
+	return kind.New(kind.Conflict, "command", string(id), "the sandbox is paused")
+}
+
+func (b *box) asked() sandbox.Phase {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told
+}
+
+// stand is where a box waits whose shim cannot be talked to because the sandbox
+// is paused. It returns when there is somebody to talk to.
+func (b *box) stand(ctx context.Context) error {
+	if !b.standing() {
+		b.thaw(ctx)
+	}
+	for {
+		if err := b.obey(ctx); err != nil || !b.still {
+			return err
+		}
+		select {
+		case <-b.turn:
+		case <-b.stop:
+			b.thaw(ctx)
+			return nil
+		case <-b.inst.Done():
+			return errShimGone
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// thaw lets a place go on about which the record says nothing: what cannot be
+// woken is destroyed as it is.
+func (b *box) thaw(ctx context.Context) {
+	if !b.still {
+		return
+	}
+	if err := b.inst.Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
+		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
+	}
+	b.still = false
+}
+
+// obey does what the record asks for, and says there what became of it.
+func (b *box) obey(ctx context.Context) error {
+	switch asked := b.asked(); asked {
+	case sandbox.PhasePausing:
+		return b.pause(ctx)
+	case sandbox.PhaseResuming:
+		return b.resume(ctx)
+	}
+	return nil
+}
+
+func (b *box) pause(ctx context.Context) error {
+	if err := b.h.fault("pausing"); err != nil {
+		return err
+	}
+	err := b.inst.Pause(ctx)
+	if b.still = true; err != nil {
+		b.thaw(ctx) // of some of it, perhaps
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := b.h.fault("paused"); err != nil {
+		return err
+	}
+	return b.note(ctx, sandbox.PhasePausing, func(s *sandbox.State) sandbox.Body {
+		switch {
+		case err == nil:
+			return sandbox.Paused{}
+		case s.Cause == sandbox.CauseTimeout:
+			return sandbox.Stopping{Cause: sandbox.CauseTimeout} // it must not run on
+		}
+		b.h.slog.Warn("a sandbox cannot be paused", "sandbox", b.id, "err", err)
+		return sandbox.Resumed{Message: failure(err)}
+	})
+}
+
+func (b *box) resume(ctx context.Context) error {
+	if err := b.h.fault("resuming"); err != nil {
+		return err
+	}
+	err := b.inst.Resume(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if b.still = err != nil; b.still {
+		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
+	}
+	if err := b.h.fault("resumed"); err != nil {
+		return err
+	}
+	return b.note(ctx, sandbox.PhaseResuming, func(*sandbox.State) sandbox.Body {
+		if err != nil {
+			return sandbox.Paused{Message: failure(err)}
+		}
+		return sandbox.Resumed{}
+	})
+}
+
+// note puts on record what became of what it asked for, if it still asks.
+func (b *box) note(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {
+	s, err := b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Phase != asked {
+			return nil, nil
+		}
+		return []sandbox.Body{what(&s)}, nil
+	})
+	if err == nil {
+		b.tell(&s)
+	}
+	return err
+}

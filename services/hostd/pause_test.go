@@ -1,0 +1,178 @@
+package hostd
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+)
+
+// ask has a sandbox's record ask for something and waits for the phase after.
+func (r *rig) ask(id sandbox.ID, want sandbox.Phase, bodies ...sandbox.Body) sandbox.State {
+	r.t.Helper()
+	_, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) { return bodies, nil })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := r.awaitPhase(id, want)
+	if s.Phase != want {
+		r.t.Fatalf("sandbox in phase %q (%s%s), want %q", s.Phase, s.Cause, s.Message, want)
+	}
+	return s
+}
+
+// still skips the test where the driver cannot pause, and gives a sandbox in
+// which a process counts.
+func (r *rig) counting() (sandbox.ID, process.ID) {
+	r.t.Helper()
+	sbx := r.sandbox()
+	if s, _ := r.view.Sandbox(sbx); !s.Can.Pause {
+		r.t.Skipf("driver %s cannot pause", s.Driver)
+	}
+	id := r.start(sbx, sh("i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); sleep 0.01; done"))
+	r.awaitOutput(id, "\n5\n")
+	return sbx, id
+}
+
+// wantAll checks that a count was recorded whole.
+func (r *rig) wantAll(id process.ID) {
+	r.t.Helper()
+	rec := r.whole(id)
+	if n := bytes.Count(rec.out[process.Stdout], []byte("\n")); n != 400 || describe(rec.end()) != "exited 0" {
+		r.t.Errorf("%d lines, end %s; want 400 and exited 0", n, describe(rec.end()))
+	}
+}
+
+// quiet reports whether a process's record does not grow.
+func (r *rig) quiet(id process.ID) bool {
+	tip := func() process.Seq {
+		t, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return t.Last
+	}
+	<-time.After(200 * time.Millisecond) // what was on its way arrives
+	was := tip()
+	<-time.After(300 * time.Millisecond)
+	return tip() == was
+}
+
+func TestPause(t *testing.T) {
+	r := lively(t)
+	sbx, id := r.counting()
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
+	if !r.quiet(id) {
+		t.Error("a process of a paused sandbox goes on")
+	}
+	if _, err := r.call(id, events.Signal{Signal: 15}); !kind.Is(err, kind.Conflict) {
+		t.Errorf("a signal to a paused sandbox: %v", err)
+	}
+	if rec := r.whole(r.start(sbx, sh("true"))); describe(rec.end()) != "not_started" {
+		t.Errorf("a start in a paused sandbox: %s", rec.types())
+	}
+	s := r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{}, sandbox.DeadlineSet{Deadline: time.Now().Add(time.Hour)})
+	if s.Message != "" {
+		t.Errorf("resumed with %q", s.Message)
+	}
+	r.wantAll(id)
+	if rec := r.whole(r.start(sbx, sh("exit 3"))); describe(rec.end()) != "exited 3" {
+		t.Errorf("a start after a resume: %s", rec.types())
+	}
+}
+
+// A paused sandbox stays so over lives of its host, and what it had to say when
+// it was paused is said when it goes on.
+func TestPauseOutlivesHost(t *testing.T) {
+	r := lively(t)
+	sbx, id := r.counting()
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
+	r.kill()
+	r.begin()
+	r.awaitLease(1)
+	if !r.quiet(id) {
+		t.Error("a process of a paused sandbox goes on with the next life")
+	}
+	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+	r.wantAll(id)
+}
+
+// Wherever the host is cut off while it pauses or resumes, its next life does
+// what the record asks for, once.
+func TestCutOffInAPause(t *testing.T) {
+	for _, point := range []string{"pausing", "paused", "resuming", "resumed"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			cut := r.lives(cutAt(point, 1))
+			sbx, id := r.counting()
+			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
+			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+			r.wantAll(id)
+			if !cut() {
+				t.Error("it was never cut off")
+			}
+		})
+	}
+}
+
+func TestPausedSandboxEnds(t *testing.T) {
+	r := lively(t)
+	sbx, id := r.counting()
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
+	r.stopSandbox(sbx)
+	r.awaitPhase(sbx, sandbox.PhaseDestroyed)
+	if rec := r.whole(id); rec.end() == nil || rec.end().Cause != process.CauseSandboxGone {
+		t.Errorf("a process of a sandbox that was ended while paused: %s", describe(rec.end()))
+	}
+}
+
+// stiff is a driver that cannot pause.
+type stiff struct{ driver.Driver }
+
+type stiffInstance struct{ driver.Instance }
+
+func (d stiff) Probe(ctx context.Context) (driver.Caps, error) {
+	caps, err := d.Driver.Probe(ctx)
+	caps.Pause = false
+	return caps, err
+}
+
+func (d stiff) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	inst, err := d.Driver.Create(ctx, s)
+	return stiffInstance{inst}, err
+}
+
+func (stiffInstance) Pause(context.Context) error {
+	return kind.New(kind.Unimplemented, "pause", "", "it cannot")
+}
+
+// What the driver cannot do, the record says; at a deadline the sandbox ends.
+func TestPauseThatCannotBe(t *testing.T) {
+	r := newRig(t)
+	r.cfg.drivers = []driver.Driver{stiff{direct.New(direct.Config{})}}
+	r.begin()
+	r.awaitLease(0)
+	for cause, want := range map[string]sandbox.Phase{sandbox.CauseUser: sandbox.PhaseRunning, sandbox.CauseTimeout: sandbox.PhaseDestroyed} {
+		sbx := r.sandbox()
+		if s, _ := r.view.Sandbox(sbx); s.Can.Pause {
+			t.Error("the record says that it can be paused")
+		}
+		_, err := r.view.ChangeSandbox(r.ctx(), sbx, func(sandbox.State) ([]sandbox.Body, error) {
+			return []sandbox.Body{sandbox.Pausing{Cause: cause}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := r.awaitPhase(sbx, want); s.Phase != want || want == sandbox.PhaseRunning && s.Message == "" {
+			t.Errorf("after a pause for %s: %s, %q", cause, s.Phase, s.Message)
+		}
+	}
+}
