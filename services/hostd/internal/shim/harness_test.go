@@ -82,6 +82,7 @@ func (r *rec) last() uint64 { return uint64(len(r.events)) + 1 }
 type host struct {
 	t      testing.TB
 	socket string
+	dial   func() (net.Conn, error) // instead of the socket
 	env    map[string]string
 	limits wire.Limits
 	hold   bool // do not ack
@@ -108,7 +109,11 @@ func newHost(t testing.TB, socket string) *host {
 // connect dials and attaches; what was connected before is cut.
 func (h *host) connect() {
 	h.t.Helper()
-	conn, err := net.Dial("unix", h.socket)
+	dial := h.dial
+	if dial == nil {
+		dial = func() (net.Conn, error) { return net.Dial("unix", h.socket) }
+	}
+	conn, err := dial()
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -9,9 +9,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
 // ListenFD is the descriptor at which a shim finds its listening socket.
@@ -21,12 +25,14 @@ const ListenFD = 3
 // listening unix socket is descriptor ListenFD. Of its environment it uses PATH,
 // HOME and USER: those of whoever runs what names no user. Arguments: -user NAME
 // instead of USER; -oom-fd N is an open memory.events or memory.oom_control of the
-// sandbox's cgroup.
+// sandbox's cgroup; -serial IN,OUT are two descriptors of a stream to hostd
+// (package serial) instead of a socket.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	user := flags.String("user", "", "who runs what names no user; default: $USER")
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
+	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -37,7 +43,7 @@ func Main(args []string, stderr io.Writer) int {
 	// Whatever else was inherited, no child gets it; an older kernel has drivers
 	// that hand in nothing else.
 	unix.CloseRange(ListenFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // see above
-	ln, err := listener(ListenFD)
+	ln, err := listen(*stream)
 	if err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
@@ -52,6 +58,44 @@ func Main(args []string, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// listen is where hostd connects: at a stream, if there is one.
+func listen(stream string) (net.Listener, error) {
+	if stream == "" {
+		return listener(ListenFD)
+	}
+	in, out, _ := strings.Cut(stream, ",")
+	pair, err := serialPair(in, out)
+	if err != nil {
+		return nil, fmt.Errorf("-serial %q: %w", stream, err)
+	}
+	return serial.Listen(pair), nil
+}
+
+func serialPair(in, out string) (p serial.Pair, err error) {
+	if p.In, err = descriptor(in); err == nil {
+		p.Out, err = descriptor(out)
+	}
+	return p, err
+}
+
+// descriptor opens an inherited descriptor anew, because the runtime already waits
+// for events of the standard three; no child gets either.
+func descriptor(n string) (*os.File, error) {
+	fd, err := strconv.ParseUint(n, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	syscall.CloseOnExec(int(fd))
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, ListenFD)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(own, true); err != nil { // no thread waits for it
+		return nil, err
+	}
+	return os.NewFile(uintptr(own), "serial"), nil
 }
 
 // listener takes over the inherited socket; no child gets it.

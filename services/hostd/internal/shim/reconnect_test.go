@@ -40,8 +40,10 @@ func TestReconnectAtEveryEvent(t *testing.T) {
 }
 
 // The same in the middle of a flood, cut wherever the stream happens to be.
-func TestReconnectInAFlood(t *testing.T) {
-	h := connected(t)
+func TestReconnectInAFlood(t *testing.T) { flood(t, connected(t)) }
+
+func flood(t *testing.T, h *host) {
+	t.Helper()
 	const size = 64 << 20
 	token := h.start(sh(fmt.Sprintf("yes 0123456789abcde | head -c %d", size)))
 	p := h.procs[token]

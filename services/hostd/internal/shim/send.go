@@ -34,7 +34,7 @@ func (c *session) write() {
 			b.cut()
 			b.vec = b.bufs
 		}
-		if _, err := b.vec.WriteTo(c.conn); err != nil {
+		if err := b.writeTo(c.conn); err != nil {
 			c.s.mu.Lock()
 			c.close()
 			c.s.mu.Unlock()
@@ -50,6 +50,15 @@ type batch struct {
 	text []byte // heads and short frames
 	from int    // of text that is not in bufs yet
 	size int
+}
+
+// writeTo writes the batch at once, also where the kernel does not gather.
+func (b *batch) writeTo(conn net.Conn) error {
+	if w, ok := conn.(interface{ WriteBuffers(bufs [][]byte) error }); ok {
+		return w.WriteBuffers(b.vec)
+	}
+	_, err := b.vec.WriteTo(conn)
+	return err
 }
 
 func (b *batch) reset() {

@@ -1,0 +1,192 @@
+package serial
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// closeTimeout is for the last words of a Conn, which need no more than room in
+// the stream.
+const closeTimeout = 5 * time.Millisecond
+
+// deadliner is a stream that has deadlines, as files that can be polled have.
+type deadliner interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// Conn is the dialer's end of a connection. Its methods may be called at the same
+// time.
+type Conn struct {
+	rw io.ReadWriteCloser
+
+	read struct {
+		sync.Mutex
+		buf  buffer
+		sum  uint32
+		data []byte // of a record that was not wholly taken
+		err  error
+	}
+	write struct {
+		sync.Mutex
+		writer
+	}
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+// Dial begins a connection over rw, which belongs to it from now on, also on
+// error. Nobody else may read from the stream meanwhile. A listener that does not
+// answer is waited for until ctx ends.
+func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
+	c := &Conn{rw: rw}
+	c.write.w = rw
+	stop := context.AfterFunc(ctx, func() { rw.Close() }) //nolint:errcheck // what waits for it fails
+	err := c.open()
+	if !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		rw.Close() //nolint:errcheck // the first error is told
+		return nil, fmt.Errorf("serial: dial: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Conn) open() error {
+	nonce := make([]byte, nonceLen)
+	rand.Read(nonce) //nolint:errcheck // never fails
+	var sync, answer []byte
+	sync, c.write.sum = hello(kindSync, nonce)
+	answer, c.read.sum = hello(kindOpen, nonce)
+
+	// The listener may be stuck in a write of the connection before.
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.rw.Write(append(make([]byte, 2*maxRecord), sync...))
+		wrote <- err
+	}()
+	err := c.read.buf.seek(c.rw, answer)
+	if err != nil {
+		c.rw.Close() //nolint:errcheck // it ends the write
+	}
+	return errors.Join(err, <-wrote)
+}
+
+// seek reads until it has read what, and skips it.
+func (b *buffer) seek(r io.Reader, what []byte) error {
+	for {
+		if i := bytes.Index(b.bytes(), what); i >= 0 {
+			b.skip(i + len(what))
+			return nil
+		}
+		b.skip(max(0, len(b.bytes())-len(what)+1))
+		if err := b.fill(r); err != nil {
+			return err
+		}
+	}
+}
+
+// Read is net.Conn.Read. io.EOF: the listener has closed the connection, or the
+// stream has an end. Any other error but that of a deadline is for good.
+func (c *Conn) Read(p []byte) (int, error) {
+	r := &c.read
+	r.Lock()
+	defer r.Unlock()
+	for len(r.data) == 0 {
+		if r.err != nil || len(p) == 0 {
+			return 0, r.err
+		}
+		kind, data, n, err := parseRecord(r.buf.bytes(), r.sum)
+		switch {
+		case err != nil:
+			r.err = err
+		case n == 0:
+			if err := r.buf.fill(c.rw); err != nil {
+				return 0, c.failed(err)
+			}
+		case kind == kindData:
+			r.sum, r.data = sumOf(r.buf.bytes()), data
+			r.buf.skip(n)
+		case kind == kindEnd:
+			r.err = io.EOF
+		default:
+			r.err = ErrBroken
+		}
+	}
+	n := copy(p, r.data)
+	r.data = r.data[n:]
+	return n, nil
+}
+
+// failed is what a failed read means: an end in the middle of a record is none.
+func (c *Conn) failed(err error) error {
+	if errors.Is(err, io.EOF) && len(c.read.buf.bytes()) > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Write is net.Conn.Write. After an error, also that of a deadline, the connection
+// can only be closed.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if err := c.write.write([][]byte{p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close ends the connection and closes the stream on this side. The listener
+// learns of it if there is room for its last words, else when somebody dials.
+func (c *Conn) Close() error {
+	if d, ok := c.rw.(deadliner); ok && c.write.TryLock() {
+		if d.SetWriteDeadline(time.Now().Add(closeTimeout)) == nil {
+			c.write.end()
+		}
+		c.write.Unlock()
+	}
+	return c.rw.Close()
+}
+
+// SetDeadline is net.Conn.SetDeadline; os.ErrNoDeadline if the stream has none.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline is net.Conn.SetReadDeadline.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if d, ok := c.rw.(deadliner); ok {
+		return d.SetReadDeadline(t)
+	}
+	return os.ErrNoDeadline
+}
+
+// SetWriteDeadline is net.Conn.SetWriteDeadline.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if d, ok := c.rw.(deadliner); ok {
+		return d.SetWriteDeadline(t)
+	}
+	return os.ErrNoDeadline
+}
+
+// LocalAddr is net.Conn.LocalAddr.
+func (c *Conn) LocalAddr() net.Addr { return addr{} }
+
+// RemoteAddr is net.Conn.RemoteAddr.
+func (c *Conn) RemoteAddr() net.Addr { return addr{} }
+
+// addr is the address of every end: there is but one at each.
+type addr struct{}
+
+func (addr) Network() string { return "serial" }
+func (addr) String() string  { return "serial" }

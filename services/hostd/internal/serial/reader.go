@@ -1,0 +1,91 @@
+package serial
+
+import "bytes"
+
+// record is one that a listener has read. Its data is good until the next.
+type record struct {
+	kind byte // kindSync (data is the nonce), kindData, kindEnd; 0: the connection is broken
+	sum  uint32
+	data []byte
+}
+
+// reader is how a listener reads the stream. It is hunting for a sync, or it is
+// open and at the start of a record.
+type reader struct {
+	buf    buffer
+	open   bool
+	sum    uint32 // of the record before
+	zeroes int    // in a row, while hunting
+}
+
+// next gives the next record; its error is fill's.
+func (r *reader) next(fill func(*buffer) error) (record, error) {
+	for {
+		step := r.hunt
+		if r.open {
+			step = r.follow
+		}
+		if rec, more := step(r.buf.bytes()); !more {
+			return rec, nil
+		}
+		if err := fill(&r.buf); err != nil {
+			return record{}, err
+		}
+	}
+}
+
+// hunt looks for a sync; more tells that it needs more bytes.
+func (r *reader) hunt(b []byte) (rec record, more bool) {
+	for {
+		for len(b) > 0 && b[0] == 0 {
+			n := len(b) - len(bytes.TrimLeft(b, "\x00"))
+			r.zeroes += n
+			r.buf.skip(n)
+			b = b[n:]
+		}
+		if len(b) == 0 {
+			return rec, true
+		}
+		if r.zeroes >= maxRecord {
+			kind, data, n, err := parseRecord(b, 0)
+			if n == 0 {
+				return rec, true
+			}
+			if err == nil && kind == kindSync && len(data) == helloLen && data[0] == version {
+				rec = record{kindSync, sumOf(b), data[1:]}
+				r.open, r.sum = true, rec.sum
+				r.buf.skip(n)
+				return rec, false
+			}
+		}
+		r.zeroes = 0
+		n := bytes.IndexByte(b, 0)
+		if n < 0 {
+			n = len(b)
+		}
+		r.buf.skip(n)
+		b = b[n:]
+	}
+}
+
+// follow takes the next record of a connection.
+func (r *reader) follow(b []byte) (rec record, more bool) {
+	if len(b) == 0 {
+		return rec, true
+	}
+	if b[0] == 0 { // somebody dials: the one before has gone
+		r.open, r.zeroes = false, 0
+		return record{kind: kindEnd}, false
+	}
+	kind, data, n, err := parseRecord(b, r.sum)
+	if n == 0 {
+		return rec, true
+	}
+	if err == nil && (kind == kindData || kind == kindEnd) {
+		rec = record{kind, sumOf(b), data}
+		r.sum = rec.sum
+	}
+	r.open, r.zeroes = rec.kind == kindData, 0
+	r.buf.skip(n) // all of what is broken: what follows it is padding, not data
+	return rec, false
+}

@@ -1,0 +1,165 @@
+package serial
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"net"
+)
+
+// ErrBroken ends a connection whose stream lost bytes, or got foreign ones.
+var ErrBroken = errors.New("serial: the stream is broken")
+
+// The kinds of a record. None is zero, which is padding.
+const (
+	kindData = 0xd1
+	kindEnd  = 0xe1 // the writer has closed the connection
+	kindSync = 0x51
+	kindOpen = 0x01 // the answer to a sync
+)
+
+const (
+	headLen   = 8 // kind, length (3, little endian), sum (4)
+	maxRecord = 32 << 10
+	maxData   = maxRecord - headLen
+	helloLen  = 1 + nonceLen // data of a sync and of its answer: version, nonce
+	nonceLen  = 16
+	version   = 1
+
+	batch = 2 * maxRecord // of one write
+	small = 4 << 10       // buffer of an idle end
+)
+
+// sums gives the table of all sums; making it again costs nothing.
+func sums() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// appendRecord appends a record whose sum goes on from sum, and gives its own sum.
+// Its data is what it takes of bufs, at most maxData bytes; it gives the rest.
+func appendRecord(dst []byte, kind byte, sum uint32, bufs ...[]byte) ([]byte, uint32, [][]byte) {
+	start := len(dst)
+	dst = append(dst, kind, 0, 0, 0, 0, 0, 0, 0)
+	room := maxData
+	for len(bufs) > 0 && room > 0 {
+		n := min(room, len(bufs[0]))
+		dst = append(dst, bufs[0][:n]...)
+		room -= n
+		if n < len(bufs[0]) {
+			bufs[0] = bufs[0][n:]
+			break
+		}
+		bufs = bufs[1:]
+	}
+	head, n := dst[start:start+headLen], maxData-room
+	head[1], head[2], head[3] = byte(n), byte(n>>8), byte(n>>16)
+	sum = crc32.Update(crc32.Update(sum, sums(), head[:4]), sums(), dst[start+headLen:])
+	binary.LittleEndian.PutUint32(head[4:], sum)
+	return dst, sum, bufs
+}
+
+// parseRecord takes the record at the start of b. n is its length; 0: b does not
+// hold all of it. err is ErrBroken if it is not what must follow sum.
+func parseRecord(b []byte, sum uint32) (kind byte, data []byte, n int, err error) {
+	if len(b) < headLen {
+		return 0, nil, 0, nil
+	}
+	size := int(b[1]) | int(b[2])<<8 | int(b[3])<<16
+	if size > maxData {
+		return 0, nil, headLen, ErrBroken
+	}
+	if n = headLen + size; len(b) < n {
+		return 0, nil, 0, nil
+	}
+	data = b[headLen:n]
+	if sumOf(b) != crc32.Update(crc32.Update(sum, sums(), b[:4]), sums(), data) {
+		return 0, nil, n, ErrBroken
+	}
+	return b[0], data, n, nil
+}
+
+// sumOf is the sum in a record's head.
+func sumOf(head []byte) uint32 { return binary.LittleEndian.Uint32(head[4:headLen]) }
+
+// hello is a sync, or the answer to it, and its sum.
+func hello(kind byte, nonce []byte) ([]byte, uint32) {
+	b, sum, _ := appendRecord(nil, kind, 0, []byte{version}, nonce)
+	return b, sum
+}
+
+// buffer holds what was read of a stream and not yet used. It is small as long as
+// little comes.
+type buffer struct {
+	mem        []byte
+	start, end int
+}
+
+func (b *buffer) bytes() []byte { return b.mem[b.start:b.end] }
+
+func (b *buffer) skip(n int) { b.start += n }
+
+// fill reads once from r.
+func (b *buffer) fill(r io.Reader) error {
+	size := len(b.mem)
+	switch used := b.end - b.start; {
+	case size == 0 || used == 0 && b.end < small/2:
+		size = small
+	case used > size/2 || b.end == size:
+		size = batch
+	}
+	if size != len(b.mem) {
+		mem := make([]byte, size)
+		b.end = copy(mem, b.bytes())
+		b.mem, b.start = mem, 0
+	} else if b.start > 0 {
+		b.end = copy(b.mem, b.bytes())
+		b.start = 0
+	}
+	n, err := r.Read(b.mem[b.end:])
+	b.end += n
+	if n > 0 {
+		return nil // an error comes again
+	}
+	return err
+}
+
+// writer writes the records of one connection.
+type writer struct {
+	w   io.Writer
+	sum uint32
+	buf []byte
+	err error // of a write that was cut off: there can be none after it
+}
+
+// write writes all of bufs, which it uses up, in as few records and writes as can
+// be.
+func (w *writer) write(bufs [][]byte) error {
+	for len(bufs) > 0 && w.err == nil {
+		if len(w.buf)+maxRecord > batch {
+			w.flush()
+		}
+		w.buf, w.sum, bufs = appendRecord(w.buf, kindData, w.sum, bufs...)
+	}
+	w.flush()
+	return w.err
+}
+
+// end tells that there is no more to come.
+func (w *writer) end() {
+	if w.err == nil {
+		last, _, _ := appendRecord(w.buf, kindEnd, w.sum)
+		w.buf = last
+		w.flush()
+		w.err = net.ErrClosed
+	}
+}
+
+func (w *writer) flush() {
+	if w.err == nil {
+		_, err := w.w.Write(w.buf)
+		w.err = err
+	}
+	if len(w.buf) < small && cap(w.buf) > small { // a busy time is over
+		w.buf = nil
+	}
+	w.buf = w.buf[:0]
+}
