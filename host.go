@@ -29,14 +29,28 @@ func inside(args []string) bool {
 type host struct {
 	capacity int
 	drivers  []string
-	quota    uint64
+	output   output
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: namespace, or direct (no isolation, for development)")
-	f.Uint64Var(&h.quota, "quota", 0, "bytes of output that one process may record; 0: no limit")
+	h.output.flags(f)
+}
+
+// output are the limits of what sandboxes print, in bytes.
+type output struct {
+	quota, sandboxQuota, rate, sandboxRate uint64
+	spool                                  int64
+}
+
+func (o *output) flags(f *pflag.FlagSet) {
+	f.Uint64Var(&o.quota, "quota", 0, "bytes of output that one process may record; 0: no limit")
+	f.Uint64Var(&o.sandboxQuota, "sandbox-quota", 0, "bytes of output that all processes of a sandbox may record; 0: no limit")
+	f.Uint64Var(&o.rate, "rate", 0, "bytes of output a second that are read of one process, the rest waits; 0: no limit")
+	f.Uint64Var(&o.sandboxRate, "sandbox-rate", 0, "bytes of output a second that are read of a sandbox, the rest waits; 0: no limit")
+	f.Int64Var(&o.spool, "spool", 1<<30, "bytes on the disk, a sandbox, for output that cannot be stored yet; negative: it waits in memory")
 }
 
 // run runs a host until ctx ends. One that was declared gone while it lived, as
@@ -45,8 +59,8 @@ func (h *host) flags(f *pflag.FlagSet) {
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
 	for {
 		err := hostd.Run(ctx, hostd.Config{
-			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Quota: h.quota,
-			DestroyOnExit: h.destroy, Version: version, Slog: logger,
+			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

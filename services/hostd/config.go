@@ -26,8 +26,19 @@ type Config struct {
 
 	Capacity      int           // sandboxes; default 64
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
-	Quota         uint64        // bytes of output a process may record; 0: no limit
 	Grace         time.Duration // see wire.Limits; default 2 s
+
+	// Of output, in bytes; 0: no limit. What is over a quota is dropped, and the
+	// record says so; what is over a rate waits in its process.
+	Quota        uint64 // that a process may record
+	SandboxQuota uint64 // that all processes of a sandbox may record
+	Rate         uint64 // a second, of a process
+	SandboxRate  uint64 // a second, of all processes of a sandbox
+
+	// Spool is how many bytes of the disk the output of a sandbox may take that
+	// cannot be stored because hostd or NATS is away; then its processes wait.
+	// Negative: it is kept in memory, a few MiB a process. Default 1 GiB.
+	Spool int64
 
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.
@@ -64,6 +75,9 @@ func setDefaults(cfg *Config) error {
 	}
 	if cfg.Capacity == 0 {
 		cfg.Capacity = defaultCapacity
+	}
+	if cfg.Spool == 0 {
+		cfg.Spool = defaultSpool
 	}
 	dir, err := filepath.Abs(cfg.DataDir)
 	if err != nil {

@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -90,17 +91,22 @@ func (b *box) serve(ctx context.Context) error {
 func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	a := wire.Attach{
-		Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(),
-		Limits: wire.Limits{Quota: b.h.cfg.Quota, Grace: b.h.cfg.Grace},
+	a := wire.Attach{Version: wire.Version, Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(), Limits: b.h.cfg.limits()}
+	spool, err := b.openSpool()
+	if err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
 	}
+	defer spool.Close() //nolint:errcheck // the shim has its own; none is no error
 	for {
 		raw, err := b.inst.Dial(ctx)
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
-			if conn, hello, err = link.Attach(ctx, raw, &a, &b.h.pool, nil); err == nil {
+			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &b.h.pool, nil); err == nil {
 				return conn, b.greet(conn, &hello)
+			}
+			if hungUp(err) {
+				a.Version = older(a.Version)
 			}
 		}
 		if errors.Is(err, link.ErrHostile) {

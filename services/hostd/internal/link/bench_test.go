@@ -70,7 +70,7 @@ func attachedFor(t testing.TB, pool *link.Pool, accept func(*mux.Stream)) *link.
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, _, err := link.Attach(ctx, raw, &wire.Attach{Epoch: 1, Sandbox: "s"}, pool, accept)
+	c, _, err := link.Attach(ctx, raw, &wire.Attach{Epoch: 1, Sandbox: "s"}, nil, pool, accept)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -40,6 +43,7 @@ type Conn struct {
 	pool *Pool
 
 	streams *mux.Mux
+	version uint32 // that is spoken
 
 	mu     sync.Mutex
 	wake   sync.Cond
@@ -73,15 +77,17 @@ func (p *Pool) Put(mem []byte) {
 }
 
 // Attach opens the talk on conn, which it closes on error, and gives what the
-// shim has. accept is mux.Config.Accept for the streams that the shim opens.
-func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, pool *Pool, accept func(*mux.Stream)) (*Conn, wire.Hello, error) {
+// shim has. A file is handed over with it where conn is a unix socket. accept is
+// mux.Config.Accept for the streams that the shim opens. io.EOF: the shim hung up
+// without a word, as an old one does on a version that it does not know.
+func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, pool *Pool, accept func(*mux.Stream)) (*Conn, wire.Hello, error) {
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
 	c.streams = mux.New(mux.Config{
 		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, Wake: c.rouse, Accept: accept,
 	})
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
-	hello, err := c.attach(a)
+	hello, err := c.attach(a, file)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -89,13 +95,14 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, pool *Pool, acce
 		conn.Close() //nolint:errcheck // the first error is told
 		return nil, wire.Hello{}, err
 	}
+	c.version = hello.Version
 	c.r.Alloc = pool.get
 	go c.write()
 	return c, hello, nil
 }
 
-func (c *Conn) attach(a *wire.Attach) (wire.Hello, error) {
-	if _, err := c.conn.Write(wire.AppendAttach(nil, a)); err != nil {
+func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
+	if err := hand(c.conn, wire.AppendAttach(nil, a), file); err != nil {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
 	}
 	t, payload, err := c.r.Next()
@@ -106,7 +113,7 @@ func (c *Conn) attach(a *wire.Attach) (wire.Hello, error) {
 		return wire.Hello{}, ErrHostile
 	}
 	hello, err := wire.ParseHello(payload)
-	if err != nil {
+	if err != nil || a.Version != 0 && hello.Version > a.Version {
 		return hello, fmt.Errorf("%w: hello", ErrHostile)
 	}
 	seen := make(map[string]bool, len(hello.Processes))
@@ -118,6 +125,19 @@ func (c *Conn) attach(a *wire.Attach) (wire.Hello, error) {
 		seen[p.Token] = true
 	}
 	return hello, nil
+}
+
+// hand writes b, and gives the file away with its first byte if conn can.
+func hand(conn net.Conn, b []byte, file *os.File) error {
+	if u, ok := conn.(*net.UnixConn); ok && file != nil {
+		n, _, err := u.WriteMsgUnix(b[:1], unix.UnixRights(int(file.Fd())), nil)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	_, err := conn.Write(b)
+	return err
 }
 
 // Close ends the connection, and with it Next.
@@ -138,9 +158,15 @@ func (c *Conn) shut() {
 	c.wake.Broadcast()
 }
 
+// Version is the one that is spoken (package wire): what is newer must not be sent.
+func (c *Conn) Version() uint32 { return c.version }
+
 // Open opens a stream to what target names (package wire). Errors are those of
 // mux.Mux.Open.
 func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
+	if c.version < 2 {
+		return nil, kind.New(kind.Unimplemented, "open stream", target, "the sandbox is of an older version, which has no streams")
+	}
 	return c.streams.Open(ctx, target)
 }
 

@@ -28,7 +28,7 @@ func says(t *testing.T, b []byte) (*link.Conn, error) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, _, err := link.Attach(ctx, ours, &wire.Attach{Epoch: 1}, &link.Pool{}, nil)
+	c, _, err := link.Attach(ctx, ours, &wire.Attach{Epoch: 1}, nil, &link.Pool{}, nil)
 	if err == nil {
 		t.Cleanup(c.Close)
 	}
@@ -63,7 +63,7 @@ func TestSilentShim(t *testing.T) {
 	go io.Copy(io.Discard, theirs) //nolint:errcheck // until it is closed
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, _, err := link.Attach(ctx, ours, &wire.Attach{}, &link.Pool{}, nil); err == nil {
+	if _, _, err := link.Attach(ctx, ours, &wire.Attach{}, nil, &link.Pool{}, nil); err == nil {
 		t.Error("no error")
 	}
 }

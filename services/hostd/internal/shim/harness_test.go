@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
@@ -85,7 +86,8 @@ type host struct {
 	dial   func() (net.Conn, error) // instead of the socket
 	env    map[string]string
 	limits wire.Limits
-	hold   bool // do not ack
+	hold   bool     // do not ack
+	file   *os.File // is handed to the shim
 	onEach func(*host)
 
 	mu      sync.Mutex
@@ -127,7 +129,15 @@ func (h *host) connect() {
 	h.hello = hello
 	a := wire.Attach{Epoch: h.epoch, Sandbox: "sbx", Env: h.env, Limits: h.limits}
 	h.mu.Unlock()
-	h.send(wire.AppendAttach(nil, &a))
+	frame := wire.AppendAttach(nil, &a)
+	if u, ok := conn.(*net.UnixConn); ok && h.file != nil {
+		n, _, err := u.WriteMsgUnix(frame[:1], unix.UnixRights(int(h.file.Fd())), nil)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		frame = frame[n:]
+	}
+	h.send(frame)
 	go h.read(conn)
 	select {
 	case <-hello:
@@ -247,6 +257,25 @@ func (h *host) event(token string, seq uint64, ev process.Event) ([]byte, error)
 	}
 	p.acked = seq
 	return wire.AppendMark(nil, wire.TypeAck, wire.Mark{Token: token, Seq: seq}), nil
+}
+
+// leave cuts the connection.
+func (h *host) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conn.Close() //nolint:errcheck // cut
+}
+
+// ackAll acks what it has, and from now on all.
+func (h *host) ackAll() {
+	h.mu.Lock()
+	h.hold = false
+	var out []byte
+	for token, p := range h.procs {
+		out = wire.AppendMark(out, wire.TypeAck, wire.Mark{Token: token, Seq: p.last()})
+	}
+	h.mu.Unlock()
+	h.send(out)
 }
 
 // start asks for a process and gives its token.

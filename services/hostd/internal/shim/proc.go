@@ -38,6 +38,7 @@ type proc struct {
 	exitedAt  time.Time
 	wroteAt   time.Time // of the last output
 
+	pace     pace
 	tries    tries  // of input
 	recorded uint64 // bytes of output
 	dropped  map[process.Stream]*drops
@@ -55,18 +56,22 @@ func (p *proc) describe() wire.Process {
 
 // record appends an event that is not output.
 func (p *proc) record(b process.Body) uint64 {
-	e := p.push(entry{time: time.Now().UnixNano(), body: b})
+	seq := p.push(entry{time: time.Now().UnixNano(), body: b})
 	p.tell()
-	return e.seq
+	return seq
 }
 
-func (p *proc) push(e entry) *entry {
+// push appends an event and gives its seq; 0: nobody wants it.
+func (p *proc) push(e entry) uint64 {
 	if p.abandoned {
-		return &e
+		return 0
 	}
-	tail := p.spool.push(e)
-	p.s.bytes += tail.cost()
-	return tail
+	e.seq = p.spool.push(e)
+	p.s.bytes += e.cost()
+	if p.s.away() {
+		p.spill()
+	}
+	return e.seq
 }
 
 // tell puts p in the line of the session, if it has what may be sent.
@@ -98,6 +103,7 @@ func (p *proc) ack(seq uint64) error {
 	full := c.flight >= wire.WindowConn
 	c.flight -= p.spool.drop(seq, s.free)
 	s.bytes -= was - p.spool.bytes
+	s.ackedAt, s.stalled = time.Now(), false
 	s.room.Broadcast()
 	if p.finished && p.spool.len() == 0 {
 		s.forget(p)
@@ -130,8 +136,7 @@ func (p *proc) discard() {
 	if c := s.session; c != nil {
 		c.flight -= p.spool.flight
 	}
-	p.spool.drop(p.spool.last, s.free)
-	p.spool.resumed = false
+	p.spool.clear(s.free, s.freeExtent)
 	s.room.Broadcast()
 	s.forget(p)
 }

@@ -3,7 +3,6 @@ package shim
 import (
 	"net"
 
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -117,6 +116,9 @@ func (c *session) enqueue(p *proc) {
 // collect adds a turn's worth of p's events to b.
 func (p *proc) collect(c *session, b *batch) {
 	for turn := 0; turn < sendTurn && p.spool.sendable() && c.flight < wire.WindowConn; {
+		if p.spool.starved() && !p.load() {
+			return
+		}
 		e := p.spool.send()
 		n := e.flight()
 		c.flight += n
@@ -127,13 +129,7 @@ func (p *proc) collect(c *session, b *batch) {
 }
 
 func (b *batch) add(token string, e *entry) {
-	if e.stream == 0 {
-		ev := process.Event{Time: e.at(), Body: e.body}
-		b.text = wire.AppendEvent(b.text, token, e.seq, func(dst []byte) []byte { return process.AppendEvent(dst, &ev) })
-		return
-	}
-	o := wire.Output{Token: token, Seq: e.seq, Time: e.time, Stream: uint8(e.stream), Offset: e.offset, Data: e.data}
-	b.text = wire.AppendOutputHead(b.text, &o)
+	b.text = e.appendHead(b.text, token)
 	if len(e.data) < inlineData {
 		b.text = append(b.text, e.data...)
 		return

@@ -36,7 +36,9 @@ var errAway = kind.New(kind.Unavailable, "stream", "", "the host's daemon went a
 func (s *Shim) serve(conn net.Conn) {
 	defer conn.Close()                                  //nolint:errcheck // nothing to be done
 	conn.SetReadDeadline(time.Now().Add(attachTimeout)) //nolint:errcheck // the read fails if this did
-	r := wire.NewReader(conn)
+	h := &handed{Conn: conn, fd: -1}
+	r := wire.NewReader(h)
+	defer h.drop()
 	t, payload, err := r.Next()
 	if err != nil || t != wire.TypeAttach {
 		return
@@ -46,7 +48,8 @@ func (s *Shim) serve(conn net.Conn) {
 		return
 	}
 	conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the read fails if this did
-	c := s.installSession(conn, &a)
+	c := s.installSession(h, &a)
+	h.drop()
 	if c == nil {
 		return
 	}
@@ -59,7 +62,7 @@ func (s *Shim) serve(conn net.Conn) {
 
 // installSession puts a connection in the place of the one before, unless that
 // is of a newer life of hostd. The caller is its reader.
-func (s *Shim) installSession(conn net.Conn, a *wire.Attach) *session {
+func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 	s.install.Lock()
 	defer s.install.Unlock()
 	s.mu.Lock()
@@ -73,17 +76,17 @@ func (s *Shim) installSession(conn net.Conn, a *wire.Attach) *session {
 		old.wg.Wait() // it may hold memory that an ack on the new one lets go of
 		s.mu.Lock()
 	}
-	c := &session{s: s, conn: conn}
+	c := &session{s: s, conn: h.Conn}
 	c.wake.L = &s.mu
 	c.streams = c.newStreams()
-	var hello wire.Hello
+	hello := wire.Hello{Version: a.Version}
 	for _, p := range s.procs {
 		p.spool.rewind()
 		p.queued = false
 		hello.Processes = append(hello.Processes, p.describe())
 	}
 	c.control = wire.AppendHello(c.control, &hello)
-	s.adopt(a)
+	s.adopt(a, h)
 	s.session = c
 	if s.ended {
 		c.control = wire.AppendEnded(c.control)
@@ -101,6 +104,7 @@ func (c *session) close() {
 	c.closed = true
 	if c.s.session == c {
 		c.s.session = nil
+		c.s.relieve()
 	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
 	c.streams.Break(errAway)

@@ -37,6 +37,7 @@ type Shim struct {
 
 	spawned chan struct{} // gets a value after a fork: there is something to wait for
 	done    chan struct{} // closed when the sandbox has ended and all is acked
+	broken  chan error    // has what makes it impossible to go on
 	install sync.Mutex    // one connection after the other
 
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
@@ -44,7 +45,14 @@ type Shim struct {
 	pids      map[int]*proc
 	early     map[int]syscall.WaitStatus // of children that ended before spawn told who they are
 	spawning  int
-	bytes     int // of all spools
+	bytes     int       // of all spools, in memory
+	disk      *disk     // nil: there is only memory
+	ackedAt   time.Time // when hostd stored something last, or came
+	stalled   bool      // hostd is there and stores nothing
+	blocked   int       // streams that wait for room
+	looking   bool      // look is due
+	pace      pace      // of all output
+	recorded  uint64    // bytes of output
 	blocks    []*[blockSize]byte
 	room      sync.Cond // there may be room in a spool
 	session   *session  // nil: hostd is away
@@ -69,6 +77,7 @@ func New(cfg Config) *Shim {
 		uid:     syscall.Geteuid(),
 		spawned: make(chan struct{}, 1),
 		done:    make(chan struct{}),
+		broken:  make(chan error, 1),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
 		early:   make(map[int]syscall.WaitStatus),
@@ -79,8 +88,8 @@ func New(cfg Config) *Shim {
 	return s
 }
 
-// Run serves hostd until the sandbox has ended or ctx ends; then it kills what
-// still runs. It waits for every child of this operating system process, so that
+// Run serves hostd until the sandbox has ended, ctx ends, or what it keeps cannot
+// be had any more; then it kills what still runs. It waits for every child of this operating system process, so that
 // nothing else in it may start any.
 func (s *Shim) Run(ctx context.Context) error {
 	if err := becomeReaper(s.pid1); err != nil {
@@ -88,13 +97,24 @@ func (s *Shim) Run(ctx context.Context) error {
 	}
 	go s.reap()
 	go s.accept()
+	var err error
 	select {
 	case <-ctx.Done():
 	case <-s.done:
+	case err = <-s.broken:
 	}
 	s.cfg.Listener.Close() //nolint:errcheck // the process ends
 	s.killAll()
-	return nil
+	return err
+}
+
+// fail ends the shim, and with it every record: their ends will say that it was
+// lost.
+func (s *Shim) fail(err error) {
+	select {
+	case s.broken <- err:
+	default:
+	}
 }
 
 func (s *Shim) accept() {
@@ -125,11 +145,21 @@ func (s *Shim) setLimits(l wire.Limits) {
 		l.Grace, l.GraceMax = endGrace, endGrace
 	}
 	s.limits = l
+	s.setPace()
+	if s.disk != nil {
+		s.disk.limit = l.Disk
+	}
 }
 
 // adopt takes what hostd says of the sandbox.
-func (s *Shim) adopt(a *wire.Attach) {
+func (s *Shim) adopt(a *wire.Attach, h *handed) {
 	s.epoch = a.Epoch
+	if s.disk == nil && a.Limits.Disk > 0 {
+		if fd, ok := h.take(); ok {
+			s.disk = &disk{fd: fd}
+		}
+	}
+	s.ackedAt, s.stalled = time.Now(), false
 	s.env = maps.Clone(a.Env)
 	s.setLimits(a.Limits)
 	s.room.Broadcast()
@@ -143,6 +173,8 @@ func (s *Shim) forget(p *proc) {
 		s.close()
 	}
 }
+
+func (s *Shim) freeExtent(x extent) { s.disk.free(x) }
 
 func (s *Shim) close() {
 	select {

@@ -27,6 +27,7 @@ func (s *Shim) start(f *wire.Start) error {
 		return nil
 	}
 	p := &proc{s: s, token: f.Token, rev: f.Rev}
+	p.pace.rate = s.limits.Rate
 	p.spool.last = 1 // Accepted
 	p.spool.resumed = true
 	refusal := s.refusal()

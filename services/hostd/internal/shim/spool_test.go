@@ -1,52 +1,100 @@
 package shim
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// Whatever is pushed, sent, acked and resumed in whatever order, a spool gives
-// each event in its place and counts what is in flight.
+// Whatever is pushed, sent, acked, resumed, put on the disk and brought back in
+// whatever order, a spool gives each event in its place and counts what it holds.
 func TestSpool(t *testing.T) {
 	for seed := range uint64(200) {
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		q := spool{last: 1}
-		got, acked := uint64(1), uint64(1) // by the other end
-		q.resumed = true
+		r := newSpoolRun(seed)
 		for range 2000 {
-			switch rnd.IntN(5) {
-			case 0, 1:
-				q.push(entry{stream: 1, data: make([]byte, rnd.IntN(1000))})
-			case 2:
-				for q.sendable() && rnd.IntN(4) > 0 {
-					e := q.send()
-					if got++; e.seq != got {
-						t.Fatalf("seed %d: sent %d, want %d", seed, e.seq, got)
-					}
-				}
-			case 3:
-				if acked < got {
-					acked += uint64(rnd.IntN(int(got-acked))) + 1
-					q.drop(acked, func([]byte) {})
-				}
-			case 4: // a new connection to one that may have missed the last ones
-				got = acked + uint64(rnd.IntN(int(got-acked)+1))
-				q.rewind()
-				if !q.resume(got) {
-					t.Fatalf("seed %d: cannot resume after %d of %d to %d", seed, got, q.first(), q.last)
-				}
-			}
-			flight := 0
-			for i := q.head; i < q.next; i++ {
-				flight += q.entries[i].flight()
-			}
-			if q.flight != flight || q.first() != acked+1 || q.sent() != got {
-				t.Fatalf("seed %d: flight %d want %d, first %d want %d, sent %d want %d", seed, q.flight, flight, q.first(), acked+1, q.sent(), got)
+			if err := r.step(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
 	}
+}
+
+// spoolRun is a spool, the other end of its connection, and its disk.
+type spoolRun struct {
+	rnd        *rand.Rand
+	q          spool
+	got, acked uint64 // by the other end
+	file       map[int64][]entry
+	nextAt     int64
+}
+
+func newSpoolRun(seed uint64) *spoolRun {
+	return &spoolRun{rnd: rand.New(rand.NewPCG(seed, 0)), q: spool{last: 1, resumed: true}, got: 1, acked: 1, file: map[int64][]entry{}}
+}
+
+func (r *spoolRun) step() error {
+	q := &r.q
+	switch r.rnd.IntN(6) {
+	case 0, 1:
+		q.push(entry{stream: 1, data: make([]byte, r.rnd.IntN(1000))})
+	case 2:
+		for q.sendable() && r.rnd.IntN(4) > 0 {
+			r.load()
+			e := q.send()
+			if r.got++; e.seq != r.got {
+				return fmt.Errorf("sent %d, want %d", e.seq, r.got)
+			}
+		}
+	case 3:
+		if r.acked < r.got {
+			r.acked += uint64(r.rnd.IntN(int(r.got-r.acked))) + 1
+			q.drop(r.acked, func([]byte) {})
+		}
+	case 4: // a new connection to one that may have missed the last ones
+		r.got = r.acked + uint64(r.rnd.IntN(int(r.got-r.acked)+1))
+		q.rewind()
+		if !q.resume(r.got) {
+			return fmt.Errorf("cannot resume after %d of %d to %d", r.got, q.first(), q.last)
+		}
+	case 5:
+		if loose := q.unsent(); len(loose) > 0 && r.rnd.IntN(4) == 0 {
+			n := 1 + r.rnd.IntN(len(loose))
+			r.file[r.nextAt] = slices.Clone(loose[:n])
+			q.moved(n, extent{at: r.nextAt}, func([]byte) {})
+			r.nextAt++
+		}
+	}
+	return r.check()
+}
+
+func (r *spoolRun) load() {
+	if r.q.starved() {
+		at := r.q.extents[0].at
+		r.q.returned(r.file[at])
+		delete(r.file, at)
+	}
+}
+
+func (r *spoolRun) check() error {
+	q := &r.q
+	flight, bytes, loose := 0, 0, 0
+	for i := q.head; i < q.next; i++ {
+		flight += q.entries[i].flight()
+	}
+	for _, e := range slices.Concat(q.entries[q.head:], q.back) {
+		bytes += e.cost()
+		if !e.frozen {
+			loose += e.cost()
+		}
+	}
+	if q.flight != flight || q.bytes != bytes || q.loose != loose || q.first() != r.acked+1 || q.sent() != r.got || len(q.extents) != len(r.file) {
+		return fmt.Errorf("flight %d want %d, bytes %d want %d, loose %d want %d, first %d want %d, sent %d want %d, extents %d want %d",
+			q.flight, flight, q.bytes, bytes, q.loose, loose, q.first(), r.acked+1, q.sent(), r.got, len(q.extents), len(r.file))
+	}
+	return nil
 }
 
 func TestSpoolRefusesPlacesItDoesNotHave(t *testing.T) {

@@ -44,7 +44,8 @@ type stream struct {
 
 // run reads until the stream's end.
 func (st *stream) run() {
-	for st.p.s.waitRoom(st.p) {
+	for {
+		st.p.s.waitRoom(st.p)
 		err := st.rc.Read(func(uintptr) bool { return st.pump() })
 		if err != nil || st.ended() {
 			break
@@ -72,22 +73,6 @@ func (st *stream) close() {
 	}
 	s.mu.Unlock()
 	st.f.Close() //nolint:errcheck // it was only read from
-}
-
-// waitRoom waits until p's output has room in the spool, or is dropped.
-func (s *Shim) waitRoom(p *proc) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.blocked++
-	for !s.hasRoom(p) {
-		s.room.Wait()
-	}
-	p.blocked--
-	return true
-}
-
-func (s *Shim) hasRoom(p *proc) bool {
-	return p.finished || uint64(p.spool.bytes) < s.limits.SpoolProcess && uint64(s.bytes) < s.limits.SpoolTotal
 }
 
 // pump reads what is at hand. It reports false when there is nothing and the
@@ -229,10 +214,13 @@ func (st *stream) take(n int) {
 	if p.finished {
 		return
 	}
+	p.pace.took(p.wroteAt, n)
+	s.pace.took(p.wroteAt, n)
 	if n = p.withinQuota(st.id, n); n > 0 {
 		st.append(n)
 		st.offset += uint64(n)
 		p.recorded += uint64(n)
+		s.recorded += uint64(n)
 	}
 	if st.reads++; st.reads >= readsAtOnce || n >= takeWhole {
 		st.reads = 0
@@ -253,7 +241,7 @@ func (st *stream) append(n int) {
 		was := e.cost()
 		e.data = s.grow(e.data, n)
 		e.data = append(e.data, data...)
-		p.spool.bytes += e.cost() - was
+		p.spool.grown(e.cost() - was)
 		s.bytes += e.cost() - was
 		return
 	}
@@ -306,11 +294,11 @@ func (s *Shim) free(b []byte) {
 
 // withinQuota is how many of n bytes may be recorded; the rest is counted.
 func (p *proc) withinQuota(id process.Stream, n int) int {
-	quota := p.s.limits.Quota
-	if quota == 0 || p.recorded+uint64(n) <= quota {
+	l := &p.s.limits
+	keep := min(left(l.Quota, p.recorded, n), left(l.QuotaTotal, p.s.recorded, n))
+	if keep == n {
 		return n
 	}
-	keep := int(quota - min(quota, p.recorded))
 	if p.dropped == nil {
 		p.dropped = make(map[process.Stream]*drops)
 	}
@@ -324,6 +312,14 @@ func (p *proc) withinQuota(id process.Stream, n int) int {
 		p.tellDropped(false)
 	}
 	return keep
+}
+
+// left is how many of n bytes a quota allows of which some was used.
+func left(quota, used uint64, n int) int {
+	if quota == 0 {
+		return n
+	}
+	return int(min(uint64(n), quota-min(quota, used)))
 }
 
 // tellDropped records how much was dropped: at first, at each doubling, and at

@@ -17,12 +17,26 @@
 // not acked, so that a slow hostd holds a bounded amount for a shim, and knows a
 // shim that sends more as a hostile one. Every byte from a shim is hostile:
 // parsing never trusts a length, and package link judges what was parsed.
+//
+// # Versions
+// A shim outlives the hostd that started it, so that the two may be of different
+// versions. Attach names the newest that hostd speaks, Hello the newest that both
+// do, and that is spoken. An Attach begins with all that an older one had, and a
+// shim does not read what a newer one has more. Shims of version 1 do not know
+// this: they hang up on any other version, and hostd tries again with an older.
+//
+// # Descriptors
+// Where the stream can carry descriptors, Attach may bring one: the file for what
+// waits to be stored (Limits.Disk).
 package wire
 
 import "github.com/millrace/millrace/events/mux"
 
-// Version is spoken by both ends, or the talk ends.
-const Version = 1
+// Version is the newest version of the talk.
+//
+// 2: Attach has Limits.Disk and what follows it; versions are agreed upon; there
+// are streams and a proxy.
+const Version = 2
 
 // Limits of the protocol, in bytes.
 const (
@@ -56,7 +70,7 @@ const (
 	TypeAck     Type = 8
 	TypeForget  Type = 9
 	TypeEnd     Type = 10
-	TypeNetwork Type = 11
+	TypeNetwork Type = 11 // since version 2
 )
 
 // From the shim.
@@ -73,6 +87,7 @@ const (
 // streams beside the processes. Hostd opens those to a port of the sandbox, which
 // its target names in decimal; the shim opens those with the target TargetProxy,
 // each a connection to the proxy that hostd is. They end with the connection.
+// Since version 2.
 const TypeStreams Type = mux.FirstType
 
 // TargetProxy is what the shim's streams name.

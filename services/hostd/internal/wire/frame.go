@@ -41,17 +41,14 @@ func NewReader(r io.Reader) *Reader { return &Reader{br: bufio.NewReaderSize(r, 
 func (r *Reader) Next() (Type, []byte, error) {
 	head, err := r.br.Peek(headLen)
 	if err != nil {
-		if len(head) > 0 && err == io.EOF {
+		if len(head) > 0 && errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, err
 	}
-	n, t := binary.LittleEndian.Uint32(head), Type(head[4])
-	if n > MaxFrame {
-		return 0, nil, fmt.Errorf("frame of %d bytes: %w", n, ErrMalformed)
-	}
-	if head[5]|head[6]|head[7] != 0 {
-		return 0, nil, fmt.Errorf("frame head: %w", ErrMalformed)
+	t, n, err := parseHead(head)
+	if err != nil {
+		return 0, nil, err
 	}
 	if _, err := r.br.Discard(headLen); err != nil {
 		return 0, nil, err
@@ -66,6 +63,30 @@ func (r *Reader) Next() (Type, []byte, error) {
 		return 0, nil, io.ErrUnexpectedEOF
 	}
 	return t, payload, nil
+}
+
+func parseHead(head []byte) (Type, uint32, error) {
+	n, t := binary.LittleEndian.Uint32(head), Type(head[4])
+	if n > MaxFrame {
+		return 0, 0, fmt.Errorf("frame of %d bytes: %w", n, ErrMalformed)
+	}
+	if head[5]|head[6]|head[7] != 0 {
+		return 0, 0, fmt.Errorf("frame head: %w", ErrMalformed)
+	}
+	return t, n, nil
+}
+
+// Cut takes the first frame off b, in whose memory the payload stays.
+func Cut(b []byte) (t Type, payload, rest []byte, err error) {
+	if len(b) < headLen {
+		return 0, nil, nil, ErrMalformed
+	}
+	t, n, err := parseHead(b)
+	b = b[headLen:]
+	if err != nil || uint64(n) > uint64(len(b)) {
+		return 0, nil, nil, ErrMalformed
+	}
+	return t, b[:n:n], b[n:], nil
 }
 
 // dec reads a payload's fields in turn; after the first that is not there, all

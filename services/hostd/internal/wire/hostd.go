@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -8,6 +9,7 @@ import (
 // Attach is the first frame of a connection. A shim listens to the newest
 // connection with the highest epoch.
 type Attach struct {
+	Version uint32 // to be spoken; 0: Version
 	Epoch   uint64
 	Sandbox string
 	Env     map[string]string // of every process of the sandbox
@@ -22,12 +24,19 @@ type Limits struct {
 	Quota        uint64        // bytes of output a process may record; 0: no limit
 	Grace        time.Duration // silence after an exit that ends a record whose pipes are still held
 	GraceMax     time.Duration // the longest a record stays open after the exit
+
+	// Since version 2. For these zero is: none, or no limit.
+	Disk       uint64 // bytes of all processes that wait on the disk, above those in memory
+	Rate       uint64 // bytes of output a second that are read of a process
+	RateTotal  uint64 // the same, of all processes
+	QuotaTotal uint64 // bytes of output that all processes may record
 }
 
 // AppendAttach appends a as a frame.
 func AppendAttach(dst []byte, a *Attach) []byte {
+	version := cmp.Or(a.Version, Version)
 	return AppendFrame(dst, TypeAttach, func(dst []byte) []byte {
-		dst = putU32(putU32(dst, magic), Version)
+		dst = putU32(putU32(dst, magic), version)
 		dst = putBytes(putU64(dst, a.Epoch), a.Sandbox)
 		l := &a.Limits
 		dst = putU64(putU64(putU64(dst, l.SpoolProcess), l.SpoolTotal), l.Quota)
@@ -41,18 +50,26 @@ func AppendAttach(dst []byte, a *Attach) []byte {
 		for _, k := range keys {
 			dst = putBytes(putBytes(dst, k), a.Env[k])
 		}
+		if version >= 2 {
+			dst = putU64(putU64(putU64(putU64(dst, l.Disk), l.Rate), l.RateTotal), l.QuotaTotal)
+		}
 		return dst
 	})
 }
 
-// ParseAttach reads what AppendAttach wrote; ErrMalformed also if it is another
-// protocol or version.
+// ParseAttach reads what AppendAttach wrote, or of a newer version what this one
+// knows; its Version is the one to be spoken. ErrMalformed also if it is another
+// protocol.
 func ParseAttach(b []byte) (Attach, error) {
 	d := dec{b: b}
-	if d.u32() != magic || d.u32() != Version {
+	if d.u32() != magic {
 		return Attach{}, ErrMalformed
 	}
-	a := Attach{Epoch: d.u64(), Sandbox: d.str()}
+	version := d.u32()
+	if version == 0 {
+		return Attach{}, ErrMalformed
+	}
+	a := Attach{Version: min(version, Version), Epoch: d.u64(), Sandbox: d.str()}
 	a.Limits = Limits{SpoolProcess: d.u64(), SpoolTotal: d.u64(), Quota: d.u64(), Grace: time.Duration(d.u64()), GraceMax: time.Duration(d.u64())}
 	n := d.u32()
 	if d.err == nil && n > 0 {
@@ -61,6 +78,13 @@ func ParseAttach(b []byte) (Attach, error) {
 	for ; n > 0 && d.err == nil; n-- {
 		k := d.str()
 		a.Env[k] = d.str()
+	}
+	if version >= 2 {
+		l := &a.Limits
+		l.Disk, l.Rate, l.RateTotal, l.QuotaTotal = d.u64(), d.u64(), d.u64(), d.u64()
+	}
+	if version > Version {
+		return a, d.err
 	}
 	return a, d.end()
 }

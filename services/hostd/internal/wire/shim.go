@@ -1,13 +1,17 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/millrace/millrace/events/kind"
 )
 
 // Hello is the shim's answer to Attach.
-type Hello struct{ Processes []Process }
+type Hello struct {
+	Version   uint32 // that is spoken; 0: Version
+	Processes []Process
+}
 
 // Process is one that the shim has not forgotten.
 type Process struct {
@@ -21,7 +25,7 @@ type Process struct {
 // AppendHello appends h as a frame.
 func AppendHello(dst []byte, h *Hello) []byte {
 	return AppendFrame(dst, TypeHello, func(dst []byte) []byte {
-		dst = putU32(putU32(putU32(dst, magic), Version), uint32(len(h.Processes)))
+		dst = putU32(putU32(putU32(dst, magic), cmp.Or(h.Version, Version)), uint32(len(h.Processes)))
 		for i := range h.Processes {
 			p := &h.Processes[i]
 			dst = putU32(putToken(dst, p.Token), p.PID)
@@ -32,13 +36,16 @@ func AppendHello(dst []byte, h *Hello) []byte {
 }
 
 // ParseHello reads what AppendHello wrote; ErrMalformed also if it is another
-// protocol or version.
+// protocol, or a version that nobody proposed.
 func ParseHello(b []byte) (Hello, error) {
 	d := dec{b: b}
-	if d.u32() != magic || d.u32() != Version {
+	if d.u32() != magic {
 		return Hello{}, ErrMalformed
 	}
-	var h Hello
+	h := Hello{Version: d.u32()}
+	if h.Version == 0 || h.Version > Version {
+		return Hello{}, ErrMalformed
+	}
 	for n := d.u32(); n > 0 && d.err == nil; n-- {
 		h.Processes = append(h.Processes, Process{Token: d.token(), PID: d.u32(), First: d.u64(), Last: d.u64(), Rev: d.u64()})
 	}

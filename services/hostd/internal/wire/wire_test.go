@@ -22,7 +22,8 @@ var frames = []struct {
 	parse func([]byte) (any, error)
 }{
 	{"attach", AppendAttach(nil, attach()), *attach(), parsed(ParseAttach)},
-	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{}, parsed(ParseAttach)},
+	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{Version: Version}, parsed(ParseAttach)},
+	{"attach of version 1", AppendAttach(nil, &Attach{Version: 1, Epoch: 3, Limits: Limits{Disk: 9}}), Attach{Version: 1, Epoch: 3}, parsed(ParseAttach)},
 	{"start", AppendStart(nil, &Start{1, token, []byte("spec")}), Start{1, token, []byte("spec")}, parsed(ParseStart)},
 	{"stdin", AppendStdin(nil, &Stdin{2, token, "c", true, []byte{0, 255}}), Stdin{2, token, "c", true, []byte{0, 255}}, parsed(ParseStdin)},
 	{"signal", AppendSignal(nil, &Signal{3, token, "c", 15}), Signal{3, token, "c", 15}, parsed(ParseSignal)},
@@ -39,12 +40,13 @@ var frames = []struct {
 }
 
 func attach() *Attach {
-	return &Attach{Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
-		Limits: Limits{SpoolProcess: 1, SpoolTotal: 2, Quota: 3, Grace: time.Second, GraceMax: time.Minute}}
+	return &Attach{Version: Version, Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
+		Limits: Limits{SpoolProcess: 1, SpoolTotal: 2, Quota: 3, Grace: time.Second, GraceMax: time.Minute,
+			Disk: 4, Rate: 5, RateTotal: 6, QuotaTotal: 7}}
 }
 
 func hello() *Hello {
-	return &Hello{Processes: []Process{{token, 42, 2, 9, 100}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0}}}
+	return &Hello{Version: Version, Processes: []Process{{token, 42, 2, 9, 100}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0}}}
 }
 
 func output() *Output {
@@ -101,6 +103,68 @@ func TestCutPayloadsAreMalformed(t *testing.T) {
 		}
 		if _, err := f.parse(append(payload[:len(payload):len(payload)], 0)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s with a byte more: %v", f.name, err)
+		}
+	}
+}
+
+// What a shim of version 1 was told, byte for byte, and what it answered.
+func TestVersion1IsSpoken(t *testing.T) {
+	const attach = "\x54\x00\x00\x00\x01\x00\x00\x00" + "hsrm\x01\x00\x00\x00" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x01\x00\x00\x00s" +
+		"\x01\x00\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00\x00\x00\x00\x00" + "\x03\x00\x00\x00\x00\x00\x00\x00" +
+		"\x00\xca\x9a\x3b\x00\x00\x00\x00" + "\x00\x58\x47\xf8\x0d\x00\x00\x00" +
+		"\x02\x00\x00\x00" + "\x01\x00\x00\x00A\x01\x00\x00\x001" + "\x01\x00\x00\x00B\x00\x00\x00\x00"
+	a := attachOf(1)
+	if got := string(AppendAttach(nil, a)); got != attach {
+		t.Errorf("attach:\n%q, want\n%q", got, attach)
+	}
+	got, err := ParseAttach([]byte(attach)[headLen:])
+	a.Limits.Disk, a.Limits.Rate, a.Limits.RateTotal, a.Limits.QuotaTotal = 0, 0, 0, 0
+	if err != nil || !reflect.DeepEqual(got, *a) {
+		t.Errorf("attach: %+v, %v; want %+v", got, err, *a)
+	}
+	const hello = "hsrm\x01\x00\x00\x00\x00\x00\x00\x00"
+	if h, err := ParseHello([]byte(hello)); err != nil || h.Version != 1 {
+		t.Errorf("hello: %+v, %v", h, err)
+	}
+}
+
+func attachOf(version uint32) *Attach {
+	a := attach()
+	a.Version = version
+	return a
+}
+
+// An Attach of a version to come is read as far as this one knows it, and the
+// answer proposes this one.
+func TestANewerVersionIsAnsweredWithOurs(t *testing.T) {
+	b := AppendAttach(nil, attachOf(Version+1))[headLen:]
+	got, err := ParseAttach(append(b, "whatever it has more"...))
+	if err != nil || !reflect.DeepEqual(got, *attach()) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := ParseHello(AppendHello(nil, &Hello{Version: Version + 1})[headLen:]); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a shim that proposes a newer version than hostd: %v", err)
+	}
+}
+
+func TestCutTakesFramesOff(t *testing.T) {
+	var b []byte
+	for _, f := range frames {
+		b = append(b, f.frame...)
+	}
+	for _, f := range frames {
+		_, payload, rest, err := Cut(b)
+		if err != nil {
+			t.Fatalf("%s: %v", f.name, err)
+		}
+		if got, err := f.parse(payload); err != nil || !reflect.DeepEqual(got, f.want) {
+			t.Errorf("%s: %+v, %v", f.name, got, err)
+		}
+		b = rest
+	}
+	for _, bad := range []string{"", "\x01\x00\x00", "\x05\x00\x00\x00\x42\x00\x00\x00abcd", "\xff\xff\xff\xff\x42\x00\x00\x00"} {
+		if _, _, _, err := Cut([]byte(bad)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }

@@ -1,0 +1,173 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// disk is the file that takes what the spools cannot hold while nobody stores
+// it. Hostd opened it and nobody else can: it has no name, and is gone with the
+// shim. It is written to while hostd is away or stores nothing, and not before.
+// Shim.mu guards all of it.
+type disk struct {
+	fd    int
+	limit uint64 // of used
+	end   int64  // of what the file has
+	live  int64  // bytes of all extents
+	solid bool   // the file system cannot take back the middle of a file
+}
+
+// extent is a run of events in the file, as frames.
+type extent struct {
+	at   int64
+	size int
+}
+
+// used is how much of the host's disk the file takes.
+func (d *disk) used() uint64 {
+	if d.solid {
+		return uint64(d.end)
+	}
+	return uint64(d.live)
+}
+
+// put writes b; false if there is no room. What it then has written in vain is
+// written over.
+func (d *disk) put(b []byte) (extent, bool) {
+	if d.used()+uint64(len(b)) > d.limit || d.end > math.MaxInt64-int64(len(b)) {
+		return extent{}, false
+	}
+	x := extent{at: d.end, size: len(b)}
+	for at := x.at; len(b) > 0; {
+		n, err := unix.Pwrite(d.fd, b, at)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return extent{}, false
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	d.end += int64(x.size)
+	d.live += int64(x.size)
+	return x, true
+}
+
+// get reads an extent back.
+func (d *disk) get(x extent) ([]byte, error) {
+	b := make([]byte, x.size)
+	for done := 0; done < len(b); {
+		n, err := unix.Pread(d.fd, b[done:], x.at+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the spool: %w", err)
+		}
+		done += n
+	}
+	return b, nil
+}
+
+// free gives an extent back to the host.
+func (d *disk) free(x extent) {
+	if d.live -= int64(x.size); d.live == 0 {
+		if unix.Ftruncate(d.fd, 0) == nil {
+			d.end = 0
+		}
+		return
+	}
+	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	if !d.solid && unix.Fallocate(d.fd, hole, x.at, int64(x.size)) != nil {
+		d.solid = true
+	}
+}
+
+// The sizes at which events go to the disk.
+const (
+	spillBatch = 256 << 10 // bytes of one process, and of one write
+	spillLeast = 4 << 10   // bytes of one process where very many write
+)
+
+// spillAt is how much of a process may wait in memory while nobody stores it.
+func (s *Shim) spillAt() int {
+	if uint64(s.bytes) > s.limits.SpoolTotal/4 {
+		return spillLeast
+	}
+	return int(min(spillBatch, s.limits.SpoolProcess/2))
+}
+
+// away reports whether nobody stores what is made: what would fill the memory
+// goes to the disk meanwhile. Where hostd is there and merely slower than a
+// process, the process waits instead.
+func (s *Shim) away() bool { return s.disk != nil && (s.session == nil || s.stalled) }
+
+// spill writes what p has not sent to the disk, if it is enough of it and fits.
+func (p *proc) spill() {
+	s, q := p.s, &p.spool
+	if q.loose < s.spillAt() {
+		return
+	}
+	was := q.bytes
+	var buf []byte
+	for loose := q.unsent(); len(loose) > 0; {
+		n := 0
+		for buf = buf[:0]; n < len(loose) && len(buf) < spillBatch; n++ {
+			buf = loose[n].appendFrame(buf, p.token)
+		}
+		x, ok := s.disk.put(buf)
+		if !ok {
+			break
+		}
+		q.moved(n, x, s.free)
+		loose = q.unsent()
+	}
+	s.bytes -= was - q.bytes
+}
+
+// load brings p's next extent back into memory. What cannot be read is lost, and
+// the whole record with it: the shim ends, which the record will say.
+func (p *proc) load() bool {
+	s, q := p.s, &p.spool
+	x := q.extents[0]
+	b, err := s.disk.get(x)
+	var loaded []entry
+	for err == nil && len(b) > 0 {
+		var e entry
+		if e, b, err = cutEntry(b); err == nil {
+			loaded = append(loaded, e)
+		}
+	}
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	was := q.bytes
+	q.returned(loaded)
+	s.bytes += q.bytes - was
+	s.disk.free(x)
+	return true
+}
+
+// cutEntry reads the first event of an extent, in whose memory its output stays.
+func cutEntry(b []byte) (entry, []byte, error) {
+	t, payload, rest, err := wire.Cut(b)
+	if err != nil {
+		return entry{}, nil, err
+	}
+	if t == wire.TypeOutput {
+		e, err := outputEntry(payload)
+		return e, rest, err
+	}
+	e, err := eventEntry(payload)
+	return e, rest, err
+}

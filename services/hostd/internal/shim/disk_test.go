@@ -1,0 +1,254 @@
+package shim_test
+
+import (
+	"fmt"
+	"hash/crc64"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// spoolFile is a file without a name, as hostd hands one in.
+func spoolFile(t *testing.T) *os.File {
+	t.Helper()
+	dir := t.TempDir()
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Skip("no files without names here:", err)
+	}
+	f := os.NewFile(uintptr(fd), "spool")
+	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it was only looked at
+	return f
+}
+
+// diskHost is a host on a new shim that may use a disk; pid is the shim's.
+func diskHost(t *testing.T, limits wire.Limits) (h *host, pid int) {
+	t.Helper()
+	socket, cmd := startShim(t)
+	h = newHost(t, socket)
+	h.limits, h.file = limits, spoolFile(t)
+	h.connect()
+	return h, cmd.Process.Pid
+}
+
+func stat(t *testing.T, f *os.File) (size int64, mtime time.Time) {
+	t.Helper()
+	fi, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fi.Size(), fi.ModTime()
+}
+
+// peak is the most memory that a process ever had, in bytes.
+func peak(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
+
+// numbered prints numbered lines on both streams, then says that it has, in a file.
+func numbered(lines int, done string) process.Spec {
+	const script = `$n=shift; $f=shift; for $i (1..$n) { printf "%07d %s\n", $i, "x" x 90; printf STDERR "%d\n", $i if $i % 1000 == 0 } open(F,">",$f); exit 3`
+	return process.Spec{Cmd: "perl", Args: []string{"-e", script, strconv.Itoa(lines), done}}
+}
+
+func numberedSums(lines int) (out, err uint64) {
+	table := crc64.MakeTable(crc64.ECMA)
+	for i := 1; i <= lines; i++ {
+		out = crc64.Update(out, table, fmt.Appendf(nil, "%07d %s\n", i, strings.Repeat("x", 90)))
+		if i%1000 == 0 {
+			err = crc64.Update(err, table, fmt.Appendf(nil, "%d\n", i))
+		}
+	}
+	return out, err
+}
+
+func checkNumbered(t *testing.T, p *rec, lines int) {
+	t.Helper()
+	table := crc64.MakeTable(crc64.ECMA)
+	out, errs := numberedSums(lines)
+	if crc64.Checksum(p.out[process.Stdout], table) != out || crc64.Checksum(p.out[process.Stderr], table) != errs || describe(p.end) != "exited 3" {
+		t.Errorf("%d and %d bytes, or others; %s", len(p.out[process.Stdout]), len(p.out[process.Stderr]), describe(p.end))
+	}
+}
+
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not there", path)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// Hostd is away while a process prints a hundred times what memory may hold: it
+// does not wait, the shim stays small, and nothing is lost or doubled over two
+// more lives of hostd, one of which is cut off while it catches up.
+func TestAFloodWhileHostdIsAway(t *testing.T) {
+	h, pid := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
+	const lines = 2_000_000 // 200 MB
+	done := filepath.Join(t.TempDir(), "done")
+	token := h.start(numbered(lines, done))
+	p := h.procs[token]
+	h.await("some output", func() bool { return len(p.out[process.Stdout]) > 1<<20 })
+	h.leave()
+	awaitFile(t, done)
+	if size, _ := stat(t, h.file); size < 100<<20 {
+		t.Errorf("the file has %d bytes", size)
+	}
+	h.connect()
+	h.await("half of it", func() bool { return len(p.out[process.Stdout]) > 100<<20 })
+	h.connect()
+	checkNumbered(t, h.awaitEnd(token), lines)
+	if size, _ := stat(t, h.file); size != 0 {
+		t.Errorf("the file keeps %d bytes", size)
+	}
+	if n := peak(t, pid); n > 64<<20 {
+		t.Errorf("the shim had %d MiB", n>>20)
+	}
+}
+
+// Hostd is there and stores nothing, as while NATS is away.
+func TestAFloodWhileNothingIsStored(t *testing.T) {
+	h, _ := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
+	h.hold = true
+	const lines = 500_000
+	done := filepath.Join(t.TempDir(), "done")
+	token := h.start(numbered(lines, done))
+	awaitFile(t, done)
+	h.ackAll()
+	checkNumbered(t, h.awaitEnd(token), lines)
+}
+
+// A process that is faster than hostd waits: only what nobody stores goes to the
+// disk.
+func TestADiskIsNotTouchedWhileHostdStores(t *testing.T) {
+	h, _ := diskHost(t, wire.Limits{Disk: 1 << 30})
+	_, before := stat(t, h.file)
+	const lines = 500_000
+	checkNumbered(t, h.awaitEnd(h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))), lines)
+	if _, after := stat(t, h.file); !after.Equal(before) {
+		t.Error("it was written to")
+	}
+}
+
+// When the disk's share is used up too, the process waits.
+func TestAFullDiskLosesNothing(t *testing.T) {
+	const share = 4 << 20
+	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: share})
+	const lines = 300_000 // 30 MB
+	done := filepath.Join(t.TempDir(), "done")
+	token := h.start(numbered(lines, done))
+	p := h.procs[token]
+	h.await("its start", func() bool { return p.started != 0 })
+	h.leave()
+	for size, last := int64(-1), int64(-2); size != last; { // until it grows no more
+		last = size
+		<-time.After(100 * time.Millisecond)
+		size, _ = stat(t, h.file)
+	}
+	if size, _ := stat(t, h.file); size > share || size < share/2 {
+		t.Errorf("the file has %d bytes", size)
+	}
+	if _, err := os.Stat(done); err == nil {
+		t.Error("the process did not wait")
+	}
+	h.connect()
+	checkNumbered(t, h.awaitEnd(token), lines)
+}
+
+// A process that is forgotten gives its share of the disk back.
+func TestAForgottenProcessLeavesTheDisk(t *testing.T) {
+	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
+	done := filepath.Join(t.TempDir(), "done")
+	token := h.start(numbered(100_000, done))
+	h.await("its start", func() bool { return h.procs[token].started != 0 })
+	h.leave()
+	awaitFile(t, done)
+	h.mu.Lock()
+	delete(h.procs, token)
+	h.mu.Unlock()
+	h.connect() // tells the shim to forget it
+	for end := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
+		if size, _ := stat(t, h.file); size == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the file keeps its bytes")
+		}
+	}
+}
+
+// Output over its rate is read later, never dropped: of one process, and of all.
+func TestOutputIsReadAtItsRate(t *testing.T) {
+	const size, rate = 3 << 20, 4 << 20
+	for _, tt := range []struct {
+		name      string
+		limits    wire.Limits
+		processes int
+		least     time.Duration
+	}{
+		{"of one process", wire.Limits{Rate: rate}, 2, size * time.Second / rate / 2},
+		{"of all", wire.Limits{RateTotal: rate}, 3, 3 * size * time.Second / rate / 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := diskHost(t, tt.limits)
+			begun := time.Now()
+			var tokens []string
+			for range tt.processes {
+				tokens = append(tokens, h.start(sh(fmt.Sprintf("head -c %d /dev/zero", size))))
+			}
+			for _, token := range tokens {
+				if p := h.awaitEnd(token); len(p.out[process.Stdout]) != size || describe(p.end) != "exited 0" {
+					t.Errorf("%d bytes, %s", len(p.out[process.Stdout]), describe(p.end))
+				}
+			}
+			if took := time.Since(begun); took < tt.least {
+				t.Errorf("took %v, want at least %v", took, tt.least)
+			}
+		})
+	}
+}
+
+// What is over the sandbox's quota is not recorded, and the record says so.
+func TestQuotaOfAllProcesses(t *testing.T) {
+	h, _ := diskHost(t, wire.Limits{QuotaTotal: 100_000})
+	first := h.awaitEnd(h.start(sh("head -c 70000 /dev/zero")))
+	second := h.awaitEnd(h.start(sh("head -c 70000 /dev/zero; echo err >&2")))
+	dropped := map[process.Stream]uint64{}
+	for _, e := range second.events {
+		if b, ok := e.Body.(process.Truncated); ok {
+			dropped[b.Stream] = b.Dropped
+		}
+	}
+	if n, m := len(first.out[process.Stdout]), len(second.out[process.Stdout])+len(second.out[process.Stderr]); n != 70_000 || m != 30_000 ||
+		dropped[process.Stdout]+dropped[process.Stderr] != 40_004 {
+		t.Errorf("%d and %d bytes, dropped %v", n, m, dropped)
+	}
+}
