@@ -32,6 +32,7 @@ const (
 	group    = "golang.org/x/sync/errgroup"
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
+	oci      = "github.com/google/go-containerregistry/..."
 	pflag    = "github.com/spf13/pflag"
 
 	vocabulary = "events/..."
@@ -83,5 +84,9 @@ var rooms = []room{
 
 	// The client speaks the public wire only: nothing of ours.
 	{path: "internal/cli", may: []string{cobra, sys, group}, std: []string{"net/http"}},
+	// What templates are made of: the only room besides hostd that starts programs,
+	// on the machine of who builds.
+	{path: "internal/image", may: []string{"events/kind", "events/template", oci}, std: []string{"os/exec", "net/http"}},
+	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch"},
 }

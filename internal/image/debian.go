@@ -1,0 +1,209 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Recipe is a template that is made from Debian's packages.
+type Recipe struct {
+	About    string
+	Packages []string
+	Env      map[string]string
+	Files    map[string]string // by path in the tree
+}
+
+// base is in every recipe.
+var base = []string{"ca-certificates", "curl", "procps", "sudo"}
+
+var desktop = []string{"chromium", "fonts-dejavu-core", "fonts-liberation", "python3-minimal"}
+
+// recipes are the templates that can be built by name.
+var recipes = map[string]Recipe{
+	"standard": {
+		About:    "Debian with git, Python and Node.js",
+		Packages: []string{"bash-completion", "git", "iproute2", "nodejs", "python3", "python3-pip", "python3-venv", "vim-tiny", "less", "unzip", "xz-utils"},
+	},
+	"browser": {
+		About: "Chromium without a screen, spoken to over its debugging port", Packages: desktop,
+		Files: map[string]string{"usr/local/bin/start-browser": startBrowser},
+	},
+	"cua": {
+		About: "a desktop for agents that use a computer: Xvfb, fluxbox, Chromium, xdotool, scrot",
+		Packages: append([]string{
+			"xvfb", "fluxbox", "xdotool", "scrot", "x11-utils", "xauth", "dbus", "x11vnc", "xclip",
+		}, desktop...),
+		Env:   map[string]string{"DISPLAY": ":0"},
+		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "etc/X11/fluxbox/init": fluxboxInit},
+	},
+	"canvas": {
+		About: "a page's drawings as a PNG: Chromium draws it and takes the picture", Packages: desktop,
+		Files: map[string]string{"usr/local/bin/canvas-png": canvasPNG},
+	},
+}
+
+// sandboxed is what Chromium needs where it cannot make a sandbox of its own:
+// it is in one.
+const sandboxed = "--no-sandbox --no-zygote --disable-dev-shm-usage --disable-crash-reporter --disable-breakpad --disable-gpu --no-first-run"
+
+const startBrowser = `#!/bin/sh
+# Chromium without a screen; its debugging protocol is at port ${1:-9222}.
+exec chromium --headless=new ` + sandboxed + ` --remote-debugging-port="${1:-9222}" --user-data-dir="${HOME:-/tmp}/.browser" about:blank
+`
+
+const canvasPNG = `#!/bin/sh
+# canvas-png PAGE.html OUT.png [WIDTHxHEIGHT] draws a page and takes its picture.
+set -eu
+size=${3:-1280x720}
+exec chromium --headless=new ` + sandboxed + ` --user-data-dir="$(mktemp -d)" --hide-scrollbars --virtual-time-budget=5000 \
+	--window-size="${size%x*},${size#*x}" --screenshot="$(realpath "$2")" "file://$(realpath "$1")"
+`
+
+const startDesktop = `#!/bin/sh
+# A screen of ${1:-1920x1080}, a window manager and Chromium, which stays.
+export DISPLAY=:0
+Xvfb :0 -screen 0 "${1:-1920x1080}x24" -nolisten tcp >/dev/null 2>&1 &
+while ! xdpyinfo >/dev/null 2>&1; do sleep 0.05; done
+fluxbox -rc /etc/X11/fluxbox/init >/dev/null 2>&1 &
+exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --start-maximized "${2:-about:blank}"
+`
+
+const fluxboxInit = `session.screen0.toolbar.visible: true
+session.screen0.rootCommand: true
+session.styleFile: /usr/share/fluxbox/styles/Emerge
+session.menuFile: /etc/X11/fluxbox/fluxbox-menu
+session.keyFile: /etc/X11/fluxbox/keys
+`
+
+// Recipes names the templates that can be built, with what they are.
+func Recipes() map[string]string {
+	out := map[string]string{}
+	for name, r := range recipes {
+		out[name] = r.About
+	}
+	return out
+}
+
+// Build says how Debian's packages are had. The zero value of a field is its
+// default.
+type Build struct {
+	Suite   string   // default: this machine's if it is a Debian, else bookworm
+	Mirror  string   // default: this machine's if it is a Debian of the suite, else Debian's own
+	Add     []string // packages besides the recipe's
+	Scratch string   // an empty directory; required
+	Say     func(line string)
+}
+
+const (
+	debianMirror = "http://deb.debian.org/debian"
+	defaultSuite = "bookworm"
+)
+
+// Debian builds a recipe with mmdebstrap and gives it as an image, with what is
+// to be written over it.
+func Debian(ctx context.Context, name string, b Build) (*Image, map[string]string, error) {
+	r, ok := recipes[name]
+	if !ok {
+		return nil, nil, invalid("no recipe %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(recipes)), ", "))
+	}
+	file := filepath.Join(b.Scratch, "root.tar")
+	suite, sources := b.sources()
+	packages := slices.Concat(base, r.Packages, b.Add)
+	args := append([]string{
+		"--variant=minbase", "--format=tar", "--include=" + strings.Join(packages, ","),
+		"--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=path-exclude=/usr/share/man/*",
+		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright", suite, file,
+	}, sources...)
+	if err := run(ctx, b, "mmdebstrap", args); err != nil {
+		return nil, nil, err
+	}
+	files := map[string]string{
+		"etc/apt/sources.list":                  "deb " + debianMirror + " " + suite + " main\n",
+		"etc/apt/sources.list.d/debian.sources": "", // this machine's affair
+		"etc/apt/apt.conf.d/99mmdebstrap":       "",
+	}
+	maps.Copy(files, r.Files)
+	return &Image{
+		Layers: []Layer{{Open: func() (io.ReadCloser, error) { return os.Open(file) }}},
+		Facts:  Facts{Arch: runtime.GOARCH, Env: r.Env, Sudo: true},
+	}, files, nil
+}
+
+// sources are the suite and what mmdebstrap is told of where its packages are.
+func (b *Build) sources() (suite string, sources []string) {
+	here := ""
+	if text, err := os.ReadFile("/etc/os-release"); err == nil && strings.Contains(string(text), "\nID=debian\n") {
+		for line := range strings.Lines(string(text)) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+				here = v
+			}
+		}
+	}
+	suite = b.Suite
+	if suite == "" {
+		suite = here
+	}
+	if suite == "" {
+		suite = defaultSuite
+	}
+	if b.Mirror != "" {
+		return suite, []string{b.Mirror}
+	}
+	if suite == here {
+		for _, f := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"} {
+			if fi, err := os.Stat(f); err == nil && fi.Size() > 0 {
+				sources = append(sources, f)
+			}
+		}
+	}
+	if len(sources) == 0 {
+		sources = []string{debianMirror}
+	}
+	return suite, sources
+}
+
+// run runs a builder; what it says of its progress is passed on.
+func run(ctx context.Context, b Build, program string, args []string) error {
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("%s is not installed: on Debian, `apt-get install %s` (or import an image: `millrace template import`)", program, program)
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+b.Scratch, "LC_ALL=C.UTF-8")
+	// It tidies up after itself when it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var last []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if b.Say != nil && strings.HasPrefix(line, "I: ") {
+			b.Say(strings.TrimPrefix(line, "I: "))
+		}
+		const keep = 12
+		if last = append(last, line); len(last) > keep {
+			last = last[1:]
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s", program, err, strings.Join(last, "\n")))
+	}
+	return nil
+}

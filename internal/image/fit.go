@@ -1,0 +1,154 @@
+package image
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/events/template"
+)
+
+// Facts are what processes in a template begin with; see template.Manifest.
+type Facts struct {
+	Arch    string
+	Env     map[string]string
+	Workdir string
+	User    string // empty: template.DefaultUser, who is made if he lacks
+	Start   []string
+	Sudo    bool // the user may become root; the tree must have sudo
+}
+
+const (
+	passwdFile = "etc/passwd"
+	groupFile  = "etc/group"
+	sudoers    = "etc/sudoers.d/millrace-user"
+
+	userID = 1000 // of template.DefaultUser, and of all that an ordinary user's host can run
+)
+
+// fit makes a tree one that sandboxes can be made from: with the directories that
+// are mounted on, and with its user.
+func (t *tree) fit(f *Facts) error {
+	for _, name := range []string{"dev", "proc", "sys", "etc", "tmp", "run"} {
+		kid := t.root.kids[name]
+		switch {
+		case kid == nil:
+			mode := int64(dirMode)
+			if name == "tmp" {
+				mode = 0o1777
+			}
+			if _, err := t.put(t.root, name, &inode{dir: true, mode: mode}, 0); err != nil {
+				return err
+			}
+		case !kid.dir:
+			return invalid("its /%s is no directory", name)
+		}
+	}
+	for _, name := range []string{"dev", "proc", "sys"} { // what is in them is never seen
+		clear(t.root.kids[name].kids)
+	}
+	if err := t.addUser(); err != nil {
+		return err
+	}
+	if f.Sudo {
+		return t.addSudo()
+	}
+	return nil
+}
+
+// overwrite puts files into the tree, by path; a name without a body is removed.
+func (t *tree) overwrite(files map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		body, mode := files[name], int64(0o644)
+		if body == "" {
+			if dir, err := t.walk(t.root, strings.Split(path.Dir(name), "/"), 0, false); err == nil && dir != nil {
+				delete(dir.kids, path.Base(name))
+			}
+			continue
+		}
+		if path.Base(path.Dir(name)) == "bin" {
+			mode = dirMode
+		}
+		if err := t.write(name, body, mode, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addUser makes the user that clients expect, unless there is one of the name.
+func (t *tree) addUser() error {
+	const name = template.DefaultUser
+	passwd, group := t.text(passwdFile), t.text(groupFile)
+	if passwd == "" {
+		passwd = "root:x:0:0:root:/root:/bin/sh\n"
+	}
+	if group == "" {
+		group = "root:x:0:\n"
+	}
+	if !hasLine(passwd, name) {
+		shell := "/bin/sh"
+		if t.find("bin/bash") != nil {
+			shell = "/bin/bash"
+		}
+		passwd += fmt.Sprintf("%s:x:%d:%d:%s:/home/%s:%s\n", name, userID, userID, name, name, shell)
+		if !hasLine(group, name) {
+			group += fmt.Sprintf("%s:x:%d:\n", name, userID)
+		}
+	}
+	if err := t.write(passwdFile, passwd, 0o644, 0); err != nil {
+		return err
+	}
+	if err := t.write(groupFile, group, 0o644, 0); err != nil {
+		return err
+	}
+	home, err := t.walk(t.root, []string{"home"}, 0, true)
+	if err != nil || home.kids[name] != nil {
+		return err
+	}
+	_, err = t.put(home, name, &inode{dir: true, mode: dirMode, uid: userID, gid: userID}, 0)
+	return err
+}
+
+// addSudo lets the user become root without a password.
+func (t *tree) addSudo() error {
+	sudo := t.find("usr/bin/sudo")
+	if sudo == nil || sudo.mode&0o4000 == 0 {
+		return invalid("it has no /usr/bin/sudo")
+	}
+	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440, 0)
+}
+
+// text is the body of a file that was kept, with a newline at its end.
+func (t *tree) text(p string) string {
+	n := t.find(p)
+	if n == nil || len(n.body) == 0 {
+		return ""
+	}
+	return strings.TrimRight(string(n.body), "\n") + "\n"
+}
+
+func hasLine(text, name string) bool {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name+":") {
+			return true
+		}
+	}
+	return false
+}
+
+// sorted calls f for every name of the tree, each directory before what is in it.
+func (n *node) sorted(at string, f func(p string, n *node) error) error {
+	for _, name := range slices.Sorted(maps.Keys(n.kids)) {
+		kid, p := n.kids[name], path.Join(at, name)
+		if err := f(p, kid); err != nil {
+			return err
+		}
+		if err := kid.sorted(p, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

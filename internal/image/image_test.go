@@ -1,0 +1,442 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// file is an entry of a layer: a directory if its name ends in a slash.
+func file(name, body string) tar.Header {
+	h := tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(body)), Linkname: body, ModTime: time.Unix(7, 0)}
+	if strings.HasSuffix(name, "/") {
+		h.Typeflag, h.Mode, h.Size = tar.TypeDir, 0o755, 0
+	}
+	return h
+}
+
+func link(name, to string) tar.Header {
+	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to, Mode: 0o777}
+}
+
+func hard(name, to string) tar.Header {
+	return tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}
+}
+
+func device(name string, flag byte) tar.Header {
+	return tar.Header{Name: name, Typeflag: flag, Mode: 0o666, Devmajor: 1, Devminor: 3}
+}
+
+// layerTar writes entries; the body of a file is in its Linkname.
+func layerTar(t testing.TB, entries ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		body := ""
+		if h.Typeflag == tar.TypeReg {
+			body, h.Linkname = h.Linkname, ""
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func layerOf(b []byte) Layer {
+	sum := sha256.Sum256(b)
+	return Layer{Sum: hex.EncodeToString(sum[:]), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}
+}
+
+func imageOf(t testing.TB, layers ...[]tar.Header) *Image {
+	t.Helper()
+	img := &Image{Facts: Facts{Arch: "amd64"}}
+	for _, l := range layers {
+		img.Layers = append(img.Layers, layerOf(layerTar(t, l...)))
+	}
+	return img
+}
+
+// packed is what a template holds: by path its body, "-> target" or "= name".
+func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.Manifest, error) {
+	t.Helper()
+	var all bytes.Buffer
+	raw, _, err := Pack(t.Context(), img, opt, func(_ context.Context, sum template.Sum, part []byte) error {
+		if template.SumOf(part) != sum {
+			t.Error("a part is not what its sum says")
+		}
+		all.Write(part)
+		return nil
+	})
+	if err != nil {
+		return nil, template.Manifest{}, err
+	}
+	m, _, err := template.Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(all.Len()) != m.Tar {
+		t.Errorf("%d bytes of parts, the manifest says %d", all.Len(), m.Tar)
+	}
+	out := map[string]string{}
+	for r := tar.NewReader(&all); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dir := range out {
+			if strings.HasPrefix(dir, h.Name+"/") && h.Typeflag == tar.TypeDir {
+				t.Errorf("%s comes after what is in it", h.Name)
+			}
+		}
+		if len(h.PAXRecords) > 0 && h.PAXRecords["path"] == "" && h.PAXRecords["linkpath"] == "" {
+			t.Errorf("%s has attributes %v", h.Name, h.PAXRecords)
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			out[h.Name] = fmt.Sprintf("%o %d", h.Mode, h.Uid)
+		case tar.TypeSymlink:
+			out[h.Name] = "-> " + h.Linkname
+		case tar.TypeLink:
+			if _, ok := out[h.Linkname]; !ok {
+				t.Errorf("%s is a name of %s, which comes later", h.Name, h.Linkname)
+			}
+			out[h.Name] = "= " + h.Linkname
+		default:
+			body, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[h.Name] = string(body)
+		}
+	}
+	if int64(len(out)) != m.Files {
+		t.Errorf("%d files, the manifest says %d", len(out), m.Files)
+	}
+	return out, m, nil
+}
+
+// fitted are what every template has.
+var fitted = []string{"dev/", "proc/", "sys/", "tmp/", "run/", "etc/", "etc/passwd", "etc/group", "home/", "home/user/"}
+
+func TestLayersMakeATree(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		layers [][]tar.Header
+		want   map[string]string
+	}{
+		{"a later layer wins", [][]tar.Header{{file("a", "1"), file("b", "1")}, {file("a", "2")}},
+			map[string]string{"a": "2", "b": "1"}},
+		{"a whiteout hides what is below", [][]tar.Header{{file("d/", ""), file("d/a", "1"), file("d/b", "1")}, {file("d/.wh.a", "")}},
+			map[string]string{"d/": "755 0", "d/b": "1"}},
+		{"a whiteout hides nothing of its own layer", [][]tar.Header{{file("a", "1")}, {file("a", "2"), file(".wh.a", "")}},
+			map[string]string{"a": "2"}},
+		{"a whiteout hides a whole directory", [][]tar.Header{{file("d/e/f", "1")}, {file("d/.wh.e", "")}},
+			map[string]string{"d/": "755 0"}},
+		{"an opaque directory keeps what its own layer has", [][]tar.Header{
+			{file("d/", ""), file("d/old", "1"), file("d/e/", ""), file("d/e/old", "1")},
+			{file("d/new", "2"), file("d/e/new", "2"), file("d/.wh..wh..opq", "")}},
+			map[string]string{"d/": "755 0", "d/new": "2", "d/e/": "755 0", "d/e/new": "2"}},
+		{"marks of other file systems are left out", [][]tar.Header{{file(".wh..wh.plnk/", ""), file("a", "1")}},
+			map[string]string{"a": "1"}},
+		{"names of one file", [][]tar.Header{{file("b", "1"), hard("a", "b"), hard("c", "a")}},
+			map[string]string{"a": "1", "b": "= a", "c": "= a"}},
+		{"another name keeps the file that a later layer replaces", [][]tar.Header{{file("a", "1"), hard("b", "a")}, {file("a", "2")}},
+			map[string]string{"a": "2", "b": "1"}},
+		{"another name across layers", [][]tar.Header{{file("a", "1")}, {hard("b", "a")}, {file(".wh.a", "")}},
+			map[string]string{"b": "1"}},
+		{"another name of a link", [][]tar.Header{{link("a", "x"), hard("b", "a")}},
+			map[string]string{"a": "-> x", "b": "-> x"}},
+		{"a file put through a link to a directory", [][]tar.Header{{file("usr/lib/", ""), link("lib", "usr/lib")}, {file("lib/x", "1")}},
+			map[string]string{"usr/": "755 0", "usr/lib/": "755 0", "usr/lib/x": "1", "lib": "-> usr/lib"}},
+		{"a link out of the tree leads to its root", [][]tar.Header{{link("out", "../../../../in"), file("in/", "")}, {file("out/x", "1")}},
+			map[string]string{"in/": "755 0", "in/x": "1", "out": "-> ../../../../in"}},
+		{"an absolute link stays in the tree", [][]tar.Header{{link("out", "/in")}, {file("out/x", "1")}},
+			map[string]string{"in/": "755 0", "in/x": "1", "out": "-> /in"}},
+		{"a directory replaces a link", [][]tar.Header{{link("d", "/etc")}, {file("d/", ""), file("d/x", "1")}},
+			map[string]string{"d/": "755 0", "d/x": "1"}},
+		{"a file replaces a directory", [][]tar.Header{{file("d/x", "1")}, {file("d", "2")}},
+			map[string]string{"d": "2"}},
+		{"a directory that comes again keeps what is in it", [][]tar.Header{{file("d/x", "1")}, {file("d/", "")}},
+			map[string]string{"d/": "755 0", "d/x": "1"}},
+		{"devices in /dev are left out", [][]tar.Header{{file("dev/", ""), device("dev/null", tar.TypeChar), device("dev/log", tar.TypeFifo)}}, map[string]string{}},
+		{"an absolute path is in the tree", [][]tar.Header{{file("/a", "1"), file("./b", "1")}},
+			map[string]string{"a": "1", "b": "1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, _, err := packed(t, imageOf(t, tt.layers...), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range fitted {
+				if _, ok := got[p]; !ok {
+					t.Errorf("%s is missing", p)
+				}
+				delete(got, p)
+			}
+			if !maps.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoTemplateIsRefused(t *testing.T) {
+	deep := tar.Header{Name: strings.Repeat("a/", 3000) + "x", Typeflag: tar.TypeReg, Mode: 0o644}
+	for _, tt := range []struct {
+		name   string
+		layers [][]tar.Header
+		opt    Options
+		sudo   bool
+	}{
+		{"a path that climbs", [][]tar.Header{{file("a/../../etc/passwd", "x")}}, Options{}, false},
+		{"a whiteout that climbs", [][]tar.Header{{file("../.wh.x", "")}}, Options{}, false},
+		{"a name of a file outside", [][]tar.Header{{hard("a", "../../etc/shadow")}}, Options{}, false},
+		{"a name of a file that is not there", [][]tar.Header{{hard("a", "etc/shadow")}}, Options{}, false},
+		{"a name of a directory", [][]tar.Header{{file("d/", ""), hard("a", "d")}}, Options{}, false},
+		{"a name through a link to outside", [][]tar.Header{{link("out", "/etc"), hard("a", "out/hostname")}}, Options{}, false},
+		{"a block device", [][]tar.Header{{device("disk", tar.TypeBlock)}}, Options{}, false},
+		{"a character device", [][]tar.Header{{device("lib/null", tar.TypeChar)}}, Options{}, false},
+		{"a device beside /dev", [][]tar.Header{{device("devices", tar.TypeChar)}}, Options{}, false},
+		{"a pipe", [][]tar.Header{{device("pipe", tar.TypeFifo)}}, Options{}, false},
+		{"links in a ring", [][]tar.Header{{link("a", "b"), link("b", "a"), file("a/x", "")}}, Options{}, false},
+		{"a file in a file", [][]tar.Header{{file("a", ""), file("a/x", "")}}, Options{}, false},
+		{"an /etc that is a link", [][]tar.Header{{link("etc", "/proc/1/root/etc")}}, Options{}, false},
+		{"a path too long", [][]tar.Header{{deep}}, Options{}, false},
+		{"more bytes than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 100_000))}}, Options{MaxSize: 50_000}, false},
+		{"more bytes in all layers than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 30_000))}, {file("b", strings.Repeat("x", 30_000))}}, Options{MaxSize: 50_000}, false},
+		{"sudo that is not there", [][]tar.Header{{file("a", "1")}}, Options{}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			img := imageOf(t, tt.layers...)
+			img.Sudo = tt.sudo
+			if got, _, err := packed(t, img, tt.opt); !kind.Is(err, kind.Invalid) {
+				t.Errorf("got %v, %v; want an error of kind invalid", got, err)
+			}
+		})
+	}
+}
+
+func TestALayerIsWhatItsSumSays(t *testing.T) {
+	img := imageOf(t, []tar.Header{file("a", "1")})
+	other := layerTar(t, file("a", "2"))
+	img.Layers[0].Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(other)), nil }
+	if _, _, err := packed(t, img, Options{}); !kind.Is(err, kind.Invalid) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheUserIsMade(t *testing.T) {
+	users := "root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh"
+	got, _, err := packed(t, imageOf(t, []tar.Header{file("etc/passwd", users), file("bin/bash", "")}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := users + "\nuser:x:1000:1000:user:/home/user:/bin/bash\n"; got["etc/passwd"] != want || got["home/user/"] != "755 1000" {
+		t.Errorf("passwd %q, home %q; want %q", got["etc/passwd"], got["home/user/"], want)
+	}
+	own := "user:x:7:7::/u:/bin/sh\n"
+	if got, _, err = packed(t, imageOf(t, []tar.Header{file("etc/passwd", own)}), Options{}); err != nil || got["etc/passwd"] != own {
+		t.Errorf("passwd %q, %v; want it left alone", got["etc/passwd"], err)
+	}
+	sudo := file("usr/bin/sudo", "x")
+	sudo.Mode = 0o4755
+	img := imageOf(t, []tar.Header{sudo})
+	img.Sudo = true
+	if got, m, err := packed(t, img, Options{}); err != nil || !m.Sudo || !strings.Contains(got["etc/sudoers.d/millrace-user"], "NOPASSWD") {
+		t.Errorf("sudo: %v, %v", got, err)
+	}
+}
+
+func TestTheSameImageIsTheSameTemplate(t *testing.T) {
+	layers := [][]tar.Header{{file("d/b", "1"), file("d/a", "2"), link("c", "d"), hard("e", "d/a")}, {file("d/f", strings.Repeat("x", 3*template.PartSize))}}
+	var ids []template.ID
+	for range 3 {
+		_, id, err := Pack(t.Context(), imageOf(t, layers...), Options{}, func(context.Context, template.Sum, []byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if len(slices.Compact(ids)) != 1 {
+		t.Errorf("three ids: %v", ids)
+	}
+}
+
+// ociImage is one as somebody else's tools make it.
+func ociImage(t testing.TB) v1.Image {
+	t.Helper()
+	img := empty.Image
+	for _, l := range [][]tar.Header{{file("etc/os-release", "ID=test\n"), file("gone", "x")}, {file(".wh.gone", ""), file("app", "hello")}} {
+		b := layerTar(t, l...)
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err = mutate.AppendLayers(img, layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf = conf.DeepCopy()
+	conf.OS, conf.Architecture = "linux", runtime.GOARCH
+	conf.Config = v1.Config{
+		Env: []string{"PATH=/app/bin:/bin", "A=b=c"}, WorkingDir: "/srv/../app/", User: "node:staff",
+		Entrypoint: []string{"serve"}, Cmd: []string{"--all"},
+	}
+	if img, err = mutate.ConfigFile(img, conf); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func TestOpen(t *testing.T) {
+	img := ociImage(t)
+	srv := httptest.NewServer(registry.New())
+	t.Cleanup(srv.Close)
+	ref, err := name.ParseReference(strings.TrimPrefix(srv.URL, "http://") + "/some/image:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	oci := filepath.Join(dir, "layout")
+	index, err := layout.Write(oci, empty.Index)
+	if err == nil {
+		err = index.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, archived := filepath.Join(dir, "saved"), filepath.Join(dir, "archived")
+	tag, err := name.NewTag("some/image:v1")
+	if err == nil {
+		err = tarball.WriteToFile(saved, tag, img)
+	}
+	if err == nil {
+		err = tarDir(oci, archived)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []template.ID
+	for name, source := range map[string]string{"a registry": ref.String(), "an OCI layout": oci, "docker save": saved, "a tar of a layout": archived} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Open(t.Context(), source, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, m, err := packed(t, got, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if files["app"] != "hello" || files["gone"] != "" {
+				t.Errorf("files %v", files)
+			}
+			if m.User != "node" || m.Workdir != "/app" || m.Env["A"] != "b=c" || !slices.Equal(m.Start, []string{"serve", "--all"}) {
+				t.Errorf("manifest %+v", m)
+			}
+			_, id, _ := m.Encode()
+			ids = append(ids, id)
+		})
+	}
+	if len(ids) != 4 || len(slices.Compact(ids)) != 1 {
+		t.Errorf("the same image gave %v", ids)
+	}
+	for name, source := range map[string]string{
+		"a registry that does not have it": strings.TrimPrefix(srv.URL, "http://") + "/other/image", "no file": "/nowhere/at-all", "an empty directory": t.TempDir(),
+	} {
+		if _, err := Open(t.Context(), source, t.TempDir()); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+	}
+}
+
+func tarDir(dir, to string) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	if err := w.AddFS(os.DirFS(dir)); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+func TestATarOfFilesIsAnImage(t *testing.T) {
+	p := filepath.Join(t.TempDir(), "root.tar")
+	if err := os.WriteFile(p, layerTar(t, file("./", ""), file("./a", "1"), device("./dev/null", tar.TypeChar)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	img, err := Open(t.Context(), p, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := packed(t, img, Options{Files: map[string]string{"usr/local/bin/x": "#!", "a": ""}}); err != nil || got["usr/local/bin/x"] != "#!" || got["a"] != "" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func FuzzPack(f *testing.F) {
+	for _, l := range [][]tar.Header{
+		{file("d/", ""), file("d/a", "1"), hard("b", "d/a"), link("c", "d"), file("c/x", "")},
+		{file("d/.wh..wh..opq", ""), file(".wh.d", "")},
+	} {
+		f.Add(layerTar(f, l...), layerTar(f, file("x", "")))
+	}
+	f.Fuzz(func(t *testing.T, one, two []byte) {
+		img := &Image{Layers: []Layer{layerOf(one), layerOf(two)}, Facts: Facts{Arch: "amd64"}}
+		files, _, err := packed(t, img, Options{MaxSize: 1 << 20})
+		if err != nil {
+			return
+		}
+		for p := range files {
+			if strings.HasPrefix(p, "/") || slices.Contains(strings.Split(p, "/"), "..") {
+				t.Errorf("path %q", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"path"
+	"strings"
+)
+
+// Layer is a tar, not compressed, that can be read more than once.
+type Layer struct {
+	Open func() (io.ReadCloser, error)
+	Sum  string // SHA-256 in hexadecimal; empty: not known
+}
+
+const (
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+	reserved = ".wh..wh." // of other layered file systems
+
+	maxUID  = 1<<16 - 1 // a sandbox has no more
+	nobody  = 65534
+	maxKept = 1 << 20 // bytes of a file that is kept in memory
+)
+
+// entry is one of a layer's: where it is, and the layers' number.
+type entry struct {
+	layer, at int
+}
+
+// read goes through a layer and calls f with each entry; bytes left, over all
+// layers, bounds what is unpacked.
+func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Header, body io.Reader) error) error {
+	raw, err := l.Open()
+	if err != nil {
+		return err
+	}
+	defer raw.Close() //nolint:errcheck // it was only read
+	sum := sha256.New()
+	bounded := &bounded{r: io.TeeReader(raw, sum), left: left}
+	r := tar.NewReader(bounded)
+	for at := 0; ; at++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return bounded.explain(err)
+		}
+		if err := f(at, h, r); err != nil {
+			return bounded.explain(err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, bounded); err != nil { // what is behind the archive is summed, too
+		return bounded.explain(err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); l.Sum != "" && got != l.Sum {
+		return invalid("a layer's sum is %s, the image says %s", got, l.Sum)
+	}
+	return nil
+}
+
+// bounded ends a reader that gives more than may be unpacked.
+type bounded struct {
+	r    io.Reader
+	left *int64
+}
+
+var errTooLarge = invalid("it unpacks to more bytes than may be (see --max-size)")
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if *b.left -= int64(n); *b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}
+
+// explain makes the image's owner responsible for what is wrong with its bytes.
+func (b *bounded) explain(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrInsecurePath) {
+		return invalid("a layer is damaged: %s", err)
+	}
+	return err
+}
+
+// apply puts an entry of a layer into the tree.
+func (t *tree) apply(e entry, h *tar.Header, body io.Reader) error {
+	names, err := cleanPath(h.Name)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 { // the root itself
+		if h.Typeflag == tar.TypeDir {
+			t.root.inode = inodeOf(e, h)
+		}
+		return nil
+	}
+	base := names[len(names)-1]
+	if h.Typeflag == tar.TypeXGlobalHeader || strings.HasPrefix(base, reserved) && base != opaque {
+		return nil
+	}
+	dir, err := t.walk(t.root, names[:len(names)-1], e.layer, true)
+	if err != nil {
+		return err
+	}
+	switch name, out := strings.CutPrefix(base, whiteout); {
+	case base == opaque:
+		t.hideAll(dir, e.layer)
+		return nil
+	case out:
+		t.hide(dir, name, e.layer)
+		return nil
+	}
+	return t.add(dir, base, names, e, h, body)
+}
+
+func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Header, body io.Reader) error {
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return t.setDir(dir, base, inodeOf(e, h), e.layer)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		f := inodeOf(e, h)
+		if p := path.Join(names...); p == passwdFile || p == groupFile {
+			return t.keep(dir, base, f, body)
+		}
+		_, err := t.put(dir, base, f, e.layer)
+		return err
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > maxPath || strings.ContainsRune(h.Linkname, 0) {
+			return invalid("%q: a link to nothing", h.Name)
+		}
+		_, err := t.put(dir, base, inodeOf(e, h), e.layer)
+		return err
+	case tar.TypeLink:
+		return t.hardlink(dir, base, e, h)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		if names[0] == "dev" {
+			return nil // a sandbox has a /dev of its own
+		}
+		return invalid("%q is a device or a pipe: a template cannot have one", h.Name)
+	}
+	return invalid("%q is of an unknown type %q", h.Name, h.Typeflag)
+}
+
+// keep puts a file into the tree together with its body.
+func (t *tree) keep(dir *node, base string, f *inode, body io.Reader) error {
+	if f.size > maxKept {
+		return invalid("/etc/%s has %d bytes", base, f.size)
+	}
+	var err error
+	if f.body, err = io.ReadAll(body); err != nil {
+		return err
+	}
+	f.inMemory, f.size = true, int64(len(f.body))
+	_, err = t.put(dir, base, f, f.layer)
+	return err
+}
+
+// hardlink gives a file another name: the file that has the old name now, not
+// one that a layer above puts there.
+func (t *tree) hardlink(dir *node, base string, e entry, h *tar.Header) error {
+	to, err := cleanPath(h.Linkname)
+	if err != nil {
+		return err
+	}
+	var old *node
+	if len(to) > 0 {
+		from, err := t.walk(t.root, to[:len(to)-1], e.layer, false)
+		if err != nil {
+			return err
+		}
+		if from != nil {
+			old = from.kids[to[len(to)-1]]
+		}
+	}
+	if old == nil || old.dir {
+		return invalid("%q is another name of %q, which is no file", h.Name, h.Linkname)
+	}
+	_, err = t.put(dir, base, old.inode, e.layer)
+	return err
+}
+
+func inodeOf(e entry, h *tar.Header) *inode {
+	f := &inode{
+		mode: h.Mode & 0o7777, uid: ownerOf(h.Uid), gid: ownerOf(h.Gid), mtime: max(h.ModTime.Unix(), 0),
+		layer: e.layer, at: e.at,
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		f.dir = true
+	case tar.TypeSymlink:
+		f.link, f.target, f.mode = true, h.Linkname, 0o777
+	default:
+		f.size = h.Size
+	}
+	return f
+}
+
+// ownerOf is an id as a sandbox can have it.
+func ownerOf(id int) int {
+	if id < 0 || id > maxUID {
+		return nobody
+	}
+	return id
+}

@@ -1,0 +1,207 @@
+package image
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// node is a name in a tree. A directory's is its only one.
+type node struct {
+	*inode
+	parent *node
+	kids   map[string]*node
+	layer  int // that put the name there
+}
+
+// inode is a file, which may have several names.
+type inode struct {
+	dir      bool
+	link     bool
+	target   string // of a link
+	mode     int64  // of the permissions, set-uid and the like
+	uid, gid int
+	mtime    int64 // Unix seconds
+	size     int64
+	body     []byte // of a file that is kept in memory
+	inMemory bool
+	layer    int // where the body of another is: the layer
+	at       int // and the place among its entries
+	path     string
+}
+
+// tree is what layers make together. Its paths are slash-separated, relative and
+// clean; nothing of it is on a disk.
+type tree struct {
+	root  *node
+	names int
+	size  int64
+}
+
+const (
+	maxPath = 4096
+	maxName = 255
+	maxHops = 40
+	dirMode = 0o755
+)
+
+func newTree() *tree {
+	root := &node{inode: &inode{dir: true, mode: dirMode}, kids: map[string]*node{}}
+	root.parent = root
+	return &tree{root: root}
+}
+
+// cleanPath splits a path as an archive has it. What climbs is refused: nothing
+// that is meant well does.
+func cleanPath(p string) ([]string, error) {
+	if len(p) > maxPath || strings.ContainsRune(p, 0) {
+		return nil, invalid("path %.80q: too long, or with a NUL", p)
+	}
+	var out []string
+	for name := range strings.SplitSeq(p, "/") {
+		switch {
+		case name == "" || name == ".":
+		case name == "..":
+			return nil, invalid("path %q leads out of the image", p)
+		case len(name) > maxName:
+			return nil, invalid("path %.80q: a name is too long", p)
+		default:
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// walk finds the directory that names lead to from n, through links as the
+// kernel would with the tree as its root. Directories that lack are made if make.
+func (t *tree) walk(n *node, names []string, layer int, mk bool) (*node, error) {
+	todo := slices.Clone(names)
+	for hops := 0; len(todo) > 0; {
+		name := todo[0]
+		todo = todo[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			n = n.parent
+			continue
+		}
+		kid := n.kids[name]
+		switch {
+		case kid == nil && !mk:
+			return nil, nil
+		case kid == nil:
+			var err error
+			if kid, err = t.put(n, name, &inode{dir: true, mode: dirMode}, layer); err != nil {
+				return nil, err
+			}
+			n = kid
+		case kid.link:
+			if hops++; hops > maxHops {
+				return nil, invalid("too many links on the way to %q", strings.Join(names, "/"))
+			}
+			if strings.HasPrefix(kid.target, "/") {
+				n = t.root
+			}
+			todo = append(strings.Split(kid.target, "/"), todo...)
+		case kid.dir:
+			n = kid
+		default:
+			return nil, invalid("%q is no directory", strings.Join(names, "/"))
+		}
+	}
+	return n, nil
+}
+
+// put gives a file a name in a directory, in place of what had it.
+func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
+	if t.names++; t.names > template.MaxFiles {
+		return nil, invalid("more than %d files", template.MaxFiles)
+	}
+	n := &node{inode: f, parent: dir, layer: layer}
+	if f.dir {
+		n.kids = map[string]*node{}
+	}
+	dir.kids[name] = n
+	return n, nil
+}
+
+// setDir makes a directory, or changes the one that is there.
+func (t *tree) setDir(dir *node, name string, f *inode, layer int) error {
+	if old := dir.kids[name]; old != nil && old.dir {
+		old.inode, old.layer = f, layer
+		return nil
+	}
+	_, err := t.put(dir, name, f, layer)
+	return err
+}
+
+// hide removes a name that came from a layer below.
+func (t *tree) hide(dir *node, name string, layer int) {
+	if old := dir.kids[name]; old != nil && old.layer < layer {
+		delete(dir.kids, name)
+	}
+}
+
+// hideAll removes what a directory has from layers below.
+func (t *tree) hideAll(dir *node, layer int) {
+	for name, kid := range dir.kids {
+		if kid.dir {
+			t.hideAll(kid, layer)
+		}
+		if kid.layer < layer && len(kid.kids) == 0 {
+			delete(dir.kids, name)
+		}
+	}
+}
+
+// find gives the file that a path leads to, or nil.
+func (t *tree) find(p string) *node {
+	for range maxHops {
+		n, err := t.walk(t.root, strings.Split(path.Dir(p), "/"), 0, false)
+		if err != nil || n == nil {
+			return nil
+		}
+		kid := n.kids[path.Base(p)]
+		if kid == nil || !kid.link {
+			return kid
+		}
+		if p = kid.target; !path.IsAbs(p) {
+			p = path.Join(n.pathOf(), p)
+		}
+	}
+	return nil
+}
+
+// pathOf is a directory's own path from the root.
+func (n *node) pathOf() string {
+	if n.parent == n {
+		return "/"
+	}
+	for name, kid := range n.parent.kids {
+		if kid == n {
+			return path.Join(n.parent.pathOf(), name)
+		}
+	}
+	return "/"
+}
+
+// write puts a file with a body into the tree; its directory is made if it
+// lacks.
+func (t *tree) write(p, body string, mode int64, uid int) error {
+	dir, err := t.walk(t.root, strings.Split(path.Dir(p), "/"), 0, true)
+	if err != nil {
+		return err
+	}
+	_, err = t.put(dir, path.Base(p), &inode{
+		mode: mode, uid: uid, gid: uid, body: []byte(body), inMemory: true, size: int64(len(body)),
+	}, 0)
+	return err
+}
+
+func invalid(format string, args ...any) error {
+	return kind.Newf(kind.Invalid, "read image", "", format, args...)
+}
