@@ -49,6 +49,10 @@ unit() {
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work
+	step "build for the other systems"
+	for to in freebsd/amd64 freebsd/arm64 linux/arm64 darwin/arm64; do
+		GOOS=${to%/*} GOARCH=${to#*/} CGO_ENABLED=0 go build ./...
+	done
 	step "lint"
 	go run "$lint" run ./...
 	step "tests, with the race detector and the fuzz seeds"

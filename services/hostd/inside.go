@@ -6,10 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
-	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 )
@@ -31,30 +28,6 @@ func Inside(args []string, stderr io.Writer) (code int, ok bool) {
 		return 1, true
 	}
 	return 0, false
-}
-
-// driverNames are those that can be asked for, the default first.
-var driverNames = [...]string{"namespace", "direct"}
-
-// makeDriver makes the driver of that name.
-func makeDriver(name string, log *slog.Logger) (driver.Driver, error) {
-	switch name {
-	case "namespace":
-		return namespace.New(namespace.Config{Log: log}), nil
-	case "direct":
-		return direct.New(direct.Config{Log: log}), nil
-	}
-	return nil, kind.Newf(kind.Invalid, "hostd", "", "no driver %q: there are %v", name, driverNames)
-}
-
-// CheckDrivers fails for a name that is no driver's.
-func CheckDrivers(names []string) error {
-	for _, n := range names {
-		if _, err := makeDriver(n, slog.New(slog.DiscardHandler)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // DriverReport is what one driver can do on this machine.
@@ -96,7 +69,7 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 	}
 	names := cfg.Drivers
 	if len(names) == 0 {
-		names = driverNames[:1]
+		names = []string{defaultDriver}
 	}
 	for _, name := range names {
 		d, err := makeDriver(name, cfg.Slog)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -31,9 +29,8 @@ func (b *box) openSpool() (*os.File, error) {
 		return nil, nil
 	}
 	dir := b.h.dirOf(b.id)
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), "spool"), nil
+	if f, err := nameless(dir); err == nil {
+		return f, nil
 	}
 	f, err := os.CreateTemp(dir, "spool-") // not every file system has files without names
 	if err != nil {

@@ -86,8 +86,7 @@ func (d *disk) free(x extent) {
 		}
 		return
 	}
-	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	if !d.solid && unix.Fallocate(d.fd, hole, x.at, int64(x.size)) != nil {
+	if !d.solid && punchHole(d.fd, x.at, int64(x.size)) != nil {
 		d.solid = true
 	}
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"fmt"
 	"os"
 	"syscall"
 
@@ -87,15 +86,6 @@ func (e *ends) openPipes(stdin bool) error {
 		}
 	}
 	return nil
-}
-
-// pipe makes a pipe whose descriptors no child inherits by accident.
-func pipe() (r, w int, err error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return 0, 0, fmt.Errorf("pipe: %w", err)
-	}
-	return p[0], p[1], nil
 }
 
 // ours makes a file that waits without holding a thread.

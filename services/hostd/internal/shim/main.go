@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -40,9 +39,7 @@ func Main(args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "shim: %q is no argument of a shim\n", flags.Arg(0)) //nolint:errcheck // nobody is left to tell
 		return 2
 	}
-	// Whatever else was inherited, no child gets it; an older kernel has drivers
-	// that hand in nothing else.
-	unix.CloseRange(ListenFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // see above
+	closeInherited(ListenFD)
 	ln, err := listen(*stream)
 	if err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell

@@ -3,18 +3,8 @@ package shim
 import (
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/events/process"
 )
-
-// becomeReaper makes orphans ours: pid 1 has them anyway.
-func becomeReaper(pid1 bool) error {
-	if pid1 {
-		return nil
-	}
-	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-}
 
 // reap waits for every child, ours and adopted, for as long as the shim lives.
 func (s *Shim) reap() {

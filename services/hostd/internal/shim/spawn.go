@@ -87,9 +87,7 @@ func (p *proc) spawn(spec *process.Spec) error {
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},
 	}
 	if !s.pid1 {
-		// The runtime never ends the thread that forks, so that this is the
-		// death of the shim and of nothing less.
-		attr.Sys.Pdeathsig = syscall.SIGKILL
+		dieWithUs(attr.Sys)
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	pid, err := fork(spec, env["PATH"], attr)

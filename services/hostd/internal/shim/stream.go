@@ -94,7 +94,7 @@ func (st *stream) exit() {
 		return
 	}
 	st.exited = true
-	if n, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil {
+	if n, err := unread(st.fd); err == nil {
 		st.owed = n
 	}
 	if st.id == process.PTY {
@@ -179,7 +179,7 @@ func (st *stream) rest() {
 func (st *stream) widen() {
 	st.wide = true
 	if st.id != process.PTY {
-		unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, 4*blockSize) //nolint:errcheck // smaller is slower, not wrong
+		setPipeSize(st.fd, 4*blockSize)
 	}
 }
 

@@ -9,22 +9,13 @@ import (
 )
 
 // openTTY makes a terminal: the child's side blocks, as programs expect, and
-// ours does not. The child's side is opened through the master, so that it is
-// the right one whatever is mounted at /dev/pts.
+// ours does not.
 func (e *ends) openTTY(size process.Size, who *account) error {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, child, err := openPTY()
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
 	}
 	master := e.ours(fd, "tty")
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return fmt.Errorf("unlock a terminal: %w", err)
-	}
-	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-	if errno != 0 {
-		return fmt.Errorf("open a terminal's other side: %w", errno)
-	}
-	child := int(peer)
 	e.fds = append(e.fds, child)
 	if err := setSize(fd, size); err != nil {
 		return err

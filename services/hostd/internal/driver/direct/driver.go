@@ -164,13 +164,13 @@ func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (
 		defer oom.Close()
 		files = append(files, oom)
 	}
-	pidfd := -1
-	attr := &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	attr := &syscall.SysProcAttr{Setsid: true}
+	pidfd := live.PidFD(attr)
 	var p *os.Process
 	err = live.OnThread(home, func() error {
 		return group.Start(attr, func() (err error) {
 			p, err = os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
-				Env: environ(s, home), Sys: attr, Files: files,
+				Env: environ(s, home), Sys: attr, Files: files, Dir: home,
 			})
 			return err
 		})
@@ -178,7 +178,7 @@ func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (
 	if err != nil {
 		return nil, err
 	}
-	proc, err := live.Watch(p, pidfd)
+	proc, err := live.Watch(p, *pidfd)
 	if err != nil {
 		return nil, err
 	}

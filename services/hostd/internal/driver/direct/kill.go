@@ -3,8 +3,6 @@ package direct
 import (
 	"bytes"
 	"context"
-	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,8 +40,7 @@ func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error 
 		}
 		var found []int
 		for pid := range all {
-			env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-			if err == nil && bytes.Contains(append([]byte{0}, env...), mark) {
+			if bytes.Contains(append([]byte{0}, environOf(pid)...), mark) {
 				found = append(found, pid)
 			}
 		}

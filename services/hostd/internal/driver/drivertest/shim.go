@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package drivertest is the contract of a driver as tests. A driver's test
 // binary calls Main from TestMain, because it is also the shim that the tests
 // run, and Run with its driver.

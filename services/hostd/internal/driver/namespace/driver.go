@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package namespace isolates sandboxes with Linux namespaces: user, pid, mount,
 // net, ipc, uts and cgroup, an own root view, capabilities that reach no
 // further than the sandbox, no new privileges, and a system call filter. It

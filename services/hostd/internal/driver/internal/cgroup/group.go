@@ -169,12 +169,11 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 		}
 	}
 	if g.v2 != "" {
-		dir, err := os.OpenFile(g.v2, unix.O_PATH|unix.O_DIRECTORY, 0)
+		done, err := born(attr, g.v2)
 		if err != nil {
 			return err
 		}
-		defer dir.Close()
-		attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
+		defer done()
 	}
 	return start()
 }

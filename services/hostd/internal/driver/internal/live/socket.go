@@ -2,22 +2,15 @@ package live
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
-const (
-	socketFile = "shim.sock"
-	backlog    = 128
-)
+const socketFile = "shim.sock"
 
-// Listen makes the shim's listening socket in dir. A unix address holds 108
-// bytes and a data directory may be deeper than that, so that the address goes
-// through the directory's descriptor.
+// Listen makes the shim's listening socket in dir, which may be deeper than a
+// unix address can say.
 func Listen(dir string) (*os.File, error) {
 	if err := os.Remove(filepath.Join(dir, socketFile)); err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -27,20 +20,13 @@ func Listen(dir string) (*os.File, error) {
 		return nil, err
 	}
 	defer done()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), socketFile)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: addr}); err != nil {
-		f.Close()
-		return nil, os.NewSyscallError("bind", err)
-	}
-	if err := unix.Listen(fd, backlog); err != nil {
-		f.Close()
-		return nil, os.NewSyscallError("listen", err)
-	}
-	return f, nil
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	return l.File()
 }
 
 // Dial connects to the shim that listens in dir.
@@ -52,12 +38,4 @@ func Dial(ctx context.Context, dir string) (net.Conn, error) {
 	defer done()
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", addr)
-}
-
-func address(dir string) (addr string, done func(), err error) {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, &os.PathError{Op: "open", Path: dir, Err: err}
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile), func() { unix.Close(fd) }, nil
 }

@@ -10,13 +10,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
 const stateFile = "state.json"
+
+// ErrGone says that the process of a State no longer lives.
+var ErrGone = errors.New("the shim is gone")
 
 // State is what must be known to find a sandbox again. It is written before the
 // first thing it names is made, so that a host cut off at any point leaves
@@ -97,10 +99,4 @@ func List(root, driver string) ([]sandbox.ID, error) {
 		}
 	}
 	return ids, nil
-}
-
-// BootID names this boot of the kernel.
-func BootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b)), err
 }

@@ -25,6 +25,10 @@ type frame struct {
 
 type devIno struct{ dev, ino uint64 }
 
+func inode(st *unix.Stat_t) devIno {
+	return devIno{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
+}
+
 // errMoved says that ".." led elsewhere than back.
 var errMoved = errors.New("a directory was moved while it was read")
 
@@ -45,7 +49,7 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 	if err := unix.Fstat(int(w.dir.Fd()), &self); err != nil {
 		return err
 	}
-	fr := frame{id: devIno{self.Dev, self.Ino}}
+	fr := frame{id: inode(&self)}
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -107,7 +111,7 @@ func (w *walker) up() error {
 	if err := unix.Fstat(int(parent.Fd()), &st); err != nil {
 		return err
 	}
-	if w.depth[len(w.depth)-1].id != (devIno{st.Dev, st.Ino}) {
+	if w.depth[len(w.depth)-1].id != inode(&st) {
 		return errMoved
 	}
 	return nil
@@ -140,7 +144,7 @@ func DiskUsage(ctx context.Context, path string) (uint64, error) {
 	linked := map[devIno]struct{}{} // seen already
 	count := func(_ string, st *unix.Stat_t) error {
 		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			id := devIno{st.Dev, st.Ino}
+			id := inode(st)
 			if _, ok := linked[id]; ok {
 				return nil
 			}

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package nsinit is the inner half of the namespace driver: what runs between
 // the clone of the namespaces and the shim. It imports little, because it is
 // part of the shim's binary.
@@ -43,9 +45,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Arg is the first argument that means Init.
-const Arg = "namespace-init"
 
 const (
 	fdOOM   = 4

@@ -6,12 +6,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// ErrGone says that the process of a State no longer lives.
-var ErrGone = errors.New("the shim is gone")
 
 // Proc is a running process, held by its pidfd so that its pid cannot come to
 // mean another one.
@@ -21,8 +19,15 @@ type Proc struct {
 	done chan struct{}
 }
 
+// PidFD has a child that is started with attr give its pidfd for Watch.
+func PidFD(attr *syscall.SysProcAttr) *int {
+	fd := -1
+	attr.PidFD = &fd
+	return &fd
+}
+
 // Watch takes over the process that StartProcess made. pidfd is from
-// SysProcAttr.PidFD and belongs to the Proc from now on.
+// PidFD and belongs to the Proc from now on.
 func Watch(p *os.Process, pidfd int) (*Proc, error) {
 	return watch(p.Pid, pidfd, func() { p.Wait() }) //nolint:errcheck // only to reap it: how it ended is nobody's concern
 }
@@ -150,4 +155,10 @@ func readable(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1
+}
+
+// BootID names this boot of the kernel.
+func BootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
 }

@@ -1,0 +1,42 @@
+package hostd
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+)
+
+// driverNames are those that can be asked for. Not all work on every system;
+// their Probe says why.
+var driverNames = [...]string{"namespace", "direct"}
+
+// makeDriver makes the driver of that name.
+func makeDriver(name string, log *slog.Logger) (driver.Driver, error) {
+	switch name {
+	case "namespace":
+		return newNamespace(log)
+	case "direct":
+		return direct.New(direct.Config{Log: log}), nil
+	}
+	return nil, checkDriver(name)
+}
+
+func checkDriver(name string) error {
+	if slices.Contains(driverNames[:], name) {
+		return nil
+	}
+	return kind.Newf(kind.Invalid, "hostd", "", "no driver %q: there are %v", name, driverNames)
+}
+
+// CheckDrivers fails for a name that is no driver's.
+func CheckDrivers(names []string) error {
+	for _, n := range names {
+		if err := checkDriver(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package hostd
+
+import (
+	"log/slog"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// There is no isolation here that needs nothing; whoever wants none says so.
+const defaultDriver = "namespace"
+
+func newNamespace(*slog.Logger) (driver.Driver, error) {
+	return nil, kind.New(kind.Unavailable, "hostd", "", "namespaces are Linux's own")
+}

@@ -1,0 +1,19 @@
+package cgroup
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// born has a child that is started with attr begin in the group at path; done is
+// called when it was.
+func born(attr *syscall.SysProcAttr, path string) (done func(), err error) {
+	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
+	return func() { dir.Close() }, nil //nolint:errcheck // it was not written to
+}

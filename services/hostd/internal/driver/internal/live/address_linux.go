@@ -1,0 +1,18 @@
+package live
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// address is the socket in dir by the directory's descriptor, because a unix
+// address holds 108 bytes and a data directory may be deeper than that.
+func address(dir string) (addr string, done func(), err error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile), func() { unix.Close(fd) }, nil
+}

@@ -1,0 +1,28 @@
+//go:build !linux
+
+package live
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// maxAddress is what a unix address holds, without the NUL.
+const maxAddress = 103
+
+// address is the socket in dir, through a link with a short name if need be.
+func address(dir string) (addr string, done func(), err error) {
+	if addr = filepath.Join(dir, socketFile); len(addr) <= maxAddress {
+		return addr, func() {}, nil
+	}
+	short, err := os.MkdirTemp("/tmp", "mr") // shut to all others
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { os.RemoveAll(short) } //nolint:errcheck // a link in /tmp is left
+	if err := os.Symlink(dir, filepath.Join(short, "d")); err != nil {
+		done()
+		return "", nil, err
+	}
+	return filepath.Join(short, "d", socketFile), done, nil
+}

@@ -1,0 +1,52 @@
+package live
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// Processes are the living processes, each with its parent. Zombies do not count:
+// they cannot be killed, and the one that reaps them is dying too.
+func Processes() (map[int]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[int]int, len(entries))
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		state, parent, err := Parent(pid)
+		if err == nil && state != 'Z' && state != 'X' {
+			all[pid] = parent
+		}
+	}
+	return all, nil
+}
+
+// used is the CPU time and the memory of a process; nothing if it has ended.
+func used(pid int) (cpu time.Duration, memory uint64) {
+	f, err := stat(pid)
+	if err != nil {
+		return 0, 0
+	}
+	if pages, err := strconv.ParseUint(f[24-firstStat], 10, 64); err == nil {
+		memory = pages * uint64(os.Getpagesize())
+	}
+	return ticks(f[14-firstStat : 18-firstStat]), memory
+}
+
+// ticks adds up times in clock ticks, of which Linux shows a hundred a second
+// on every machine.
+func ticks(fields []string) time.Duration {
+	var sum time.Duration
+	for _, f := range fields {
+		if n, err := strconv.ParseUint(f, 10, 64); err == nil {
+			sum += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}

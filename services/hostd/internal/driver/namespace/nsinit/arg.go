@@ -1,0 +1,4 @@
+package nsinit
+
+// Arg is the first argument that means Init.
+const Arg = "namespace-init"

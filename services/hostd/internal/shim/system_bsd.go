@@ -1,0 +1,31 @@
+//go:build freebsd || darwin
+
+package shim
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// closeInherited sees to it that no child gets a descriptor from first on that we
+// inherited.
+func closeInherited(first uint) {
+	for fd := int(first); fd < mostInherited; fd++ {
+		unix.CloseOnExec(fd)
+	}
+}
+
+// mostInherited is more than any driver hands in.
+const mostInherited = 64
+
+// unread is how many bytes wait in a pipe or terminal.
+func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, fionread) }
+
+const fionread = 0x4004667f // FIONREAD
+
+// setPipeSize does nothing: pipes grow by themselves here.
+func setPipeSize(int, int) {}
+
+// punchHole does nothing: the file is cut when all of it is stored.
+func punchHole(int, int64, int64) error { return errors.ErrUnsupported }

@@ -1,0 +1,60 @@
+package shim
+
+import (
+	"math"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// becomeReaper makes orphans ours: pid 1 has them anyway.
+func becomeReaper(pid1 bool) error {
+	if pid1 {
+		return nil
+	}
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// dieWithUs has a child end when the shim does.
+func dieWithUs(attr *syscall.SysProcAttr) {
+	// The runtime never ends the thread that forks, so that this is the death of
+	// the shim and of nothing less.
+	attr.Pdeathsig = syscall.SIGKILL
+}
+
+// closeInherited sees to it that no child gets a descriptor from first on that we
+// inherited.
+func closeInherited(first uint) {
+	unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // an older kernel has drivers that hand in nothing else
+}
+
+// unread is how many bytes wait in a pipe or terminal.
+func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }
+
+// setPipeSize gives a pipe more room.
+func setPipeSize(fd, n int) {
+	unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) //nolint:errcheck // smaller is slower, not wrong
+}
+
+// openPTY makes a terminal. The child's side is opened through the master, so
+// that it is the right one whatever is mounted at /dev/pts.
+func openPTY() (master, child int, err error) {
+	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err == nil {
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if errno == 0 {
+			return master, int(peer), nil
+		}
+		err = errno
+	}
+	unix.Close(master)
+	return 0, 0, err
+}
+
+// punchHole gives the middle of a file back to the disk.
+func punchHole(fd int, at, size int64) error {
+	return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, size)
+}

@@ -1,0 +1,16 @@
+package hostd
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// nameless opens a file in dir that has no name from the beginning.
+func nameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "spool"), nil
+}
