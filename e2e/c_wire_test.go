@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -447,6 +448,25 @@ func TestC016(t *testing.T) {
 }
 
 // A quiet stream shows that it lives, as often as the client wants.
+// A client that asks for no interval hears something at least each 90 s (AMB-C3).
+func TestC017WithoutAsking(t *testing.T) {
+	if os.Getenv(EnvSoak) == "" {
+		t.Skip("takes minutes: set " + EnvSoak)
+	}
+	t.Parallel()
+	a := api(t)
+	run := a.StartStream(t, a.Create(t, "timeout", 600).ID, "sleep 100").All(t)
+	n := 0
+	for _, m := range run.Messages {
+		if m.Event.Keepalive != nil {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d keepalives in 100 s", n)
+	}
+}
+
 func TestC017(t *testing.T) {
 	t.Parallel()
 	a := api(t)
