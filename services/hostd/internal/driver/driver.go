@@ -45,7 +45,9 @@ type Spec struct {
 	// From is a directory that Instance.Snapshot of this driver filled: the place
 	// begins with the files in it, and with the processes if it holds the memory;
 	// then its shim speaks of the processes of the sandbox that the snapshot was
-	// made of. It is only read, and may serve any number of places at a time.
+	// made of. It is only read, and may serve any number of places at a time; it
+	// must stay while one of them lives. Root and Sudo are to be those of the sandbox
+	// that it was made of.
 	From string
 
 	// Dir is the sandbox's own directory on the host, made by the caller with

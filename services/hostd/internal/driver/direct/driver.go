@@ -3,7 +3,8 @@
 // It is for development, and for machines that are themselves thrown away; it
 // is used only when asked for by name.
 //
-// What it does give a sandbox: a home directory of its own (Spec.Dir/home), an
+// What it does give a sandbox: a home directory of its own (Spec.Dir/home), which
+// is what a snapshot holds and is copied into each place that is made from one; an
 // environment without the host's variables, and an end that reaches all of its
 // processes: by cgroup where hostd may make one, otherwise by looking through
 // /proc for the shim's descendants and for processes that carry the sandbox's
@@ -74,7 +75,7 @@ func (d *Driver) Name() string { return name }
 func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
-		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze,
+		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze, Files: c.Freeze,
 		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
 	}
 	if !c.Kill {
@@ -98,14 +99,14 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
 	state := live.State{Driver: name, ID: s.ID, Boot: boot}
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
-	proc, err := d.start(s, &state, limits)
+	proc, err := d.start(ctx, s, &state, limits)
 	if err != nil {
 		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
 		defer cancel()
 		if err := d.sweep(sweep, s.Dir, state); err != nil {
 			d.log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
 		}
-		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
@@ -127,12 +128,12 @@ func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
 
 // start starts the shim. The state is on disk before the process is there; one
 // that is cut off in between is found by its cgroup or its environment.
-func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (*live.Proc, error) {
+func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*live.Proc, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
 	}
 	home := filepath.Join(s.Dir, homeDir)
-	if err := os.Mkdir(home, 0o700); err != nil {
+	if err := makeHome(ctx, home, s.From); err != nil {
 		return nil, err
 	}
 	group, err := d.groups().Make(state.Cgroups, limits)
@@ -187,6 +188,19 @@ func (d *Driver) start(s driver.Spec, state *live.State, limits cgroup.Limits) (
 		return nil, err
 	}
 	return proc, state.Save(s.Dir)
+}
+
+// makeHome makes a home directory, with the files of the snapshot from if there
+// is one.
+func makeHome(ctx context.Context, home, from string) error {
+	if from == "" {
+		return os.Mkdir(home, 0o700)
+	}
+	err := live.CopyTree(ctx, filepath.Join(from, homeDir), home, live.Copy{})
+	if errors.Is(err, fs.ErrNotExist) {
+		return kind.New(kind.NotFound, "create sandbox", "", "the directory holds no snapshot of this driver")
+	}
+	return err
 }
 
 func environ(s driver.Spec, home string) []string {
@@ -244,6 +258,9 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	}
 	if group.CanFreeze() {
 		b.Brake = group
+		b.Save = func(ctx context.Context, to string) error {
+			return live.CopyTree(ctx, filepath.Join(dir, homeDir), filepath.Join(to, homeDir), live.Copy{})
+		}
 	}
 	b.Kill = func(ctx context.Context) error {
 		if err := group.Thaw(ctx); err != nil {

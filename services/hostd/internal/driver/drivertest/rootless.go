@@ -5,6 +5,7 @@ package drivertest
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +33,9 @@ func RunRootless(t *testing.T, pattern string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinary, Gid: ordinary}}
+	if group := delegate(t); group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("as uid %d: %v\n%s", ordinary, err, out)
@@ -41,4 +45,37 @@ func RunRootless(t *testing.T, pattern string) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
+}
+
+// delegate gives an ordinary user a cgroup v2 in which he may make others, as
+// systemd does for a user's services. It is gone after the test; nil where there
+// is no v2.
+func delegate(t *testing.T) *os.File {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+			continue
+		}
+		dir, err := os.MkdirTemp(root, "drivertest-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil {
+				t.Errorf("the group of an ordinary user's hostd: %v", err)
+			}
+		})
+		for _, name := range []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"} {
+			if err := os.Chown(filepath.Join(dir, name), ordinary, ordinary); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ package drivertest
 import (
 	"context"
 	"encoding/gob"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -59,6 +60,11 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"a paused place can be destroyed", s.destroysPaused(caps)},
 		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
 		{"it tells what it uses", s.measures},
+		{"a place made from a snapshot has its files", s.snapshots(caps)},
+		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
+		{"a snapshot of a paused place leaves it paused", s.snapshotsPaused(caps)},
+		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
+		{"many places from one snapshot at a time", s.forksAtOnce(caps)},
 	} {
 		t.Run(tt.name, tt.run)
 	}
@@ -124,23 +130,32 @@ func (b *box) shAs(t *testing.T, uid int, script string) string {
 
 func ask(t *testing.T, in driver.Instance, req request) response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	resp, err := try(t.Context(), in, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// try is ask for other goroutines than the test's.
+func try(ctx context.Context, in driver.Instance, req request) (response, error) {
+	var resp response
+	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	conn, err := in.Dial(ctx)
 	if err != nil {
-		t.Fatalf("dial: %v", err)
+		return resp, fmt.Errorf("dial: %w", err)
 	}
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
 	conn.SetDeadline(deadline) //nolint:errcheck // a unix socket takes deadlines
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
-		t.Fatalf("ask %v: %v", req, err)
+		return resp, fmt.Errorf("ask %v: %w", req, err)
 	}
-	var resp response
 	if err := gob.NewDecoder(conn).Decode(&resp); err != nil {
-		t.Fatalf("answer to %v: %v", req, err)
+		return resp, fmt.Errorf("answer to %v: %w", req, err)
 	}
-	return resp
+	return resp, nil
 }
 
 // checkClean reports what a sandbox has left on the host.

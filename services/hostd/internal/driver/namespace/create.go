@@ -63,7 +63,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 		return nil, err
 	}
 	d.spread(filepath.Dir(s.Dir))
-	state := live.State{Driver: name, ID: s.ID}
+	state := live.State{Driver: name, ID: s.ID, From: s.From, Tree: s.Root != ""}
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
@@ -161,10 +161,8 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 	}
 	stop := context.AfterFunc(ctx, func() { c.proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
 	defer stop()
-	if c.tree != nil {
-		if err := c.mapOwners(); err != nil {
-			return fmt.Errorf("give the template to the sandbox: %w", err)
-		}
+	if err := c.mapOwners(); err != nil {
+		return fmt.Errorf("give the files to the sandbox: %w", err)
 	}
 	if _, err := c.spec.Write(spec.Append(nil)); err != nil {
 		return c.failed(ctx, dir, err)
@@ -235,6 +233,9 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
 		Argv:    append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
 		KeepOOM: s.OOM, Trial: trial,
+	}
+	if err := fromSnapshot(s, &spec); err != nil {
+		return spec, err
 	}
 	if s.Root != "" {
 		return spec, fromTree(s, &spec)

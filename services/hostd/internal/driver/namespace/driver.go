@@ -120,6 +120,15 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if err := d.trial(ctx, s); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
 	}
+	s.From = filepath.Join(dir, "from")
+	if err := emptySnapshot(s.From); err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
+	}
+	if err := d.trial(ctx, s); err != nil {
+		caps.Notes = append(caps.Notes, "no snapshots: "+err.Error())
+	} else if caps.Files = caps.Pause; !caps.Files {
+		caps.Notes = append(caps.Notes, "no snapshots: a sandbox cannot be paused for one")
+	}
 	return caps, nil
 }
 
@@ -162,6 +171,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	}
 	if group.CanFreeze() {
 		b.Brake = group
+		b.Save = func(ctx context.Context, to string) error { return save(ctx, dir, state, to) }
 	}
 	b.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, b.Brake) }
 	return b

@@ -19,15 +19,15 @@ import (
 // child is a sandbox's first process, in its namespaces and waiting for its spec.
 type child struct {
 	proc        *live.Proc
-	spec, fault *os.File // our ends of its pipes
-	tree        *os.File // the template's mount, which it has too; nil: the host template
+	spec, fault *os.File   // our ends of its pipes
+	lent        []*os.File // mounts that it has too: the template's tree, the snapshot's layers
 }
 
 func (c *child) close() {
 	c.spec.Close()
 	c.fault.Close()
-	if c.tree != nil {
-		c.tree.Close()
+	for _, f := range c.lent {
+		f.Close()
 	}
 }
 
@@ -82,13 +82,11 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	theirs.add(faultOut, nil)
 	ours.add(faultIn, nil)
 
-	var tree *os.File
-	if s.Root != "" && base != 0 {
-		if tree, err = cloneTree(s.Root); err != nil {
-			return fail(err)
-		}
-		ours.add(tree, nil)
+	lent, inherited, err := lend(&s, base, null)
+	if err != nil {
+		return fail(err)
 	}
+	ours = append(ours, lent...)
 	oom := theirs.add(group.OOM(), nil)
 	if oom == nil {
 		oom = null
@@ -96,10 +94,7 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	attr := cloneAttr(base)
 	pidfd := -1
 	attr.PidFD = &pidfd
-	inherited := []*os.File{null, null, log, listener, oom, shim, specIn, faultOut}
-	if tree != nil {
-		inherited = append(inherited, tree)
-	}
+	inherited = append([]*os.File{null, null, log, listener, oom, shim, specIn, faultOut}, inherited...)
 	var proc *os.Process
 	err = live.OnThread(work, func() error {
 		return group.Start(attr, func() (err error) {
@@ -120,7 +115,7 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 		proc.Wait() //nolint:errcheck // reaped
 		return fail(err)
 	}
-	return &child{proc: p, spec: specOut, fault: faultIn, tree: tree}, nil
+	return &child{proc: p, spec: specOut, fault: faultIn, lent: lent}, nil
 }
 
 func cloneAttr(base uint32) *syscall.SysProcAttr {

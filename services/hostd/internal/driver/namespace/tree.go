@@ -49,9 +49,39 @@ func cloneTree(root string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), root), nil
 }
 
-// mapOwners makes the template's files belong to the ids of the child's user
-// namespace that have the same numbers, in the mount that it has inherited.
+// lend opens the mounts that the child is handed, and lists them as it inherits
+// them, null in the place of one that there is not. A child without a uid range
+// walks to them itself.
+func lend(s *driver.Spec, base uint32, null *os.File) (lent, inherited []*os.File, err error) {
+	if base == 0 {
+		return nil, nil, nil
+	}
+	below := ""
+	if s.From != "" {
+		below = filepath.Join(s.From, layersDir)
+	}
+	for _, path := range []string{s.Root, below} {
+		f := null
+		if path != "" {
+			if f, err = cloneTree(path); err != nil {
+				for _, l := range lent {
+					l.Close()
+				}
+				return nil, nil, err
+			}
+			lent = append(lent, f)
+		}
+		inherited = append(inherited, f)
+	}
+	return lent, inherited, nil
+}
+
+// mapOwners makes the files in the mounts that the child has inherited belong to
+// the ids of its user namespace that have the same numbers.
 func (c *child) mapOwners() error {
+	if len(c.lent) == 0 {
+		return nil
+	}
 	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.proc.PID), "ns/user"))
 	if err != nil {
 		return err
@@ -62,9 +92,14 @@ func (c *child) mapOwners() error {
 		Attr_clr:  unix.MOUNT_ATTR__ATIME,
 		Userns_fd: uint64(ns.Fd()),
 	}
-	err = unix.MountSetattr(int(c.tree.Fd()), "", unix.AT_EMPTY_PATH, &attr)
-	if errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("%w (the file system of %s cannot map owners: keep templates on ext4, xfs, btrfs or tmpfs, on Linux 5.19 or newer)", err, c.tree.Name())
+	for _, f := range c.lent {
+		err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr)
+		if errors.Is(err, unix.EINVAL) {
+			err = fmt.Errorf("%w (the file system of %s cannot map owners: keep templates and snapshots on ext4, xfs, btrfs or tmpfs, on Linux 5.19 or newer)", err, f.Name())
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }

@@ -31,6 +31,8 @@ type State struct {
 	Boot    string     `json:"boot"`            // the kernel's boot id
 	UIDBase uint32     `json:"uid_base,omitempty"`
 	Cgroups []string   `json:"cgroups,omitempty"` // directories
+	From    string     `json:"from,omitempty"`    // the snapshot that it was made from, if it still needs it
+	Tree    bool       `json:"tree,omitempty"`    // it was made from a template's tree
 }
 
 // Save writes s into dir atomically. It is not synced: what it names does not

@@ -15,12 +15,17 @@ import (
 type walker struct {
 	dir   *os.File
 	depth []frame
+	// force: directories that their owner, who we are, may not read are made
+	// readable as long as we are in them.
+	force bool
+	mode  uint32 // of dir, before it was forced
 }
 
 // frame is a directory on the way down.
 type frame struct {
 	dirs []string // directories in it that were not entered yet
 	id   devIno
+	mode uint32 // before it was forced
 }
 
 type devIno struct{ dev, ino uint64 }
@@ -49,7 +54,7 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 	if err := unix.Fstat(int(w.dir.Fd()), &self); err != nil {
 		return err
 	}
-	fr := frame{id: inode(&self)}
+	fr := frame{id: inode(&self), mode: w.mode}
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -58,7 +63,7 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 		for _, name := range names {
 			var st unix.Stat_t
 			if err := unix.Fstatat(int(w.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-				if errors.Is(err, fs.ErrNotExist) {
+				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !w.force {
 					continue // somebody writes there; who must not see that stops him before
 				}
 				return &os.PathError{Op: "stat", Path: name, Err: err}
@@ -81,8 +86,9 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 }
 
 // next moves to where a directory is left to enter, and returns its name, empty
-// at the end. It calls up before it leaves a directory.
-func (w *walker) next(up func() error) (string, error) {
+// at the end. It calls leave before it leaves a directory, with the mode that it
+// had at first.
+func (w *walker) next(leave func(mode uint32) error) (string, error) {
 	for {
 		top := &w.depth[len(w.depth)-1]
 		if n := len(top.dirs); n > 0 {
@@ -90,23 +96,36 @@ func (w *walker) next(up func() error) (string, error) {
 			top.dirs = top.dirs[:n-1]
 			return name, nil
 		}
-		w.depth = w.depth[:len(w.depth)-1]
-		if err := up(); err != nil || len(w.depth) == 0 {
+		if err := leave(top.mode); err != nil {
 			return "", err
 		}
-		if err := w.up(); err != nil {
+		if err := w.up(); err != nil || len(w.depth) == 0 {
 			return "", err
 		}
 	}
 }
 
+// up leaves a directory; the first one it stays in.
 func (w *walker) up() error {
-	parent, err := openDir(int(w.dir.Fd()), "..")
-	if err != nil {
-		return err
+	fr := w.depth[len(w.depth)-1]
+	w.depth = w.depth[:len(w.depth)-1]
+	parent := w.dir
+	if len(w.depth) > 0 {
+		var err error
+		if parent, err = openDir(int(w.dir.Fd()), ".."); err != nil {
+			return err
+		}
+		defer w.dir.Close()
 	}
-	w.dir.Close()
-	w.dir = parent
+	if w.force && fr.mode&0o700 != 0o700 {
+		if err := unix.Fchmod(int(w.dir.Fd()), fr.mode); err != nil {
+			return err
+		}
+	}
+	if len(w.depth) == 0 {
+		return nil
+	}
+	defer func() { w.dir = parent }()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(parent.Fd()), &st); err != nil {
 		return err
@@ -117,28 +136,40 @@ func (w *walker) up() error {
 	return nil
 }
 
-// enter moves into a directory.
-func (w *walker) enter(name string) error {
-	child, err := openDir(int(w.dir.Fd()), name)
+// enter moves into a directory, of which it has a name and where that counts.
+func (w *walker) enter(at int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	mode := uint32(st.Mode & 0o7777) //nolint:unconvert // the types differ between systems
+	if w.force && mode&0o700 != 0o700 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := unix.Fchmodat(at, name, mode|0o700, 0); err != nil {
+			return err
+		}
+	}
+	child, err := openDir(at, name)
 	if err != nil {
 		return err
 	}
-	w.dir.Close()
-	w.dir = child
+	if w.dir != nil {
+		w.dir.Close()
+	}
+	w.dir, w.mode = child, mode
 	return nil
 }
 
 // DiskUsage is how many bytes of the disk the files in a tree take. While
 // somebody writes there it is not exact. A tree that is not there takes none.
 func DiskUsage(ctx context.Context, path string) (uint64, error) {
-	dir, err := os.OpenFile(path, dirFlags, 0)
+	w := walker{}
+	err := w.enter(unix.AT_FDCWD, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	w := walker{dir: dir}
 	defer func() { w.dir.Close() }()
 	var sum uint64
 	linked := map[devIno]struct{}{} // seen already
@@ -158,14 +189,14 @@ func DiskUsage(ctx context.Context, path string) (uint64, error) {
 			return sum, err
 		}
 		for {
-			name, err := w.next(func() error { return nil })
+			name, err := w.next(func(uint32) error { return nil })
 			if errors.Is(err, errMoved) {
 				return sum, nil // it makes itself smaller than it is for this once
 			}
 			if err != nil || name == "" {
 				return sum, err
 			}
-			err = w.enter(name)
+			err = w.enter(int(w.dir.Fd()), name)
 			if err == nil {
 				break
 			}

@@ -14,6 +14,7 @@
 //	7  a pipe: a NUL when all is done but to execute the shim, then an error or
 //	   the end; anything without the NUL in front of it is an error too
 //	8  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
+//	9  a mount: a snapshot's layers, if Spec.Below and Spec.HasRoot
 //
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
@@ -52,6 +53,7 @@ const (
 	fdSpec  = 6
 	fdError = 7
 	fdTree  = 8
+	fdBelow = 9
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -64,7 +66,7 @@ func Init(args []string) error {
 	// User ids, capabilities and the filter belong to a thread, and the thread
 	// that executes the shim is the one that stays.
 	runtime.LockOSThread()
-	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree} {
+	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree, fdBelow} {
 		unix.CloseOnExec(fd)
 	}
 	err := run()

@@ -21,6 +21,9 @@ type Spec struct {
 	Tree string // the host's directory with a template's tree; if not empty, nothing above but Files counts
 	Sudo bool   // set-uid programs in Tree work, where HasRoot
 
+	Below  string // the host's directory with the layers of a snapshot, named by numbers from 0; empty: none
+	Layers uint32 // how many they are; the last one is the uppermost
+
 	Hostname string
 	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
 	ShmMiB   uint32
@@ -85,19 +88,17 @@ func (s *Spec) code(c *coder) {
 	c.texts(&s.Files)
 	c.str(&s.Tree)
 	c.flag(&s.Sudo)
+	c.str(&s.Below)
+	c.num32(&s.Layers)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
-	shm := uint64(s.ShmMiB)
-	c.num(&shm)
-	s.ShmMiB = uint32(shm)
+	c.num32(&s.ShmMiB)
 	n := c.count(len(s.Limits))
 	if c.read {
 		s.Limits = make([]Limit, n)
 	}
 	for i := range s.Limits {
-		r := uint64(s.Limits[i].Resource)
-		c.num(&r)
-		s.Limits[i].Resource = uint32(r)
+		c.num32(&s.Limits[i].Resource)
 		c.num(&s.Limits[i].Max)
 	}
 	c.strs(&s.Argv)
@@ -124,6 +125,12 @@ func (c *coder) num(n *uint64) {
 		v, k, c.bad, c.b = 0, 0, true, nil
 	}
 	*n, c.b = v, c.b[k:]
+}
+
+func (c *coder) num32(n *uint32) {
+	v := uint64(*n)
+	c.num(&v)
+	*n = uint32(v)
 }
 
 func (c *coder) flag(f *bool) {

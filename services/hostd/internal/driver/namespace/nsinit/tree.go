@@ -34,27 +34,19 @@ var treeSteps = []step{
 	{"write /etc", writeEtc},
 }
 
-// mountTree mounts the template with a layer above it. As root of the machine the
-// driver hands the tree over as a mount whose owners are those of this user
-// namespace; nobody need be able to walk to it.
+// mountTree mounts the template with a layer above it.
 func mountTree(s *Spec) error {
 	if err := unix.Mkdir(treeBelow, rootDir); err != nil {
 		return &os.PathError{Op: "mkdir", Path: treeBelow, Err: err}
 	}
-	var err error
-	if s.HasRoot {
-		err = unix.MoveMount(fdTree, "", unix.AT_FDCWD, treeBelow, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	} else {
-		err = unix.Mount(s.Tree, treeBelow, "", unix.MS_BIND, "")
-	}
-	if err != nil {
+	if err := take(s, fdTree, s.Tree, treeBelow); err != nil {
 		return fmt.Errorf("take over the template: %w", err)
 	}
 	flags := uintptr(unix.MS_NODEV)
 	if !s.mayGain() {
 		flags |= unix.MS_NOSUID
 	}
-	return overlayWith(root, treeBelow, over, work, flags)
+	return overlayWith(root, s.below(over)+treeBelow, over, work, flags)
 }
 
 // ensureDirs makes the names in the working directory directories. Nobody else

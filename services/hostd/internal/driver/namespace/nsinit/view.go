@@ -29,8 +29,8 @@ const (
 	root    = memory + "/root"
 	skel    = memory + "/skel"
 	usrSkel = memory + "/usr"
-	etcOver = memory + "/etc"
-	etcWork = memory + "/etc.work"
+	etcSkel = memory + "/etc"
+	layers  = memory + "/layers"
 
 	memoryOptions = "mode=755,size=16m,nr_inodes=8k"
 
@@ -38,7 +38,12 @@ const (
 	work    = "work"
 	usrOver = "usr.upper"
 	usrWork = "usr.work"
+	etcOver = "etc.upper"
+	etcWork = "etc.work"
 )
+
+// Uppers are the directories in the sandbox's own in which its changes are.
+func Uppers() []string { return []string{over, usrOver, etcOver} }
 
 // step is a part of the work, and what its errors begin with.
 type step struct {
@@ -69,7 +74,7 @@ func makeView(s *Spec) error {
 var hostSteps = []step{
 	{"prepare mounts", prepare},
 	{"make directories", skeleton},
-	{"mount root", func(*Spec) error { return overlay(root, skel, over, work) }},
+	{"mount root", func(s *Spec) error { return overlay(root, s.below(over)+skel, over, work) }},
 	{"mount /usr", mountUsr},
 	{"mount /etc", mountEtc},
 	{"enter root", func(*Spec) error { return unix.Chdir(root) }},
@@ -83,7 +88,7 @@ func mountProc(*Spec) error {
 	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-func prepare(*Spec) error {
+func prepare(s *Spec) error {
 	// Whatever is mounted from here on is seen in this namespace alone.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -91,12 +96,43 @@ func prepare(*Spec) error {
 	if err := unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, memoryOptions); err != nil {
 		return err
 	}
-	for _, d := range []string{root, skel, usrSkel, etcOver, etcWork, over, work, usrOver, usrWork} {
+	for _, d := range []string{root, skel, usrSkel, etcSkel, layers, over, work, usrOver, usrWork, etcOver, etcWork} {
 		if err := unix.Mkdir(d, rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
+	return takeLayers(s)
+}
+
+// takeLayers mounts the layers of a snapshot.
+func takeLayers(s *Spec) error {
+	if s.Below == "" {
+		return nil
+	}
+	if err := take(s, fdBelow, s.Below, layers); err != nil {
+		return fmt.Errorf("take over the snapshot: %w", err)
+	}
 	return nil
+}
+
+// take mounts what is the host's directory from. As root of the machine the
+// driver hands it over as a mount whose owners are those of this user namespace;
+// nobody need be able to walk to it.
+func take(s *Spec, fd int, from, to string) error {
+	if s.HasRoot {
+		return unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	return unix.Mount(from, to, "", unix.MS_BIND, "")
+}
+
+// below is what the layers of a snapshot put under an upper directory, the
+// uppermost first, with a separator behind each.
+func (s *Spec) below(upper string) string {
+	var b strings.Builder
+	for i := int(s.Layers) - 1; i >= 0; i-- {
+		fmt.Fprintf(&b, "%s/%d/%s:", layers, i, upper)
+	}
+	return b.String()
 }
 
 // restrict adds to what a mount forbids. A plain remount would also try to take
@@ -158,18 +194,18 @@ func mountUsr(s *Spec) error {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
-	return overlay(root+"/usr", usrSkel+":/usr", usrOver, usrWork)
+	return overlay(root+"/usr", s.below(usrOver)+usrSkel+":/usr", usrOver, usrWork)
 }
 
 func mountEtc(s *Spec) error {
 	for _, f := range s.Files {
-		if err := os.WriteFile(filepath.Join(etcOver, f.Name), []byte(f.Body), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(etcSkel, f.Name), []byte(f.Body), 0o644); err != nil {
 			return err
 		}
 	}
 	// What separates layers and options must be marked where it is meant.
 	lower := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(s.EtcLower)
-	return overlay(root+"/etc", lower, etcOver, etcWork)
+	return overlay(root+"/etc", s.below(etcOver)+etcSkel+":"+lower, etcOver, etcWork)
 }
 
 // overlay mounts one that a user namespace may make. Volatile: nothing of it
