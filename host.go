@@ -35,7 +35,7 @@ type host struct {
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
-	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: namespace, or direct (no isolation, for development)")
+	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor where it works, and namespace), or names; direct (no isolation) is for development")
 	h.output.flags(f)
 }
 
@@ -112,7 +112,11 @@ func probe(ctx context.Context) []cli.DriverReport {
 		if r.Err != nil {
 			d.Detail = r.Err.Error()
 		} else {
-			d.Detail = strings.Join(append([]string{"isolation: " + r.Isolation}, r.Notes...), "; ")
+			about := []string{"isolation: " + r.Isolation}
+			if r.Default {
+				about[0] += ", the default here: the strongest that works and is quick enough for everything"
+			}
+			d.Detail = strings.Join(append(about, r.Notes...), "; ")
 		}
 		out = append(out, d)
 	}

@@ -76,19 +76,31 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.APIKey, "api-key", "", "a key to issue unless it was; better given as MILLRACE_API_KEY")
 	f.StringVar(&g.Domain, "domain", "", "of sandboxes' hosts, as clients are told: <port>-<sandbox>.<domain>")
 	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "the longest a sandbox may be asked to live; 0: a day")
+	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPUs of a sandbox that asks for none; 0: no limit")
+	f.Uint32Var(&g.Limits.MemoryMB, "default-memory", 0, "MiB of memory of a sandbox that asks for none; 0: no limit")
+	f.Uint32Var(&g.Limits.DiskMB, "default-disk", 0, "MiB of disk of a sandbox that asks for none; 0: no limit")
+	f.Uint32Var(&g.Limits.PIDs, "default-pids", 0, "processes of a sandbox that asks for none; 0: the driver's own bound")
 	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "how long open streams may take to end; 0: 10 s")
 }
 
 func schedulerCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
+	var sched scheduler.Config
 	return role(cfg, "scheduler", "Place sandboxes on hosts; any number may run", func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
+		schedulerFlags(f, &sched)
 	}, connected(cfg, &c, &s, "scheduler", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("scheduler runs")
-		return scheduler.Run(ctx, scheduler.Config{Log: log, Slog: logger})
+		sched.Log, sched.Slog = log, logger
+		return scheduler.Run(ctx, sched)
 	}))
+}
+
+func schedulerFlags(f *pflag.FlagSet, s *scheduler.Config) {
+	f.Float64Var(&s.CPUOvercommit, "cpu-overcommit", 0, "how often a host's CPUs may be promised to sandboxes with a limit; 0: 4 times")
+	f.Float64Var(&s.MemoryOvercommit, "memory-overcommit", 0, "how often a host's memory may be promised to sandboxes with a limit; 0: once")
 }
 
 func reaperCommand(cfg *cli.Config) *cobra.Command {

@@ -31,6 +31,7 @@ type up struct {
 	common     common
 	streams    streams
 	gateway    gateway.Config
+	scheduler  scheduler.Config
 	host       host
 	data       string
 	durability string
@@ -46,6 +47,7 @@ func upCommand(cfg *cli.Config) *cobra.Command {
 		u.common.flags(f, "warn")
 		u.streams.flags(f, false)
 		gatewayFlags(f, &u.gateway)
+		schedulerFlags(f, &u.scheduler)
 		u.host.flags(f)
 		f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
 		f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
@@ -142,7 +144,8 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 		return named("hostd", u.host.run(behind, back, u.log.With("role", "hostd"), upHost, filepath.Join(u.data, "hostd"), u.cfg.Version))
 	})
 	g.Go(func() error {
-		return named("scheduler", scheduler.Run(behind, scheduler.Config{Log: front, View: view, Slog: u.log.With("role", "scheduler")}))
+		u.scheduler.Log, u.scheduler.View, u.scheduler.Slog = front, view, u.log.With("role", "scheduler")
+		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
 		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper")}))

@@ -76,6 +76,17 @@ type sandboxSpec struct {
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	EnvVars    map[string]string `json:"envVars,omitempty"`
 	Secure     bool              `json:"secure"`
+	CPUs       float64           `json:"cpuCount,omitempty"`
+	MemoryMB   uint32            `json:"memoryMB,omitempty"`
+	DiskMB     uint32            `json:"diskSizeMB,omitempty"`
+	PIDs       uint32            `json:"pids,omitempty"`
+	Isolation  string            `json:"isolation,omitempty"`
+	AutoPause  bool              `json:"autoPause,omitempty"`
+	AutoResume *autoResume       `json:"autoResume,omitempty"`
+}
+
+type autoResume struct {
+	Enabled bool `json:"enabled"`
 }
 
 func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (string, error) {

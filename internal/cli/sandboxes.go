@@ -19,6 +19,8 @@ func (a *app) sandboxCreate() *cobra.Command {
 	var template string
 	var timeout time.Duration
 	var metadata, env []string
+	var spec sandboxSpec
+	var resume bool
 	c := &cobra.Command{
 		Use:   "create",
 		Short: "Create a sandbox and print its id",
@@ -28,7 +30,10 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec := sandboxSpec{TemplateID: template, Timeout: int64(timeout / time.Second)}
+			spec.TemplateID, spec.Timeout = template, int64(timeout/time.Second)
+			if resume {
+				spec.AutoResume = &autoResume{Enabled: true}
+			}
 			if spec.Metadata, err = pairs(metadata); err != nil {
 				return err
 			}
@@ -57,6 +62,13 @@ func (a *app) sandboxCreate() *cobra.Command {
 	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when it ends, from now")
 	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "NAME=VALUE to find it by")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for all its processes")
+	c.Flags().Float64Var(&spec.CPUs, "cpus", 0, "the most CPUs; 0: the server's default")
+	c.Flags().Uint32Var(&spec.MemoryMB, "memory", 0, "the most MiB of memory; 0: the server's default")
+	c.Flags().Uint32Var(&spec.DiskMB, "disk", 0, "the most MiB of disk; 0: the server's default")
+	c.Flags().Uint32Var(&spec.PIDs, "pids", 0, "the most processes; 0: the server's default")
+	c.Flags().StringVar(&spec.Isolation, "isolation", "", "the least there must be: none, process, kernel or machine")
+	c.Flags().BoolVar(&spec.AutoPause, "auto-pause", false, "pause it when its time has run out, instead of ending it")
+	c.Flags().BoolVar(&resume, "auto-resume", false, "resume it when somebody needs it")
 	return c
 }
 

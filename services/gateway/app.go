@@ -59,7 +59,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits}),
 		metrics: metrics.New(c, streams),
 	}
 	// A stream that ended gives its connection back, so it must outlive the hijack.

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b"
 )
 
 // Config says how to run a gateway. Log is required; the zero value of another
@@ -32,6 +33,7 @@ type Config struct {
 
 	Domain     string        // of sandboxes' hosts as told to clients; default: none, clients use their own
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
+	Limits     Limits        // of a sandbox that asks for none
 	MaxBody    int           // bytes of a request; default 16 MiB
 
 	// DrainTimeout is how long open streams and requests may take to end once
@@ -42,6 +44,9 @@ type Config struct {
 	ReadyAfter <-chan struct{}     // /readyz says no until it is closed; nil: says yes at once
 	Slog       *slog.Logger
 }
+
+// Limits of a sandbox; 0 is no limit.
+type Limits = e2b.Limits
 
 // DefaultTenant owns the keys that are given by configuration. Their bearers are
 // operators: they see hosts, metrics and the events of all tenants.

@@ -81,7 +81,7 @@ func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), stri
 // spec is what a driver needs to make a sandbox, or to find it.
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	return driver.Spec{
-		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
+		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
 		Dir: h.dirOf(id), OOM: true, ShimPath: h.cfg.Shim[0],
 		ShimArgs: append(slices.Clone(h.cfg.Shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
 	}

@@ -18,7 +18,7 @@ type Config struct {
 	Log      *events.Log   // required
 	Name     string        // of the host, unique among all; required
 	DataDir  string        // of the journal and the sandboxes, made if missing, for one hostd at a time; required
-	Drivers  []string      // to offer, the first is the default; default: namespace. direct must be named
+	Drivers  []string      // to offer, the first is the default; default: Auto. direct must be named
 	Shim     []string      // program and arguments of the shim; default: millrace-shim beside this program, else this program
 	Version  string        // told to others
 	Slog     *slog.Logger  // default: silence

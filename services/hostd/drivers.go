@@ -9,6 +9,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
+// Auto stands in Config.Drivers for the drivers of this machine's own choice.
+const Auto = "auto"
+
+// autoNames are the drivers that Auto stands for, as far as they work here: the
+// strongest that is quick enough for everything comes first, and is the default.
+var autoNames = [...]string{"gvisor", "namespace"}
+
 // driverNames are those that can be asked for. Not all work on every system;
 // their Probe says why.
 var driverNames = [...]string{"namespace", "direct"}
@@ -34,6 +41,9 @@ func checkDriver(name string) error {
 // CheckDrivers fails for a name that is no driver's.
 func CheckDrivers(names []string) error {
 	for _, n := range names {
+		if n == Auto {
+			continue
+		}
 		if err := checkDriver(n); err != nil {
 			return err
 		}

@@ -7,8 +7,6 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 )
 
-const defaultDriver = "namespace"
-
 func newNamespace(log *slog.Logger) (driver.Driver, error) {
 	return namespace.New(namespace.Config{Log: log}), nil
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// There is no isolation here that needs nothing; whoever wants none says so.
-const defaultDriver = "namespace"
-
 func newNamespace(*slog.Logger) (driver.Driver, error) {
 	return nil, kind.New(kind.Unavailable, "hostd", "", "namespaces are Linux's own")
 }

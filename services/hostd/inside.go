@@ -2,9 +2,11 @@ package hostd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
@@ -36,11 +38,13 @@ type DriverReport struct {
 	Err       error    // why it cannot work here; nil: it does
 	Isolation string   // what stands between a sandbox and the host: "none", "process", "kernel" or "machine"
 	Notes     []string // what is missing and why
+	Default   bool     // it is what a sandbox gets that demands nothing, unless a host is told other drivers
 }
 
 // Probe tries every driver on this machine.
 func Probe(ctx context.Context) []DriverReport {
 	var out []DriverReport
+	best := len(autoNames)
 	for _, name := range driverNames {
 		d, err := makeDriver(name, slog.New(slog.DiscardHandler))
 		r := DriverReport{Name: name, Err: err}
@@ -49,7 +53,13 @@ func Probe(ctx context.Context) []DriverReport {
 			caps, r.Err = d.Probe(ctx)
 			r.Isolation, r.Notes = caps.Isolation, caps.Notes
 		}
+		if at := slices.Index(autoNames[:], name); r.Err == nil && at >= 0 {
+			best = min(best, at)
+		}
 		out = append(out, r)
+	}
+	for i := range out {
+		out[i].Default = best < len(autoNames) && out[i].Name == autoNames[best]
 	}
 	return out
 }
@@ -69,9 +79,25 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 	}
 	names := cfg.Drivers
 	if len(names) == 0 {
-		names = []string{defaultDriver}
+		names = []string{Auto}
 	}
 	for _, name := range names {
+		found, err := openDriver(ctx, cfg, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			if !slices.ContainsFunc(out, func(d offer) bool { return d.Name() == o.Name() }) {
+				out = append(out, o)
+			}
+		}
+	}
+	return out, nil
+}
+
+// openDriver makes the driver of a name, or the drivers that Auto stands for.
+func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) {
+	if name != Auto {
 		d, err := makeDriver(name, cfg.Slog)
 		if err != nil {
 			return nil, err
@@ -80,7 +106,20 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("driver %s does not work here: %w", name, err)
 		}
-		out = append(out, offer{d, caps})
+		return []offer{{d, caps}}, nil
+	}
+	var out []offer
+	var why []error
+	for _, name := range autoNames {
+		found, err := openDriver(ctx, cfg, name)
+		if err != nil {
+			why = append(why, err)
+			continue
+		}
+		out = append(out, found...)
+	}
+	if len(out) == 0 {
+		return nil, errors.Join(why...)
 	}
 	return out, nil
 }

@@ -10,60 +10,107 @@ import (
 
 // room is one host as placement sees it.
 type room struct {
-	Host     string
-	Epoch    uint64
-	Drivers  []string
-	Capacity int
-	Used     int  // sandboxes placed there that are not over
-	Draining bool // takes nothing new
-	Doubtful bool // its lease ran out while nobody could have heard it
+	Host       string
+	Epoch      uint64
+	Drivers    []string
+	Isolations []string // of the drivers, in their order
+	Templates  []string // that are ready there
+	Capacity   int
+	Used       int  // sandboxes placed there that are not over
+	CPU        part // thousandths of a CPU
+	Memory     part // MiB
+	Draining   bool // takes nothing new
+	Doubtful   bool // its lease ran out while nobody could have heard it
 }
 
-// verdict is what place says of a sandbox: a host, a refusal, or (when both are
-// empty) to ask again later.
+// part is what sandboxes with a limit may take of a host together. A Total of 0
+// is not known, and not counted.
+type part struct{ Total, Used uint64 }
+
+func (p part) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
+
+// take counts a sandbox. One that stands still takes no CPU.
+func (r *room) take(req *sandbox.Requested, standing bool) {
+	r.Used++
+	r.Memory.Used += uint64(req.MemoryMiB)
+	if !standing {
+		r.CPU.Used += uint64(req.CPUMilli)
+	}
+}
+
+// driver finds the first driver of the host that gives what is demanded.
+func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
+	if len(r.Drivers) == 0 { // it does not say
+		return "", req.Driver == "" && req.Isolation == ""
+	}
+	for i, d := range r.Drivers {
+		var level sandbox.Isolation
+		if i < len(r.Isolations) {
+			level = sandbox.Isolation(r.Isolations[i])
+		}
+		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) {
+			return d, true
+		}
+	}
+	return "", false
+}
+
+// verdict is what place says of a sandbox: a host and its driver, a refusal, or
+// (when all are empty) to ask again later.
 type verdict struct {
 	Host    *room
+	Driver  string
 	Refused *sandbox.Refused
 }
 
-// place picks the least loaded host that may take the sandbox. Load is the part
-// of the capacity that is used; the name decides between equals. A host in doubt
-// is never picked, but nothing is refused for want of a host while there is one.
+// place picks the least loaded host that may take the sandbox, before all others
+// one that has its template. Load is the part of the capacity that is used; the
+// name decides between equals. A host in doubt is never picked, but nothing is
+// refused for want of a host while there is one.
 func place(req *sandbox.Requested, rooms []room) verdict {
-	var best *room
+	var best verdict
 	alive, offers, doubt := 0, 0, false
 	for i := range rooms {
 		r := &rooms[i]
 		switch {
-		case r.Draining:
+		case r.Draining || req.FromHost != "" && req.FromHost != r.Host:
 			continue
 		case r.Doubtful:
 			doubt = true
 			continue
 		}
 		alive++
-		if req.Driver != "" && !slices.Contains(r.Drivers, req.Driver) {
+		driver, ok := r.driver(req)
+		if !ok {
 			continue
 		}
 		offers++
-		if r.Used < r.Capacity && (best == nil || less(r, best)) {
-			best = r
+		room := r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
+		if room && (best.Host == nil || less(r, best.Host, req.Template)) {
+			best = verdict{Host: r, Driver: driver}
 		}
 	}
 	switch {
-	case best != nil:
-		return verdict{Host: best}
+	case best.Host != nil:
+		return best
 	case doubt:
 		return verdict{}
+	case alive == 0 && req.FromHost != "":
+		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox")
 	case alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
+	case offers == 0 && req.Isolation != "":
+		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
 	case offers == 0:
 		return refuse(kind.Unavailable, "no host offers driver "+req.Driver)
 	}
 	return refuse(kind.Exhausted, "no host has room for another sandbox")
 }
 
-func less(a, b *room) bool {
+func less(a, b *room, template string) bool {
+	if l, r := slices.Contains(a.Templates, template), slices.Contains(b.Templates, template); l != r {
+		return l
+	}
 	// a.Used/a.Capacity < b.Used/b.Capacity without a division; both capacities are > 0 here.
 	if l, r := a.Used*b.Capacity, b.Used*a.Capacity; l != r {
 		return l < r

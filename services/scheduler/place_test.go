@@ -8,10 +8,11 @@ import (
 )
 
 func TestPlace(t *testing.T) {
-	ns := []string{"namespace"}
+	ns, process := []string{"namespace"}, []string{"process"}
 	tests := []struct {
 		name   string
 		driver string
+		req    sandbox.Requested
 		rooms  []room
 		want   string // a host, or empty
 		refuse kind.Kind
@@ -32,10 +33,28 @@ func TestPlace(t *testing.T) {
 		{name: "a host in doubt is waited for", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}}, wait: true},
 		{name: "a host in doubt is waited for before a refusal for room", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1, Used: 1}}, wait: true},
 		{name: "a host without doubt is not waited with", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1}}, want: "b"},
+		{name: "a host that gives the level is found", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, want: "b"},
+		{name: "a stronger level will do", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"microvm"}, Isolations: []string{"machine"}}}, want: "b"},
+		{name: "a weaker level is refused", req: sandbox.Requested{Isolation: "machine"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}}, refuse: kind.Unavailable},
+		{name: "a level nobody speaks of is refused", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 9}}, refuse: kind.Unavailable},
+		{name: "a driver by name that gives less than the level", driver: "namespace", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, refuse: kind.Unavailable},
+		{name: "only full hosts give the level", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 1, Used: 1, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Drivers: []string{"direct"}, Isolations: []string{"none"}}}, refuse: kind.Exhausted},
+		{name: "a host with the template wins over an emptier one", req: sandbox.Requested{Template: "browser"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8, Templates: []string{"browser"}}}, want: "b"},
+		{name: "a full host with the template does not", req: sandbox.Requested{Template: "browser"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 9, Templates: []string{"browser"}}}, want: "a"},
+		{name: "memory that is left", req: sandbox.Requested{MemoryMiB: 100}, rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 901}}, {Host: "b", Capacity: 9, Used: 8, Memory: part{1000, 900}}}, want: "b"},
+		{name: "no memory left", req: sandbox.Requested{MemoryMiB: 100}, rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 901}}}, refuse: kind.Exhausted},
+		{name: "no CPU left", req: sandbox.Requested{CPUMilli: 2000}, rooms: []room{{Host: "a", Capacity: 9, CPU: part{8000, 6001}}}, refuse: kind.Exhausted},
+		{name: "without a limit nothing is counted", rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 1000}, CPU: part{1, 1}}}, want: "a"},
+		{name: "what is not known is not counted", req: sandbox.Requested{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}, rooms: []room{{Host: "a", Capacity: 9}}, want: "a"},
+		{name: "a snapshot is where it is", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a snapshot on a host that is gone", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
+		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := place(&sandbox.Requested{Driver: tt.driver}, tt.rooms)
+			req := tt.req
+			req.Driver = tt.driver
+			got := place(&req, tt.rooms)
 			switch {
 			case tt.wait:
 				if got.Host != nil || got.Refused != nil {
@@ -70,5 +89,25 @@ func TestPlaceSpreads(t *testing.T) {
 	}
 	if v := place(&sandbox.Requested{}, rooms); v.Refused == nil {
 		t.Fatalf("tenth sandbox of nine placed on %v", v.Host)
+	}
+}
+
+// The driver is named by the scheduler: the first that gives what is demanded.
+func TestPlaceNamesTheDriver(t *testing.T) {
+	rooms := []room{{Host: "a", Capacity: 9, Drivers: []string{"direct", "namespace", "gvisor"}, Isolations: []string{"none", "process", "kernel"}}}
+	for level, want := range map[sandbox.Isolation]string{"": "direct", "none": "direct", "process": "namespace", "kernel": "gvisor"} {
+		if v := place(&sandbox.Requested{Isolation: level}, rooms); v.Driver != want {
+			t.Errorf("isolation %q: driver %q, want %q", level, v.Driver, want)
+		}
+	}
+}
+
+func TestWhatStandsStillTakesNoCPU(t *testing.T) {
+	var r room
+	req := sandbox.Requested{CPUMilli: 1000, MemoryMiB: 64}
+	r.take(&req, false)
+	r.take(&req, true)
+	if r.Used != 2 || r.CPU.Used != 1000 || r.Memory.Used != 128 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -21,6 +21,10 @@ type Config struct {
 	// Tick is how often leases are looked at when nothing else happens; default
 	// one second. A request itself is acted on at once.
 	Tick time.Duration
+	// CPUOvercommit and MemoryOvercommit are how much the limits of a host's
+	// sandboxes may add up to, as parts of what the host has; default 4 and 1. A
+	// sandbox without a limit counts for nothing.
+	CPUOvercommit, MemoryOvercommit float64
 	// Fault is called at "picked", between a choice and its append; an error ends
 	// Run there. For tests.
 	Fault func(point string) error
@@ -31,6 +35,9 @@ const (
 	attempt  = 5 * time.Second
 	minPause = time.Millisecond
 	maxPause = time.Second
+
+	cpuOvercommit    = 4 // CPU is shared when it is short
+	memoryOvercommit = 1 // memory is not
 )
 
 func (cfg *Config) view(ctx context.Context) (*events.View, error) {
@@ -47,6 +54,12 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Second
+	}
+	if cfg.CPUOvercommit == 0 {
+		cfg.CPUOvercommit = cpuOvercommit
+	}
+	if cfg.MemoryOvercommit == 0 {
+		cfg.MemoryOvercommit = memoryOvercommit
 	}
 	view, err := cfg.view(ctx)
 	if err != nil {
@@ -190,26 +203,29 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 // rooms counts what the hosts have left, in the view and not in the leases: a
 // lease is as old as a heartbeat.
 func (s *scheduler) rooms(hosts []fleet.Host) []room {
-	used := make(map[string]int)
-	s.view.Sandboxes(func(st *sandbox.State) bool {
-		if st.Host != "" && !st.Over() {
-			used[st.Host]++
-		}
-		return false
-	})
 	now := time.Now()
 	rooms := make([]room, 0, len(hosts))
+	at := make(map[string]int, len(hosts))
 	for i := range hosts {
 		h := &hosts[i]
 		alive := h.Alive(now)
 		if !alive && s.contact.Silent(h) {
 			continue
 		}
+		at[h.Host] = len(rooms)
 		rooms = append(rooms, room{
-			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Capacity: int(h.Capacity),
-			Used: used[h.Host], Draining: h.Draining, Doubtful: !alive,
+			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates,
+			Capacity: int(h.Capacity), Draining: h.Draining, Doubtful: !alive,
+			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
+			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},
 		})
 	}
+	s.view.Sandboxes(func(st *sandbox.State) bool {
+		if i, ok := at[st.Host]; ok && !st.Over() {
+			rooms[i].take(&st.Request, st.Standing())
+		}
+		return false
+	})
 	return rooms
 }
 
@@ -228,9 +244,9 @@ func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v
 		}
 		return next, err
 	}
-	next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, sandbox.Placed{Host: v.Host.Host, Epoch: v.Host.Epoch})
+	next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, sandbox.Placed{Host: v.Host.Host, Epoch: v.Host.Epoch, Driver: v.Driver})
 	if err == nil {
-		v.Host.Used++
+		v.Host.take(&st.Request, false)
 		s.cfg.Slog.Debug("placed", "sandbox", st.ID, "host", v.Host.Host)
 	}
 	return next, err

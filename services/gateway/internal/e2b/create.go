@@ -25,6 +25,7 @@ type newSandbox struct {
 	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
 	MCP                 json.RawMessage   `json:"mcp"`
 	IAM                 json.RawMessage   `json:"iam"`
+	limitsBody
 }
 
 type autoResume struct {
@@ -90,6 +91,9 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		OnTimeout:     onTimeout(b.AutoPause),
 		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
 		Alias:         b.TemplateID,
+	}
+	if err == nil {
+		err = b.limit(&req, h.cfg.Limits)
 	}
 	return req, err
 }

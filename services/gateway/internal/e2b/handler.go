@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Domain     string        // of sandboxes' hosts, given to clients; empty: null, and clients use their own
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
+	Limits     Limits        // of a sandbox that asks for none
 }
 
 // Handler is the surface. It keeps no state.

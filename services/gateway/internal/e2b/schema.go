@@ -53,6 +53,7 @@ type detailBody struct {
 	AllowInternetAccess *bool     `json:"allowInternetAccess"`
 	Network             any       `json:"network,omitempty"`
 	Lifecycle           lifecycle `json:"lifecycle"`
+	Isolation           string    `json:"isolation,omitempty"` // not E2B's: what it really has
 }
 
 type lifecycle struct {
@@ -118,7 +119,7 @@ func (h *Handler) details(st *sandbox.State) detailBody {
 	}
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
-		AllowInternetAccess: &st.Request.AllowInternet,
-		Lifecycle:           lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
+		AllowInternetAccess: &st.Request.AllowInternet, Isolation: string(st.Isolation),
+		Lifecycle: lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}
 }

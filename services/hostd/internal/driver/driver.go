@@ -40,6 +40,7 @@ type Spec struct {
 
 	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
 	MemoryMiB uint32 // 0: no limit
+	PIDs      uint32 // processes and threads; 0, or more than the driver's own bound: that
 	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
 
 	// From is a directory that Instance.Snapshot of this driver filled: the place
@@ -62,6 +63,14 @@ type Spec struct {
 	// "oom_kill N" counts the processes of the sandbox that the kernel killed
 	// because Spec.MemoryMiB was used up; an empty file where nobody counts.
 	OOM bool
+}
+
+// MaxPIDs is the bound of its processes where the driver's own is most.
+func (s *Spec) MaxPIDs(most uint32) uint32 {
+	if s.PIDs == 0 {
+		return most
+	}
+	return min(s.PIDs, most)
 }
 
 // The descriptors that a shim inherits besides the standard three, of which

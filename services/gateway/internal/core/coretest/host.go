@@ -148,7 +148,7 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Request.Metadata["make"] == "fail" {
 			return []sandbox.Body{sandbox.Failed{Message: "secret path /x"}}, nil
 		}
-		return []sandbox.Body{sandbox.Running{Driver: "fake", Can: sandbox.Abilities{Pause: s.Request.Metadata["pause"] != "never"}}}, nil
+		return []sandbox.Body{sandbox.Running{Driver: "fake", Isolation: s.Request.Isolation, Can: sandbox.Abilities{Pause: s.Request.Metadata["pause"] != "never"}}}, nil
 	case sandbox.PhasePausing:
 		if s.Request.Metadata["pause"] == "fail" {
 			return []sandbox.Body{sandbox.Resumed{Message: "it will not"}}, nil

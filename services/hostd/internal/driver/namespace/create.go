@@ -67,7 +67,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: maxProcesses}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(maxProcesses)}
 	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits)
 	if d.ranges {
 		if state.UIDBase, err = d.uids.take(s.ID); err != nil {

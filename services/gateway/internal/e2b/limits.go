@@ -1,0 +1,72 @@
+package e2b
+
+import (
+	"math"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Limits are what a sandbox has that says nothing itself; 0: no limit.
+type Limits struct {
+	CPUs     float64
+	MemoryMB uint32
+	DiskMB   uint32
+	PIDs     uint32
+}
+
+// limitsBody is what a create may say of limits. The first two have the names of
+// E2B's templates; the others are ours.
+type limitsBody struct {
+	CPUCount   *float64 `json:"cpuCount"`
+	MemoryMB   *int64   `json:"memoryMB"`
+	DiskSizeMB *int64   `json:"diskSizeMB"`
+	PIDs       *int64   `json:"pids"`
+	Isolation  string   `json:"isolation"`
+}
+
+// What a sandbox may ask for. Less than the least, and its shim could not work.
+const (
+	minCPUs, maxCPUs     = 0.01, 1024
+	minMemory, maxMemory = 16, 16 << 20 // MiB
+	minDisk, maxDisk     = 1, 1 << 30   // MiB
+	minPIDs, maxPIDs     = 8, 1 << 22
+)
+
+// limit puts what is asked for, or else the defaults, into req where it says
+// nothing yet.
+func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
+	cpus := def.CPUs
+	switch {
+	case b.CPUCount == nil && req.CPUMilli > 0:
+		cpus = float64(req.CPUMilli) / 1000
+	case b.CPUCount != nil:
+		if cpus = *b.CPUCount; !(cpus >= minCPUs && cpus <= maxCPUs) {
+			return invalid("cpuCount must be between %v and %v", minCPUs, maxCPUs)
+		}
+	}
+	req.CPUMilli = uint32(math.Round(cpus * 1000))
+	for _, l := range []struct {
+		name        string
+		asked       *int64
+		least, most int64
+		def         uint32
+		to          *uint32
+	}{
+		{"memoryMB", b.MemoryMB, minMemory, maxMemory, def.MemoryMB, &req.MemoryMiB},
+		{"diskSizeMB", b.DiskSizeMB, minDisk, maxDisk, def.DiskMB, &req.DiskMiB},
+		{"pids", b.PIDs, minPIDs, maxPIDs, def.PIDs, &req.PIDs},
+	} {
+		switch {
+		case l.asked == nil && *l.to == 0:
+			*l.to = l.def
+		case l.asked == nil:
+		case *l.asked < l.least || *l.asked > l.most:
+			return invalid("%s must be between %d and %d", l.name, l.least, l.most)
+		default:
+			*l.to = uint32(*l.asked)
+		}
+	}
+	var err error
+	req.Isolation, err = sandbox.ParseIsolation(b.Isolation)
+	return err
+}

@@ -1,0 +1,32 @@
+package e2b
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func TestLimitsDefault(t *testing.T) {
+	def := Limits{CPUs: 0.5, MemoryMB: 128, DiskMB: 10, PIDs: 64}
+	one, two := 2.0, int64(256)
+	tests := []struct {
+		name string
+		body limitsBody
+		was  sandbox.Requested // of the snapshot it begins from
+		want sandbox.Requested
+	}{
+		{"nothing asked: the defaults", limitsBody{}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
+		{"what is asked wins", limitsBody{CPUCount: &one, MemoryMB: &two}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 256, DiskMiB: 10, PIDs: 64}},
+		{"a snapshot's win over the defaults", limitsBody{}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32, DiskMiB: 10, PIDs: 64}},
+		{"and what is asked wins over those", limitsBody{CPUCount: &one}, sandbox.Requested{CPUMilli: 250}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tt.was
+			err := tt.body.limit(&got, def)
+			if err != nil || got.CPUMilli != tt.want.CPUMilli || got.MemoryMiB != tt.want.MemoryMiB || got.DiskMiB != tt.want.DiskMiB || got.PIDs != tt.want.PIDs {
+				t.Errorf("%+v, %v; want %+v", got, err, tt.want)
+			}
+		})
+	}
+}
