@@ -47,10 +47,10 @@ type Log struct {
 	shards    int
 	replicas  int // of what is made later
 	retention time.Duration
-	io        jetstream.StreamConfig // what a server that was alone forgets; no name until it is known
+	memory    []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
 
-	gets    mux // answers to direct gets
-	replies mux // answers to commands
+	gets    inbox // answers to direct gets
+	replies inbox // answers to commands
 
 	mu    sync.Mutex
 	tails map[string]*tail // by subject
@@ -145,7 +145,7 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 		return err
 	}
 	l.mu.Lock()
-	l.io = ioStream(cfg)
+	l.memory = memoryStreams(cfg)
 	l.mu.Unlock()
 	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
 		return err
@@ -198,15 +198,15 @@ func (l *Log) reconnected() {
 	defer l.mu.Unlock()
 	close(l.back)
 	l.back = make(chan struct{})
-	if l.io.Name != "" {
-		go l.restore(l.unbroken, l.io)
+	for _, sc := range l.memory {
+		go l.restore(l.unbroken, sc)
 	}
 }
 
-// restore makes the stream that lives in memory anew: a server that is alone
-// comes back without it.
-func (l *Log) restore(ctx context.Context, io jetstream.StreamConfig) {
-	if _, err := l.ensure(ctx, io); err != nil && ctx.Err() == nil {
+// restore makes a stream that lives in memory anew: a server that is alone comes
+// back without it.
+func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
+	if _, err := l.ensureFitting(ctx, sc); err != nil && ctx.Err() == nil {
 		l.log.Warn("a stream could not be made anew", "err", err)
 	}
 }

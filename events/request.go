@@ -20,9 +20,9 @@ import (
 // end of its own: a caller's context may live as long as a process.
 const attempt = 2 * time.Second
 
-// mux hands messages that arrive under one wildcard subject to whoever waits for
+// inbox hands messages that arrive under one wildcard subject to whoever waits for
 // the last token: one subscription a connection instead of one a request.
-type mux struct {
+type inbox struct {
 	prefix string
 	next   atomic.Uint64
 
@@ -30,7 +30,7 @@ type mux struct {
 	waiting map[string]chan *nats.Msg
 }
 
-func (m *mux) open(nc *nats.Conn, prefix string) error {
+func (m *inbox) open(nc *nats.Conn, prefix string) error {
 	m.prefix = prefix + "."
 	m.waiting = make(map[string]chan *nats.Msg)
 	sub, err := nc.Subscribe(m.prefix+"*", m.deliver)
@@ -40,7 +40,7 @@ func (m *mux) open(nc *nats.Conn, prefix string) error {
 	return sub.SetPendingLimits(-1, -1)
 }
 
-func (m *mux) deliver(msg *nats.Msg) {
+func (m *inbox) deliver(msg *nats.Msg) {
 	token := msg.Subject[len(m.prefix):]
 	m.mu.Lock()
 	ch := m.waiting[token]
@@ -52,10 +52,10 @@ func (m *mux) deliver(msg *nats.Msg) {
 }
 
 // token gives a token nobody else has.
-func (m *mux) token() string { return strconv.FormatUint(m.next.Add(1), 36) }
+func (m *inbox) token() string { return strconv.FormatUint(m.next.Add(1), 36) }
 
 // await gives the channel for messages under token; it holds n of them.
-func (m *mux) await(token string, n int) (ch <-chan *nats.Msg, done func()) {
+func (m *inbox) await(token string, n int) (ch <-chan *nats.Msg, done func()) {
 	c := make(chan *nats.Msg, n)
 	m.mu.Lock()
 	m.waiting[token] = c
@@ -247,6 +247,11 @@ func (l *Log) publish(ctx context.Context, subject string, after uint64, data []
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
 		"Nats-Expected-Last-Subject-Sequence": {strconv.FormatUint(after, 10)},
 	}})
+}
+
+// publishPlain is publish after whatever is there.
+func (l *Log) publishPlain(ctx context.Context, subject string, data []byte) (uint64, error) {
+	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data})
 }
 
 func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {

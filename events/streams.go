@@ -28,7 +28,12 @@ const (
 	auditAge   = 30 * 24 * time.Hour // of sandboxes' records
 	commandAge = 24 * time.Hour
 	ioAge      = 10 * time.Minute
+	ioBytes    = 256 << 20
 	dedupe     = 2 * time.Minute
+
+	// Tunnels are read at once or broken: what is kept is for whoever lags a little.
+	tunnelAge   = time.Minute
+	tunnelBytes = 64 << 20
 
 	// commandBytes bounds what is kept of commands, which carry input: none is of
 	// use for longer than seconds.
@@ -222,13 +227,19 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	accounts := fileStream(cfg, streamAccounts, "acct.>")
 	secrets := fileStream(cfg, streamSecrets, "secret.>")
 	secrets.RePublish = nil
-	return []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, ioStream(cfg)}
+	return append([]jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets}, memoryStreams(cfg)...)
 }
 
-// ioStream is what is not kept: it lives in memory.
-func ioStream(cfg Config) jetstream.StreamConfig {
-	io := fileStream(cfg, streamIO, "io.>")
-	io.Storage, io.Compression, io.MaxAge, io.DenyDelete = jetstream.MemoryStorage, jetstream.NoCompression, ioAge, false
-	io.MaxBytes, io.Discard = 256<<20, jetstream.DiscardOld
-	return io
+// memoryStreams are what is not kept: they live in memory.
+func memoryStreams(cfg Config) []jetstream.StreamConfig {
+	io := memoryStream(cfg, streamIO, "io.>", ioBytes, ioAge)
+	return []jetstream.StreamConfig{io, memoryStream(cfg, streamTunnels, tunnelPrefix+">", tunnelBytes, tunnelAge)}
+}
+
+func memoryStream(cfg Config, name, subject string, size int64, age time.Duration) jetstream.StreamConfig {
+	sc := fileStream(cfg, name, subject)
+	sc.Storage, sc.Compression, sc.DenyDelete = jetstream.MemoryStorage, jetstream.NoCompression, false
+	sc.MaxBytes, sc.Discard = size, jetstream.DiscardOld
+	keepFor(&sc, age)
+	return sc
 }

@@ -18,9 +18,11 @@ const (
 	streamHosts     = "HOSTS"
 	streamAccounts  = "ACCOUNT"
 	streamIO        = "IO"
+	streamTunnels   = "TUNNEL"
 	streamSecrets   = "SECRET"
 
-	replyPrefix = "io.reply."
+	replyPrefix  = "io.reply."
+	tunnelPrefix = "tunnel."
 
 	livePrefix = "live."
 	outPrefix  = "OUT_"
@@ -52,7 +54,12 @@ func catalogueSubject(host string, id process.ID) string {
 
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
 func commandSubject(host string) string                  { return "cmd." + host }
-func hostSubject(host string) string                     { return "host." + host }
+
+// doorSubject is where a host hears of new tunnels; what goes through one has
+// the tunnel's id and ".up" (to the host) or ".down" behind it.
+func doorSubject(host string) string { return tunnelPrefix + host }
+
+func hostSubject(host string) string { return "host." + host }
 
 // sourceOf is the subject under which all messages of a stream are stored, as it
 // is republished.

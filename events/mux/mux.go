@@ -69,6 +69,13 @@ func New(cfg Config) *Mux {
 // Pending reports whether Append has anything to append.
 func (m *Mux) Pending() bool { return m.pending.Load() }
 
+// Err says why the channel is over; nil: it is not.
+func (m *Mux) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
 // Count is how many streams are open.
 func (m *Mux) Count() int {
 	m.mu.Lock()

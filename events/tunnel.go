@@ -1,0 +1,201 @@
+package events
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+)
+
+// A tunnel carries byte streams (package mux) between two services. Each
+// direction is a subject that one end writes, one message in flight: while it
+// flies, what the streams have to say gathers. Every message has its number, so
+// that a repetition is dropped and a hole ends the tunnel. Neither end goes on
+// after a break: what streams had sent by then may or may not have come, and
+// their users are told.
+type tunnel struct {
+	l     *Log
+	mux   *mux.Mux
+	in    string // subject that the other end writes
+	out   string // subject that we write
+	wake  chan struct{}
+	first time.Duration // within which the other end must say something
+}
+
+const (
+	tunnelBatch    = 192 << 10        // bytes of streams in one message
+	tunnelPing     = 4 * time.Second  // of silence, after which an end says that it lives
+	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead
+	tunnelPatience = 10 * time.Second // within which a message must be stored
+
+	tunnelWindow  = 256 << 10 // bytes of one stream, sent and not read
+	tunnelStreams = 1024      // open at a time
+)
+
+// The kinds of messages: 8 bytes of number, one of kind, frames.
+const (
+	tunnelFrames = 0
+	tunnelBye    = 1
+	tunnelHead   = 9
+)
+
+var (
+	errTunnelGone   = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel is gone")
+	errTunnelSilent = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel fell silent")
+	errTunnelHole   = kind.New(kind.Unavailable, "tunnel", "", "messages of the tunnel were lost")
+)
+
+func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
+	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
+	cfg.Window, cfg.MaxStreams, cfg.Wake = tunnelWindow, tunnelStreams, t.rouse
+	t.mux = mux.New(cfg)
+	return t
+}
+
+func (t *tunnel) rouse() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run carries frames until the tunnel breaks or ctx ends, and says why.
+func (t *tunnel) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := tunnelWriter{t: t}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		cancel(t.send(ctx, &w))
+	}()
+	cancel(t.receive(ctx))
+	<-sent
+	w.bye()
+	err := context.Cause(ctx)
+	t.mux.Break(kind.Wrap(kind.Unavailable, "tunnel", "", err))
+	return err
+}
+
+// send stores what the streams have to say, and a sign of life where there is
+// silence.
+func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
+	ping := time.NewTicker(tunnelPing)
+	defer ping.Stop()
+	back := t.l.onReconnect()
+	for {
+		if err := w.put(ctx, tunnelFrames); err != nil {
+			return err
+		}
+		for t.mux.Pending() {
+			if err := w.put(ctx, tunnelFrames); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-t.wake:
+		case <-ping.C:
+		case <-back:
+			back = t.l.onReconnect() // see whether the stream is still the same
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tunnelWriter writes one direction.
+type tunnelWriter struct {
+	t   *tunnel
+	n   uint64 // of the last message
+	rev uint64 // stream sequence of the last message that was stored
+	buf []byte
+}
+
+func (w *tunnelWriter) head(kind byte) {
+	w.n++
+	w.buf = append(binary.LittleEndian.AppendUint64(w.buf[:0], w.n), kind)
+}
+
+// put stores one message with what is at hand, once or twice.
+func (w *tunnelWriter) put(ctx context.Context, k byte) error {
+	w.head(k)
+	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
+	try, cancel := context.WithTimeout(ctx, tunnelPatience)
+	defer cancel()
+	for n := 0; ; {
+		rev, err := w.t.l.publishPlain(try, w.t.out, w.buf)
+		if err == nil {
+			if rev <= w.rev {
+				return errTunnelHole // the stream was made anew: what was in it is lost
+			}
+			w.rev = rev
+			return nil
+		}
+		if !w.t.l.pause(try, &n) {
+			return err
+		}
+	}
+}
+
+// bye tells the other end that there is no more to wait for, if that can be
+// done at once.
+func (w *tunnelWriter) bye() {
+	w.head(tunnelBye)
+	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // then it hears silence
+}
+
+// receive hands the other end's frames to the streams.
+func (t *tunnel) receive(ctx context.Context) error {
+	feed, err := t.l.follow(streamTunnels, t.in, 0)
+	if err != nil {
+		return kind.Wrap(kind.Unavailable, "tunnel", "", err)
+	}
+	defer feed.close()
+	var last uint64
+	silence := time.NewTimer(t.first)
+	defer silence.Stop()
+	for {
+		msgs, err := feed.next(ctx, silence.C)
+		if err != nil {
+			return err
+		}
+		if len(msgs) == 0 {
+			return errTunnelSilent
+		}
+		silence.Reset(tunnelSilence)
+		for _, m := range msgs {
+			if len(m.data) < tunnelHead {
+				return mux.ErrProtocol
+			}
+			n := binary.LittleEndian.Uint64(m.data)
+			switch {
+			case n <= last:
+				continue // it was stored twice
+			case n != last+1:
+				return errTunnelHole
+			case m.data[8] == tunnelBye:
+				return errTunnelGone
+			}
+			last = n
+			if err := t.handle(m.data[tunnelHead:]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (t *tunnel) handle(b []byte) error {
+	for len(b) > 0 {
+		ty, payload, rest, ok := mux.Split(b)
+		if !ok {
+			return mux.ErrProtocol
+		}
+		if err := t.mux.Handle(ty, payload); err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}

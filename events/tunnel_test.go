@@ -1,0 +1,214 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+)
+
+// tunnels gives a service's ways to hosts, and serves those to h with accept.
+func tunnels(t testing.TB, srv *eventstest.Server, accept func(*mux.Stream)) (out *events.Tunnels, stop func()) {
+	t.Helper()
+	there := eventstest.Open(t, srv)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { there.ServeTunnels(ctx, "h", accept) })
+	out = eventstest.Open(t, srv).Tunnels()
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(func() {
+		out.Close()
+		stop()
+	})
+	return out, stop
+}
+
+func echoStream(s *mux.Stream) {
+	s.Accept()
+	go func() {
+		io.Copy(s, s)
+		s.Close()
+	}()
+}
+
+func dial(t testing.TB, out *events.Tunnels, target string) *mux.Stream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := out.Open(ctx, "h", 1, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTunnelsCarryStreams(t *testing.T) {
+	out, _ := tunnels(t, eventstest.Start(t), echoStream)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			want := make([]byte, 3<<20)
+			rand.Read(want)
+			s := dial(t, out, "echo")
+			go func() {
+				s.Write(want)
+				s.CloseWrite()
+			}()
+			got, err := io.ReadAll(s)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, %v; want %d", len(got), err, len(want))
+			}
+			s.Close()
+		})
+	}
+	wg.Wait()
+}
+
+func TestTunnelsTellWhyAStreamIsRefused(t *testing.T) {
+	out, _ := tunnels(t, eventstest.Start(t), func(s *mux.Stream) {
+		s.Abort(kind.Newf(kind.NotFound, "", "", "no %s", s.Target()))
+	})
+	_, err := out.Open(t.Context(), "h", 1, "sandbox")
+	if !kind.Is(err, kind.NotFound) || kind.Message(err) != "no sandbox" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
+	srv := eventstest.Start(t)
+	out := eventstest.Open(t, srv).Tunnels()
+	defer out.Close()
+	if _, err := out.Open(t.Context(), "nobody", 1, ""); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A host that ends cuts its streams at once, with an error; its next life is
+// reached at once.
+func TestAHostThatEndsCutsItsStreams(t *testing.T) {
+	srv := eventstest.Start(t)
+	out, stop := tunnels(t, srv, echoStream)
+	s := dial(t, out, "echo")
+	s.Write([]byte("x"))
+	if _, err := s.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	s.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := s.Read(make([]byte, 1)); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("got %v", err)
+	}
+	next, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	log := eventstest.Open(t, srv)
+	go func() {
+		defer close(done)
+		log.ServeTunnels(next, "h", echoStream)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	ctx, stopAsking := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stopAsking()
+	for {
+		s, err := out.Open(ctx, "h", 2, "echo")
+		if err == nil {
+			s.Close()
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// NATS keeps tunnels in memory: when it dies, streams end with an error, whatever
+// they carried, and new ones are made as soon as it is back.
+func TestNATSThatDiesCutsStreams(t *testing.T) {
+	srv := eventstest.Start(t)
+	out, _ := tunnels(t, srv, echoStream)
+	s := dial(t, out, "echo")
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for {
+			k, err := s.Write(make([]byte, 1000))
+			if n += k; err != nil {
+				sent <- n
+				return
+			}
+		}
+	}()
+	got := 0
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.Read(buf)
+		if got < 1<<20 && got+n >= 1<<20 {
+			srv.Restart()
+		}
+		if got += n; err != nil {
+			if errors.Is(err, io.EOF) {
+				t.Errorf("a cut was taken for an end after %d bytes", got)
+			}
+			break
+		}
+	}
+	if n := <-sent; got > n {
+		t.Errorf("%d bytes came back of %d", got, n)
+	}
+	again := dial(t, out, "echo")
+	again.Write([]byte("y"))
+	if _, err := again.Read(buf); err != nil {
+		t.Errorf("after NATS is back: %v", err)
+	}
+}
+
+func BenchmarkTunnel(b *testing.B) {
+	out, _ := tunnels(b, eventstest.Start(b), func(s *mux.Stream) {
+		s.Accept()
+		go func() {
+			buf := make([]byte, 64<<10)
+			for {
+				if _, err := s.Write(buf); err != nil {
+					return
+				}
+			}
+		}()
+	})
+	s := dial(b, out, "")
+	buf := make([]byte, 32<<10)
+	b.SetBytes(int64(len(buf)))
+	for b.Loop() {
+		if _, err := io.ReadFull(s, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.Close()
+}
+
+// How long a byte takes to a host and back.
+func BenchmarkTunnelEcho(b *testing.B) {
+	out, _ := tunnels(b, eventstest.Start(b), echoStream)
+	s := dial(b, out, "echo")
+	buf := make([]byte, 1)
+	for b.Loop() {
+		s.Write(buf)
+		if _, err := io.ReadFull(s, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.Close()
+}
