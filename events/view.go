@@ -43,15 +43,17 @@ type members struct {
 	byPID map[uint32]process.ID // the newest that had it
 }
 
-// folds are the streams a view is made of, and how a message of each is applied.
+// folds are the streams a view is made of, how a message of each is applied, and
+// whether Changes tells of it.
 var folds = []struct {
 	stream string
 	apply  func(*View, stored) error
+	tell   bool
 }{
-	{streamSandboxes, (*View).applySandbox},
-	{streamCatalogue, (*View).applySummary},
-	{streamHosts, (*View).applyLease},
-	{streamAccounts, (*View).applyAccount},
+	{streamSandboxes, (*View).applySandbox, true},
+	{streamCatalogue, (*View).applySummary, false},
+	{streamHosts, (*View).applyLease, true},
+	{streamAccounts, (*View).applyAccount, false},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -78,7 +80,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		if err != nil {
 			return nil, kind.Wrap(kind.Unavailable, "open view", f.stream, err)
 		}
-		go v.fold(ctx, feed, f.apply)
+		go v.fold(ctx, feed, f.apply, f.tell)
 	}
 	go v.sweep(ctx)
 	for try := 0; ; {
@@ -90,7 +92,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 }
 
 // fold applies a stream's messages as they come.
-func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error) {
+func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error, tell bool) {
 	defer f.close()
 	for {
 		msgs, err := f.next(ctx, nil)
@@ -104,7 +106,7 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 			}
 			v.applied[f.stream] = m.seq
 		}
-		v.announce()
+		v.announce(tell || err != nil)
 		v.mu.Unlock()
 		if err != nil {
 			return
@@ -112,9 +114,13 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 	}
 }
 
-func (v *View) announce() {
+// announce wakes who waits for something, and with tell who asked for Changes.
+func (v *View) announce(tell bool) {
 	close(v.changed)
 	v.changed = make(chan struct{})
+	if !tell {
+		return
+	}
 	for ch := range v.watchers {
 		select {
 		case ch <- struct{}{}:
@@ -123,8 +129,9 @@ func (v *View) announce() {
 	}
 }
 
-// Changes gives a channel that gets a value after the view changed. It holds
-// one value: whoever is slow sees one for many. Call stop to end it.
+// Changes gives a channel that gets a value after a sandbox or a host changed: a
+// process does that a hundred times as often, and nobody acts on it. It holds one
+// value: whoever is slow sees one for many. Call stop to end it.
 func (v *View) Changes() (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	v.mu.Lock()

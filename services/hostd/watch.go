@@ -18,8 +18,8 @@ func (h *host) watch(ctx context.Context) error {
 			h.open(newBox(h, &s))
 		}
 		h.tell()
-		// Every process that starts or ends changes the view. However busy it
-		// gets, looking takes a small part of the time.
+		// Every sandbox of the fleet changes the view. However busy it gets,
+		// looking takes a small part of the time.
 		if !rest(ctx, watchShare*time.Since(begun)) {
 			return nil
 		}
