@@ -335,7 +335,8 @@ func TestC043(t *testing.T) {
 	countsOf(t, u.API)
 }
 
-// /execute is there, speaks NDJSON, ends every execution, and is no command.
+// /execute is there, speaks NDJSON, and ends every execution; commands go on
+// beside it as ever.
 func TestC044(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
@@ -344,16 +345,20 @@ func TestC044(t *testing.T) {
 		t.Fatalf("/execute: %s %v", ans.Header.Get("Content-Type"), ans)
 	}
 	lines := strings.Split(strings.TrimSuffix(string(ans.Body), "\n"), "\n")
+	var types []string
 	for _, l := range lines {
-		if !json.Valid([]byte(l)) {
+		var o struct{ Type, Text string }
+		if err := json.Unmarshal([]byte(l), &o); err != nil {
 			t.Errorf("no object: %q", l)
 		}
+		types = append(types, o.Type+o.Text)
 	}
-	if last := lines[len(lines)-1]; last != `{"type":"end_of_execution"}` {
-		t.Errorf("last line %q", last)
+	if got := strings.Join(types, " "); got != "number_of_executions stdout1\n end_of_execution" {
+		t.Errorf("lines: %q", got)
 	}
-	if got := list(t, a, box.ID); len(got) != 0 {
-		t.Errorf("List: %+v", got)
+	cmd := a.Commands(t, box.ID, "echo beside").All(t)
+	if out := rig.Output(cmd, "stdout"); out != "beside\n" {
+		t.Errorf("a command beside: %q", out)
 	}
 }
 

@@ -45,6 +45,12 @@ func TestSDK(t *testing.T) {
 	}
 }
 
+// TestInterpreterSDK runs the released code interpreter package, unmodified.
+func TestInterpreterSDK(t *testing.T) {
+	t.Parallel()
+	runNode(t, api(t), "interpreter.mjs", "base")
+}
+
 // TestDurableStreams runs the released client of that protocol, unmodified.
 func TestDurableStreams(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -146,12 +147,19 @@ func Poll(timeout time.Duration, yes func() bool) bool {
 	return true
 }
 
-// FreeAddr is a loopback address on which nobody listens now.
+// FreeAddr is a loopback address that nobody listens on. It is none of those that
+// the kernel gives to who names none, so that neither another's connection nor
+// another call is likely to get it before it is used.
 func FreeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	const low, high, tries = 10_000, 32_000, 100
+	var last error
+	for range tries {
+		addr := fmt.Sprintf("127.0.0.1:%d", low+rand.IntN(high-low)) //nolint:gosec // no secret
+		ln, err := net.Listen("tcp", addr)
+		if err == nil {
+			return addr, ln.Close()
+		}
+		last = err
 	}
-	defer ln.Close() //nolint:errcheck // nobody was accepted
-	return ln.Addr().String(), nil
+	return "", last
 }

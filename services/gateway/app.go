@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
@@ -106,6 +107,7 @@ func (s *server) routes(local bool) {
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
 		ndjson.New(s.core, s.streams),
+		interpreter.New(s.core, s.streams),
 		processes.New(s.core, s.streams),
 		durable.New(s.core, s.streams),
 		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: operator}),

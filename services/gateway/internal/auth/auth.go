@@ -28,6 +28,7 @@ type Keys interface {
 // Tokens knows the sandboxes' tokens: a *core.Core.
 type Tokens interface {
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
+	Visitor(ctx context.Context, id sandbox.ID) (core.Principal, error)
 }
 
 // The texts of a 401. The first is envd's, which clients compare.
@@ -73,12 +74,17 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 
 // DataPlane reports whether a path is one of those that a sandbox's token opens.
 func DataPlane(path string) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
-	case "process.Process", "filesystem.Filesystem", "commands", "execute", "files", "envs":
+	switch first(path) {
+	case "process.Process", "filesystem.Filesystem", "commands", "execute", "contexts", "files", "envs":
 		return true
 	}
 	return false
+}
+
+// first is the first part of a path.
+func first(path string) string {
+	f, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return f
 }
 
 // byKey looks the request's API key up by its hash: how long a look-up takes
@@ -118,7 +124,11 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	if !ok {
 		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
 	}
-	p, err := tokens.Bearer(c.UserContext(), id, c.Get("X-Access-Token"))
+	token := c.Get("X-Access-Token")
+	if token == "" && first(c.Path()) == "contexts" { // where SDKs send none (WIRE-E2B 3.5)
+		return tokens.Visitor(c.UserContext(), id)
+	}
+	p, err := tokens.Bearer(c.UserContext(), id, token)
 	if kind.Is(err, kind.NotFound) {
 		return core.Principal{}, nil
 	}

@@ -38,6 +38,10 @@ func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Princ
 	return core.Principal{}, kind.New(kind.Unauthenticated, "", "", "wrong")
 }
 
+func (tokens) Visitor(_ context.Context, id sandbox.ID) (core.Principal, error) {
+	return core.Principal{Tenant: "alice", Sandbox: id}, nil
+}
+
 func TestMiddleware(t *testing.T) {
 	const commands, control = "/commands", "/v2/sandboxes"
 	alice, token := core.Principal{Tenant: "alice"}, core.Principal{Tenant: "alice", Sandbox: "i1"}
@@ -58,6 +62,9 @@ func TestMiddleware(t *testing.T) {
 		{"token without a sandbox", "POST", commands, map[string]string{"X-Access-Token": "right"}, 401, core.Principal{}},
 		{"wrong token", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
 		{"right token of what is gone is nobody", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone", "X-Access-Token": "right"}, 200, core.Principal{}},
+		{"contexts want no token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1"}, 200, token},
+		{"contexts refuse a wrong one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
+		{"executions want one", "POST", "/execute", map[string]string{"E2b-Sandbox-Id": "i1"}, 401, core.Principal{}},
 		{"the log is away", "POST", commands, map[string]string{"E2b-Sandbox-Id": "ifar", "X-Access-Token": "right"}, 503, core.Principal{}},
 		{"a path that only begins like the data plane", "POST", "/commandsx", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
 	}

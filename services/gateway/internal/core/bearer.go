@@ -20,6 +20,21 @@ func (c *Core) Token(id sandbox.ID) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
+// Visitor gives who asks without a token where none is wanted: whoever knows the
+// sandbox's id, which cannot be guessed. NotFound if the log does not know it.
+func (c *Core) Visitor(ctx context.Context, id sandbox.ID) (Principal, error) {
+	st, ok := c.view.Sandbox(id)
+	if !ok {
+		if err := c.Sync(ctx); err != nil {
+			return Principal{}, err
+		}
+		if st, ok = c.view.Sandbox(id); !ok {
+			return Principal{}, noSandbox(id)
+		}
+	}
+	return Principal{Tenant: st.Tenant, Sandbox: id}, nil
+}
+
 // Bearer gives who asks with a sandbox's token. A sandbox that was made without
 // secure needs none: there its id, which cannot be guessed, is enough, as with
 // E2B. Errors: Unauthenticated for a wrong token, whether or not there is such a

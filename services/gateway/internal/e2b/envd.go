@@ -33,7 +33,7 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 	if t.Named == "" {
 		return c.Next()
 	}
-	if t.Port != route.EnvdPort {
+	if t.Port != route.EnvdPort && t.Port != route.InterpreterPort {
 		return ifOK(c, t, h.core.Wake, func() error {
 			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
 		})

@@ -52,7 +52,6 @@ func New(c *core.Core, streams *stream.Streams) *Handler {
 // Register adds the routes. The principal must have been found before.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post("/commands", h.run)
-	r.Post("/execute", h.execute)
 	r.Get("/commands", h.list)
 	r.Get("/commands/:pid", h.get)
 	r.Add(fiber.MethodGet, "/commands/:pid/stream", h.again)

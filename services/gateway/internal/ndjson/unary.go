@@ -20,24 +20,7 @@ import (
 // sandbox is the one the request names, else the token's, else the only one that
 // runs (AMB-C7).
 func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
-	t := route.Of(c)
-	switch {
-	case t.Sandbox != "":
-		return t.Sandbox, nil
-	case t.Named != "":
-		return "", kind.New(kind.NotFound, "find sandbox", "", "sandbox not found")
-	case p.Sandbox != "":
-		return p.Sandbox, nil
-	}
-	running := h.core.Sandboxes(p, (*sandbox.State).Live)
-	switch len(running) {
-	case 1:
-		return running[0].ID, nil
-	case 0:
-		return "", invalid("no sandbox is running: create one with POST /sandboxes")
-	}
-	return "", kind.Newf(kind.Invalid, "find sandbox", "",
-		"%d sandboxes are running: name one in the header %s or with ?sandbox=", len(running), route.HeaderSandbox)
+	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
 }
 
 // process is the one the path names by its pid or its id, active or ended.

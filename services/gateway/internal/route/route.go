@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -18,6 +19,9 @@ const (
 
 // EnvdPort is the port under which the data plane of every sandbox is reached.
 const EnvdPort = 49983
+
+// InterpreterPort is the port of every sandbox's code interpreter.
+const InterpreterPort = 49999
 
 // Target is what a request says it is for.
 type Target struct {
@@ -54,6 +58,30 @@ func Of(c *fiber.Ctx) Target {
 func Sandbox(c *fiber.Ctx) (sandbox.ID, bool) {
 	t := Of(c)
 	return t.Sandbox, t.Sandbox != ""
+}
+
+// Choose is the sandbox that a request of people is for: the one it names, else
+// its token's, else the only one that runs (AMB-C7). Its errors are NotFound and
+// Invalid.
+func Choose(c *fiber.Ctx, bearer sandbox.ID, live func() []sandbox.State) (sandbox.ID, error) {
+	t := Of(c)
+	switch {
+	case t.Sandbox != "":
+		return t.Sandbox, nil
+	case t.Named != "":
+		return "", kind.New(kind.NotFound, "find sandbox", "", "sandbox not found")
+	case bearer != "":
+		return bearer, nil
+	}
+	running := live()
+	switch len(running) {
+	case 1:
+		return running[0].ID, nil
+	case 0:
+		return "", kind.New(kind.Invalid, "find sandbox", "", "no sandbox is running: create one with POST /sandboxes")
+	}
+	return "", kind.Newf(kind.Invalid, "find sandbox", "",
+		"%d sandboxes are running: name one in the header %s or with ?sandbox=", len(running), HeaderSandbox)
 }
 
 // Parse checks a sandbox's id from outside; a legacy "-clientid" behind it is

@@ -1,0 +1,147 @@
+package interpreter
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+const (
+	tagPrefix = "context:"
+	// defaultPrefix begins the ids of the contexts in which code runs that names
+	// none: one a language, made when it is first wanted and anew when it died.
+	defaultPrefix = "default-"
+)
+
+func tagOf(id string) string { return tagPrefix + id }
+
+// codeContext is a context as clients see it.
+type codeContext struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+
+	process process.ID // of its kernel
+}
+
+// contextOf tells the context whose kernel a process is.
+func contextOf(s *process.Summary) (codeContext, bool) {
+	if s.Spec.Tag == nil || len(s.Spec.Args) == 0 {
+		return codeContext{}, false
+	}
+	id, ok := strings.CutPrefix(*s.Spec.Tag, tagPrefix)
+	if !ok {
+		return codeContext{}, false
+	}
+	cwd := s.Spec.Cwd
+	if cwd == "" {
+		cwd = homeOf(s.Spec.User)
+	}
+	return codeContext{ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwd, process: s.ID}, true
+}
+
+func homeOf(user string) string {
+	switch user {
+	case "":
+		return "/home/user"
+	case "root":
+		return "/root"
+	}
+	return "/home/" + user
+}
+
+// contexts gives those that live, oldest first, and how many kernels each id had.
+func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID) ([]codeContext, map[string]int, error) {
+	lives := map[string]int{}
+	// Kernels of a moment ago may be another gateway's: the view must know them.
+	if err := h.core.Sync(ctx); err != nil {
+		return nil, nil, err
+	}
+	all, err := h.core.Processes(ctx, p, sbx, func(*process.Summary) bool { return true })
+	if err != nil {
+		return nil, nil, err
+	}
+	var found []codeContext
+	for i := range all {
+		if c, ok := contextOf(&all[i]); ok {
+			if lives[c.ID]++; all[i].Active() {
+				found = append(found, c)
+			}
+		}
+	}
+	return found, lives, nil
+}
+
+// find gives a context that lives. Its errors: NotFound, in the words that SDKs
+// look for.
+func (h *Handler) find(ctx context.Context, p core.Principal, sbx sandbox.ID, id string) (codeContext, int, error) {
+	all, lives, err := h.contexts(ctx, p, sbx)
+	if err != nil {
+		return codeContext{}, 0, err
+	}
+	for _, c := range all {
+		if c.ID == id {
+			return c, lives[id], nil
+		}
+	}
+	return codeContext{}, lives[id], kind.Newf(kind.NotFound, "find context", id, "Context %s not found", id)
+}
+
+// findDefault gives the context of code that names none.
+func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox.ID, language string) (codeContext, error) {
+	c, lives, err := h.find(ctx, p, sbx, defaultPrefix+language)
+	if kind.Is(err, kind.NotFound) && !gone(err) {
+		c = codeContext{ID: defaultPrefix + language, Language: language}
+		return c, h.start(ctx, p, sbx, &c, lives)
+	}
+	return c, err
+}
+
+// gone reports whether it is the sandbox that was not found.
+func gone(err error) bool { return !strings.HasPrefix(kind.Message(err), "Context ") }
+
+// start starts a context's kernel, the nth of its id. Whoever starts the same one
+// at the same time starts the same process.
+func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c *codeContext, n int) error {
+	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(c.ID, c.Language, c.Cwd), core.StartOptions{
+		IdempotencyKey: fmt.Sprintf("context %s %d", c.ID, n),
+	})
+	if err != nil {
+		return err
+	}
+	src.Close()
+	if c.process = id; c.Cwd == "" {
+		c.Cwd = homeOf("")
+	}
+	return nil
+}
+
+func newContextID() string { return strings.ToLower(rand.Text()) }
+
+// end kills a context's kernel and waits until that is on record.
+func (h *Handler) end(ctx context.Context, p core.Principal, c *codeContext) error {
+	const sigKill = 9
+	if err := h.core.Signal(ctx, p, c.process, sigKill); err != nil && !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	src, err := h.core.Read(ctx, p, c.process, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	for {
+		batch, err := src.Next(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if _, over := batch[len(batch)-1].Body.(process.Finished); over {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,15 @@
+// Package interpreter is the surface of code interpreters: code is run in a
+// context, which keeps what the code before it defined (WIRE-E2B 3.5).
+//
+// # A context is a process
+// A context's kernel is a process of the sandbox, found by its tag; an execution
+// is another one, which hands the code to the kernel and prints what comes back,
+// a JSON object a line. Both have records like any other: whoever asked may leave,
+// and read the whole execution later under GET /v1/processes/{id}/events. To end
+// an execution is to end its process: the kernel is interrupted.
+//
+// # Kernels
+// They are programs of this package in the languages' own interpreters, which
+// the template must have: python3 for python and bash, node for javascript and
+// typescript. JavaScript that never yields cannot be interrupted, only restarted.
+package interpreter

@@ -1,0 +1,100 @@
+package interpreter
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+func encode(t testing.TB, bodies ...process.Body) string {
+	t.Helper()
+	n := newEncoder()
+	var dst []byte
+	for i, b := range bodies {
+		var err error
+		if dst, err = n.AppendEvent(dst, process.Event{Seq: process.Seq(i) + 1, Body: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return string(n.AppendEnd(dst, nil))
+}
+
+func out(s string) process.Body { return process.Wrote{Stream: process.Stdout, Data: []byte(s)} }
+
+const last = `{"type":"end_of_execution"}` + "\n"
+
+func TestEncoderGivesWholeLinesOnce(t *testing.T) {
+	ended := process.Finished{Exit: process.Exit{Cause: process.CauseExited}}
+	for _, tt := range []struct {
+		name   string
+		bodies []process.Body
+		want   string
+	}{
+		{"cut anywhere", []process.Body{out(`{"a"`), out(`:1}` + "\n" + `{"b":2}`), out("\n" + last), ended}, `{"a":1}` + "\n" + `{"b":2}` + "\n" + last},
+		{"what is no object is left out", []process.Body{out("\n\nnoise\n[1]\n{\"a\"\n" + last), ended}, last},
+		{"nothing after the last word", []process.Body{out(last + `{"a":1}` + "\n"), ended}, last},
+		{"a kernel that cannot be", []process.Body{process.Failed{Message: "no python3"}, ended},
+			`{"type":"error","name":"KernelNotFound","value":"no python3","traceback":"KernelNotFound: no python3"}` + "\n" + last},
+		{"an end without a last word", []process.Body{process.Wrote{Stream: process.Stderr, Data: []byte("oh")}, process.Finished{Exit: process.Exit{Cause: process.CauseHostLost}}},
+			`{"type":"error","name":"ExecutionEnded","value":"the execution was ended: ` + string(process.CauseHostLost) + `: oh","traceback":"ExecutionEnded: the execution was ended: ` + string(process.CauseHostLost) + `: oh"}` + "\n" + last},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := encode(t, tt.bodies...); got != tt.want {
+				t.Errorf("%s\nwant\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEncoderSaysThatItLives(t *testing.T) {
+	n := newEncoder()
+	if got, wait := n.AppendIdle(nil, 0); len(got) > 0 || wait <= 0 || wait > keepalive {
+		t.Errorf("at once: %q, then %v", got, wait)
+	}
+	n.over = true
+	if got, _ := n.AppendIdle(nil, time.Hour); len(got) > 0 {
+		t.Errorf("after the end: %q", got)
+	}
+}
+
+func TestPartsAreTheCode(t *testing.T) {
+	for _, code := range []string{"", "x", strings.Repeat("ä", maxPart), "x" + strings.Repeat("😀", maxPart)} {
+		all := parts(code)
+		if strings.Join(all, "") != code {
+			t.Errorf("%d bytes are not the same", len(code))
+		}
+		for _, p := range all {
+			if len(p) > maxPart || strings.ToValidUTF8(p, "?") != p {
+				t.Errorf("a part of %d bytes", len(p))
+			}
+		}
+	}
+}
+
+// Whatever a sandbox prints, a client gets lines of JSON that end once.
+func FuzzEncoder(f *testing.F) {
+	f.Add([]byte(`{"type":"result"}`+"\n"+last), 5)
+	f.Add([]byte("\xff{\n{}\n"), 1)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		cut = max(0, min(cut, len(data)))
+		got := encode(t, out(string(data[:cut])), out(string(data[cut:])), process.Finished{})
+		ends := 0
+		for l := range strings.Lines(got) {
+			if !json.Valid([]byte(l)) || l[0] != '{' {
+				t.Errorf("%q", l)
+			}
+			var is struct {
+				Type string `json:"type"`
+			}
+			if json.Unmarshal([]byte(l), &is) == nil && is.Type == "end_of_execution" {
+				ends++
+			}
+		}
+		if ends != 1 {
+			t.Errorf("%d ends in %q", ends, got)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package interpreter
+
+import (
+	"context"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
+)
+
+// gateway is what the surface needs of the core: a record.Gateway.
+type gateway interface {
+	Sync(ctx context.Context) error
+	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
+	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
+	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
+}
+
+// Handler serves /execute and /contexts. Its methods may be called concurrently.
+type Handler struct {
+	core    gateway
+	streams *stream.Streams
+}
+
+// New gives the surface on a core. Its streams are streams'.
+func New(c *core.Core, streams *stream.Streams) *Handler {
+	return &Handler{core: record.Gateway{Core: c}, streams: streams}
+}
+
+// Register adds the routes. The principal must have been found before.
+func (h *Handler) Register(r fiber.Router) {
+	r.Post("/execute", h.execute)
+	r.Post("/contexts", h.create)
+	r.Get("/contexts", h.list)
+	r.Delete("/contexts/:id", h.remove)
+	r.Post("/contexts/:id/restart", h.restart)
+}
+
+// execution is the body of POST /execute.
+type execution struct {
+	Code      *string           `json:"code"`
+	Language  string            `json:"language"`
+	Context   string            `json:"context_id"`
+	Variables map[string]string `json:"env_vars"`
+}
+
+// execute runs code in a context and streams what comes of it. Sent again with
+// its Idempotency-Key, it streams the same execution.
+func (h *Handler) execute(c *fiber.Ctx) error {
+	var e execution
+	if err := record.Decode(c.Body(), &e); err != nil {
+		return err
+	}
+	switch {
+	case e.Code == nil:
+		return invalid("code is required")
+	case e.Language != "" && e.Context != "":
+		return invalid("Only one of context_id or language can be provided")
+	}
+	p := auth.From(c)
+	sbx, err := h.sandbox(c, p)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	in, err := h.contextFor(ctx, p, sbx, &e)
+	if err != nil {
+		return err
+	}
+	spec, err := askSpec(in.ID, in.Language, *e.Code, e.Variables)
+	if err != nil {
+		return err
+	}
+	id, src, err := h.core.Start(ctx, p, sbx, spec, core.StartOptions{IdempotencyKey: strings.Clone(c.Get("Idempotency-Key"))})
+	if err != nil {
+		return err
+	}
+	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0)}
+	return h.streams.Serve(c, head, src, newEncoder())
+}
+
+func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.ID, e *execution) (codeContext, error) {
+	if e.Context != "" {
+		in, _, err := h.find(ctx, p, sbx, e.Context)
+		return in, err
+	}
+	language, err := parseLanguage(e.Language)
+	if err != nil {
+		return codeContext{}, err
+	}
+	return h.findDefault(ctx, p, sbx, language)
+}
+
+// create makes a context.
+func (h *Handler) create(c *fiber.Ctx) error {
+	var want struct {
+		Language string `json:"language"`
+		Cwd      string `json:"cwd"`
+	}
+	if len(c.Body()) > 0 {
+		if err := record.Decode(c.Body(), &want); err != nil {
+			return err
+		}
+	}
+	language, err := parseLanguage(want.Language)
+	if err != nil {
+		return err
+	}
+	p := auth.From(c)
+	sbx, err := h.sandbox(c, p)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	made := codeContext{ID: newContextID(), Language: language, Cwd: want.Cwd}
+	if err := h.start(ctx, p, sbx, &made, 0); err != nil {
+		return err
+	}
+	return c.JSON(made)
+}
+
+func (h *Handler) list(c *fiber.Ctx) error {
+	p := auth.From(c)
+	sbx, err := h.sandbox(c, p)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	all, _, err := h.contexts(ctx, p, sbx)
+	if err != nil {
+		return err
+	}
+	return c.JSON(append([]codeContext{}, all...))
+}
+
+func (h *Handler) remove(c *fiber.Ctx) error {
+	_, _, err := h.ended(c)
+	if err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// restart gives a context a new kernel, which knows nothing of what the one
+// before did.
+func (h *Handler) restart(c *fiber.Ctx) error {
+	old, lives, err := h.ended(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	if err := h.start(ctx, auth.From(c), old.process.Sandbox(), &old, lives); err != nil {
+		return err
+	}
+	return c.JSON(nil)
+}
+
+// ended ends the kernel of the context that the path names, and tells how many
+// kernels it has had.
+func (h *Handler) ended(c *fiber.Ctx) (codeContext, int, error) {
+	p := auth.From(c)
+	sbx, err := h.sandbox(c, p)
+	if err != nil {
+		return codeContext{}, 0, err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	in, lives, err := h.find(ctx, p, sbx, strings.Clone(c.Params("id")))
+	if err == nil {
+		err = h.end(ctx, p, &in)
+	}
+	return in, lives, err
+}
+
+// sandbox is the one the request names, else the token's, else the only one that
+// runs.
+func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
+	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
+}
+
+func invalid(msg string) error { return kind.New(kind.Invalid, "execute", "", msg) }

@@ -1,0 +1,48 @@
+# One execution: hands the code to its context's kernel and prints what comes
+# back, a JSON object a line. Its own record keeps the lines, whoever listens.
+# Arguments: the context's id, the request's variables as JSON, the code in parts.
+import json, socket, sys, time
+
+context, variables, code = sys.argv[1], json.loads(sys.argv[2]), "".join(sys.argv[3:])
+
+
+def say(**line):
+    sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def fail(name, value):
+    say(type="error", name=name, value=value, traceback=name + ": " + value)
+    say(type="end_of_execution")
+    sys.exit(1)
+
+
+def connect():
+    until = time.monotonic() + 30
+    while True:
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            s.connect("\0millrace-context-" + context)
+            return s
+        except OSError as e:
+            if time.monotonic() > until:
+                fail("KernelUnreachable", "the kernel does not answer: %s" % e)
+        s.close()
+        time.sleep(0.01)
+
+
+with connect() as kernel:
+    kernel.sendall(json.dumps({"code": code, "env_vars": variables}).encode() + b"\n")
+    last = b""
+    while True:
+        try:
+            part = kernel.recv(1 << 16)
+        except ConnectionError:
+            part = b""
+        if not part:
+            break
+        sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        last = (last + part)[-64:]
+if not last.endswith(b'{"type":"end_of_execution"}\n'):
+    fail("KernelDied", "the kernel ended before the code did")
