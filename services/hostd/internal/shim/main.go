@@ -113,18 +113,22 @@ func listener(fd uintptr) (net.Listener, error) {
 	return ln, nil
 }
 
-// terminated ends with SIGTERM. The other signals that a terminal or a closing
-// session sends do nothing; they are caught, not ignored, because children
-// inherit what is ignored.
+// terminated ends with SIGTERM, but not as pid 1: then only who runs in the place
+// can have sent it, and hostd kills. The other signals do nothing: those that a
+// terminal or a closing session sends, and those of a fault, by which this
+// program would end when somebody sends them, who is its equal inside. They are
+// caught, not ignored, because children inherit what is ignored.
 func terminated() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT,
+		syscall.Signal(16)) // SIGSTKFLT, which only Linux has
 	go func() {
 		for sig := range ch {
-			if sig == syscall.SIGTERM {
+			if sig == syscall.SIGTERM && os.Getpid() != 1 {
 				cancel()
 			}
 		}

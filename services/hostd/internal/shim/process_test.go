@@ -376,3 +376,23 @@ func TestShimsDeathKills(t *testing.T) {
 		}
 	}
 }
+
+// What runs in a place may be allowed to send signals to its shim.
+func TestSignalsDoNotEndTheShim(t *testing.T) {
+	socket, cmd := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	h.awaitEnd(h.start(sh("exit 0"))) // it is past its beginning
+	for sig := syscall.Signal(1); sig < 32; sig++ {
+		switch sig {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTERM:
+			continue
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatalf("signal %v: %v", sig, err)
+		}
+	}
+	if r := h.awaitEnd(h.start(sh("exit 7"))); describe(r.exit) != "exited 7" {
+		t.Errorf("got %s", describe(r.exit))
+	}
+}

@@ -39,7 +39,25 @@ func calls() map[string]func() error {
 		"pivot_root":        func() error { return unix.PivotRoot("/", "/") },
 		"unshare user":      raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0),
 		"unshare net":       raw(unix.SYS_UNSHARE, unix.CLONE_NEWNET, 0, 0),
+		"unshare mount":     raw(unix.SYS_UNSHARE, unix.CLONE_NEWNS, 0, 0),
+		"unshare cgroup":    raw(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0),
 		"setns":             raw(unix.SYS_SETNS, ^uintptr(0), 0, 0),
+		"clone3":            raw(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&params[0])), 0, 0),
+		"open_tree":         func() error { return closing(unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE)) },
+		"move_mount":        raw(unix.SYS_MOVE_MOUNT, ^uintptr(0), 0, 0),
+		"mount_setattr":     raw(unix.SYS_MOUNT_SETATTR, ^uintptr(0), 0, 0),
+		"fanotify_init":     raw(unix.SYS_FANOTIFY_INIT, 0, 0, 0),
+		"name_to_handle_at": raw(unix.SYS_NAME_TO_HANDLE_AT, 0, 0, 0),
+		"process_madvise":   raw(unix.SYS_PROCESS_MADVISE, ^uintptr(0), 0, 0),
+		"memfd_secret":      raw(unix.SYS_MEMFD_SECRET, 0, 0, 0),
+		"move_pages":        raw(unix.SYS_MOVE_PAGES, 1, 0, 0),
+		"quotactl_fd":       raw(unix.SYS_QUOTACTL_FD, ^uintptr(0), 0, 0),
+		"request_key":       raw(unix.SYS_REQUEST_KEY, 0, 0, 0),
+		"clock_settime":     raw(unix.SYS_CLOCK_SETTIME, 0, 0, 0),
+		"adjtimex":          raw(unix.SYS_ADJTIMEX, 0, 0, 0),
+		"setdomainname":     raw(unix.SYS_SETDOMAINNAME, 0, 0, 0),
+		"vhangup":           raw(unix.SYS_VHANGUP, 0, 0, 0),
+		"lookup_dcookie":    raw(unix.SYS_LOOKUP_DCOOKIE, 0, 0, 0),
 		"clone user":        raw(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0),
 		"ptrace":            raw(unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1, 0),
 		"process_vm_readv":  raw(unix.SYS_PROCESS_VM_READV, 1, 0, 0),
@@ -71,9 +89,22 @@ func calls() map[string]func() error {
 		"socket bluetooth":  socket(unix.AF_BLUETOOTH, unix.SOCK_RAW, 0),
 		"socket audit":      socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT),
 		"socket netfilter":  socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
+		"socket uevent":     socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT),
+		"socket xdp":        socket(unix.AF_XDP, unix.SOCK_RAW, 0),
+		"socket can":        socket(unix.AF_CAN, unix.SOCK_RAW, 0),
+		"socket tipc":       socket(unix.AF_TIPC, unix.SOCK_SEQPACKET, 0),
+		"socket key":        socket(unix.AF_KEY, unix.SOCK_RAW, 2),
+		"socketpair vsock":  raw(unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM, 0),
 		"socket raw inet":   socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP),
 		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
 	}
+}
+
+func closing(fd int, err error) error {
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }
 
 // harmless are calls that programs need and that must work inside.
@@ -163,9 +194,18 @@ func loopback() error {
 	return err
 }
 
-// tryCall makes a call and returns its error's text; empty if it worked.
-func tryCall(name string) string {
+// tryCall makes a call as uid, or as who the shim is, and returns its error's
+// text; empty if it worked.
+func tryCall(name string, uid int) string {
 	runtime.LockOSThread() // and never unlocked: a thread that got out of its namespace must not live on
+	if uid > 0 && uid != unix.Geteuid() {
+		// Of this thread alone, which loses its capabilities with it.
+		id := uintptr(uid)
+		unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
+			return "become the user: " + errno.Error()
+		}
+	}
 	call := calls()[name]
 	if call == nil {
 		call = harmless()[name]

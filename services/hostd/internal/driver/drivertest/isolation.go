@@ -3,8 +3,10 @@
 package drivertest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +35,8 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"there are no devices", devices},
 		{"the host's settings cannot be changed", readOnly},
 		{"there are no privileges to gain", privileges},
+		{"no core is dumped, nor handed to a program of the host", cores},
+		{"other architectures' calls end who makes them", otherCalls},
 		{"the shim is out of reach", shimOutOfReach},
 		{"it has its own host name", hostname},
 		{"the loopback is the only interface", network},
@@ -48,11 +52,13 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 }
 
 func refusedCalls(t *testing.T, b *box) {
-	for name := range calls() {
-		if got := ask(t, b.Instance, request{Call: name}).Out; got == "" {
-			t.Errorf("%s: allowed", name)
+	eachUser(t, func(t *testing.T, uid int) {
+		for name := range calls() {
+			if got := ask(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" {
+				t.Errorf("%s: allowed", name)
+			}
 		}
-	}
+	})
 }
 
 func harmlessCalls(t *testing.T, b *box) {
@@ -167,6 +173,34 @@ func privileges(t *testing.T, b *box) {
 	// A set-uid program gains nothing.
 	if got := b.shAs(t, 1000, "cp /bin/sh /tmp/s 2>/dev/null && chmod 4755 /tmp/s && /tmp/s -p -c 'id -u'"); got != "1000" {
 		t.Errorf("set-uid: %q", got)
+	}
+}
+
+func cores(t *testing.T, b *box) {
+	eachUser(t, func(t *testing.T, uid int) {
+		got := b.shAs(t, uid, "grep core /proc/self/limits; ulimit -Hc unlimited 2>/dev/null; cd /tmp && sh -c 'kill -SEGV $$'; ls /tmp | grep core")
+		if f := strings.Fields(got); len(f) < 6 || f[4] != "1" || f[5] != "1" || strings.HasSuffix(got, "core") {
+			t.Errorf("got %q, want limits of 1", got)
+		}
+	})
+}
+
+// otherCalls: by the numbers of another architecture a filter could be passed.
+func otherCalls(t *testing.T, b *box) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("there is only one here")
+	}
+	for name, code := range map[string][]byte{
+		"getpid by int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 5},
+	} {
+		var text strings.Builder
+		for _, c := range program(code, 62) {
+			fmt.Fprintf(&text, `\%03o`, c)
+		}
+		r := ask(t, b.Instance, request{Args: []string{"sh", "-c", "printf '" + text.String() + "' > /tmp/p && chmod 755 /tmp/p && sh -c 'exec /tmp/p'"}, UID: 1000})
+		if r.Code == 0 || r.Code == 126 || r.Code == 127 {
+			t.Errorf("%s: ended with %d %q, want a signal", name, r.Code, r.Out)
+		}
 	}
 }
 

@@ -68,6 +68,11 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	} {
 		t.Run(tt.name, tt.run)
 	}
+	if caps.Isolation != "none" {
+		for _, a := range s.attacks() {
+			t.Run("attack: "+a.name, a.run)
+		}
+	}
 }
 
 type suite struct {

@@ -43,7 +43,7 @@ func Main(m *testing.M) {
 // request is what a test asks of the shim: to run a command, or to try a system
 // call itself.
 type request struct {
-	Args []string // a command and its arguments
+	Args []string // a command and its arguments, or those of a call
 	UID  int      // who runs it; -1: who the shim is
 	OOM  bool     // or: to tell what the count of kills says
 	Call string   // or: a name in calls
@@ -57,7 +57,9 @@ type response struct {
 // serve answers requests, one a connection, until it is killed. Like the real
 // shim it inherits the children that others leave.
 func serve() {
-	signal.Ignore(syscall.SIGHUP)
+	// Who is its equal inside may send it anything.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGSEGV,
+		syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT, syscall.SIGSTKFLT)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) //nolint:errcheck // pid 1 is one anyway
 	l, err := net.FileListener(os.NewFile(driver.ListenFd, "listener"))
 	if err != nil {
@@ -84,8 +86,10 @@ func answer(conn net.Conn) {
 		b := make([]byte, 4096)
 		n, err := unix.Pread(driver.OOMFd, b, 0)
 		resp.Out = fmt.Sprintf("%s%v", b[:max(n, 0)], err)
+	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
+		resp.Out = probe(req.Call, req.Args)
 	case req.Call != "":
-		resp.Out = tryCall(req.Call)
+		resp.Out = tryCall(req.Call, req.UID)
 	default:
 		resp = command(req)
 	}

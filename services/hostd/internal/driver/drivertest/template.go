@@ -158,6 +158,11 @@ func euidProgram() []byte {
 			code = binary.LittleEndian.AppendUint32(code, op)
 		}
 	}
+	return program(code, machine)
+}
+
+// program is the smallest there is that executes code.
+func program(code []byte, machine uint16) []byte {
 	const base, head = 0x400000, 64 + 56
 	le := binary.LittleEndian
 	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)

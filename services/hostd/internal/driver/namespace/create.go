@@ -215,7 +215,10 @@ func (e *InitError) Is(target error) bool {
 // initSpec is what the child is to do.
 func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	limits := []nsinit.Limit{
-		{Resource: unix.RLIMIT_CORE, Max: 0},
+		// Not 0: a host's core_pattern that begins with "|" would still be run, as
+		// root of the host and with what the sandbox's process was. 1 is how the
+		// kernel marks such a program itself.
+		{Resource: unix.RLIMIT_CORE, Max: 1},
 		{Resource: unix.RLIMIT_NOFILE, Max: maxOpenFiles},
 		{Resource: unix.RLIMIT_NPROC, Max: maxProcesses},
 	}
