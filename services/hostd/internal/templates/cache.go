@@ -1,0 +1,303 @@
+package templates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// Source is where the parts of templates are had.
+type Source interface {
+	// Part gives a part as it was packed, or NotFound.
+	Part(ctx context.Context, sum template.Sum) ([]byte, error)
+}
+
+// Config says how to keep trees. Dir and Source are required.
+type Config struct {
+	Dir    string // absolute, for one Cache at a time; made with mode 0700
+	Source Source
+	Max    int64 // bytes of trees that are kept though nobody uses them; 0: 32 GiB
+	Log    *slog.Logger
+}
+
+const (
+	defaultMax = 32 << 30
+	staleParts = 24 * time.Hour // after which nobody goes on with what has come
+
+	treeName     = "root"     // in a template's directory: its tree
+	manifestName = "manifest" // and the manifest; its time is when the tree was last wanted
+	partsName    = "parts"    // in Dir: parts that have come
+	newPrefix    = "new-"     // of a directory that is being filled
+	oldPrefix    = "old-"     // of one that is being removed
+)
+
+// Cache keeps trees. Its methods may be called concurrently.
+type Cache struct {
+	cfg Config
+
+	mu    sync.Mutex
+	trees map[template.ID]*tree
+}
+
+// tree is one template's on this host.
+type tree struct {
+	id    template.ID
+	size  int64
+	used  time.Time     // when it was last wanted
+	refs  int           // who uses it
+	ready chan struct{} // closed when it is filled, or cannot be
+	err   error         // why not; set before ready is closed
+	sudo  bool
+}
+
+// Tree is a template that is used; it stays until Release.
+type Tree struct {
+	Root string // absolute
+	Sudo bool
+	once sync.Once
+	c    *Cache
+	t    *tree
+}
+
+// Open finds what an earlier life kept, and removes what it left half done.
+func Open(cfg Config) (*Cache, error) {
+	if cfg.Max <= 0 {
+		cfg.Max = defaultMax
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Cache{cfg: cfg, trees: map[template.ID]*tree{}}
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, partsName), 0o700); err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	entries, err := os.ReadDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	for _, e := range entries {
+		c.find(e.Name())
+	}
+	c.sweepParts()
+	return c, nil
+}
+
+// find takes an entry of the directory for what it is.
+func (c *Cache) find(name string) {
+	if strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, oldPrefix) {
+		c.remove(filepath.Join(c.cfg.Dir, name))
+		return
+	}
+	id, err := template.ParseID(name)
+	if err != nil {
+		return // not ours
+	}
+	file := filepath.Join(c.cfg.Dir, name, manifestName)
+	raw, err := os.ReadFile(file)
+	var m template.Manifest
+	var got template.ID
+	if err == nil {
+		m, got, err = template.Decode(raw)
+	}
+	fi, statErr := os.Stat(file)
+	if err != nil || statErr != nil || got != id {
+		c.cfg.Log.Warn("a template's directory cannot be read, it is fetched again", "template", name, "err", errors.Join(err, statErr))
+		c.remove(filepath.Join(c.cfg.Dir, name))
+		return
+	}
+	ready := make(chan struct{})
+	close(ready)
+	c.trees[id] = &tree{id: id, size: m.Size, used: fi.ModTime(), ready: ready, sudo: m.Sudo}
+}
+
+func (c *Cache) remove(dir string) {
+	if err := removeAll(dir); err != nil {
+		c.cfg.Log.Warn("a template cannot be removed", "dir", dir, "err", err)
+	}
+}
+
+// sweepParts removes parts that nobody came back for.
+func (c *Cache) sweepParts() {
+	old, err := filepath.Glob(filepath.Join(c.cfg.Dir, partsName, "*"))
+	if err != nil {
+		return
+	}
+	for _, p := range old {
+		if fi, err := os.Stat(p); err == nil && time.Since(fi.ModTime()) > staleParts {
+			os.Remove(p) //nolint:errcheck // it will be tried again
+		}
+	}
+}
+
+// Have names the templates that are there.
+func (c *Cache) Have() []template.ID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []template.ID
+	for id, t := range c.trees {
+		if t.done() && t.err == nil {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (t *tree) done() bool {
+	select {
+	case <-t.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// Hold uses a template that is there, without fetching it: for sandboxes that an
+// earlier life made. False if it is not there.
+func (c *Cache) Hold(id template.ID) (*Tree, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.trees[id]
+	if t == nil || !t.done() || t.err != nil {
+		return nil, false
+	}
+	return c.use(t), true
+}
+
+// use is by mu.
+func (c *Cache) use(t *tree) *Tree {
+	t.refs++
+	t.used = time.Now()
+	os.Chtimes(filepath.Join(c.cfg.Dir, string(t.id), manifestName), t.used, t.used) //nolint:errcheck // it would only be evicted sooner
+	return &Tree{Root: filepath.Join(c.cfg.Dir, string(t.id), treeName), Sudo: t.sudo, c: c, t: t}
+}
+
+// Release lets go of a template. It may be called more than once, and of nil.
+func (t *Tree) Release() {
+	if t == nil {
+		return
+	}
+	t.once.Do(func() {
+		t.c.mu.Lock()
+		defer t.c.mu.Unlock()
+		t.t.refs--
+	})
+}
+
+// Get gives the template of that manifest, and fetches it if it is not there;
+// several that want it at the same time share the work. Errors: NotFound if its
+// parts are not stored any more, Invalid if they are not what they should be or
+// are for other machines, Exhausted if the disk has no room.
+func (c *Cache) Get(ctx context.Context, manifest []byte) (*Tree, error) {
+	m, id, err := template.Decode(manifest)
+	if err != nil {
+		return nil, err
+	}
+	if m.Arch != runtime.GOARCH {
+		return nil, kind.Newf(kind.Invalid, "get template", string(id), "the template is for %s, the host is %s", m.Arch, runtime.GOARCH)
+	}
+	for {
+		t, mine := c.claim(id, &m)
+		if mine {
+			err := c.fill(ctx, id, &m, manifest)
+			c.settle(t, err)
+			if err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case <-t.ready:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if got, ok := c.Hold(id); ok {
+			return got, nil
+		}
+		// Who filled it could not, or it was evicted since. His trouble may have
+		// been his own, as a context that ended.
+		if t.err != nil && !errors.Is(t.err, context.Canceled) && !errors.Is(t.err, context.DeadlineExceeded) {
+			return nil, t.err
+		}
+	}
+}
+
+// claim gives a template's tree, and whether the caller is to fill it.
+func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t = c.trees[id]; t != nil {
+		return t, false
+	}
+	t = &tree{id: id, size: m.Size, sudo: m.Sudo, used: time.Now(), ready: make(chan struct{})}
+	c.trees[id] = t
+	return t, true
+}
+
+// settle tells those who wait how the filling ended.
+func (c *Cache) settle(t *tree, err error) {
+	c.mu.Lock()
+	if t.err = err; err != nil {
+		delete(c.trees, t.id)
+	}
+	close(t.ready)
+	c.mu.Unlock()
+	c.evict(0)
+}
+
+// evict removes unused trees, the longest unused first, until what is kept fits
+// and at least need bytes of the disk are free.
+func (c *Cache) evict(need int64) {
+	for {
+		dir, ok := c.victim(need)
+		if !ok {
+			return
+		}
+		c.remove(dir)
+	}
+}
+
+// victim takes the tree that is to go out of everybody's reach.
+func (c *Cache) victim(need int64) (dir string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var total int64
+	var oldest *tree
+	for _, t := range c.trees {
+		if total += t.size; t.done() && t.refs == 0 && (oldest == nil || t.used.Before(oldest.used)) {
+			oldest = t
+		}
+	}
+	if oldest == nil || total <= c.cfg.Max && (need == 0 || c.free() >= need) {
+		return "", false
+	}
+	dir = filepath.Join(c.cfg.Dir, oldPrefix+string(oldest.id))
+	err := os.Rename(filepath.Join(c.cfg.Dir, string(oldest.id)), dir)
+	delete(c.trees, oldest.id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.cfg.Log.Warn("a template cannot be removed", "template", oldest.id, "err", err)
+	}
+	return dir, true
+}
+
+// free is how many bytes of the disk we may fill.
+func (c *Cache) free() int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(c.cfg.Dir, &st); err != nil {
+		return 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
+}

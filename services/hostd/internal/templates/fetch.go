@@ -1,0 +1,199 @@
+package templates
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/part"
+)
+
+const (
+	fetchAtOnce = 4
+	perFile     = 4 << 10  // bytes of a disk that an entry takes besides its own
+	headroom    = 64 << 20 // bytes that are left free
+)
+
+// fill makes a template's tree: all of it, or nothing that anybody takes for one.
+func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
+	// The parts come packed, half the size or less of what they hold.
+	need := m.Size + m.Files*perFile + m.Tar/2 + headroom
+	c.evict(need)
+	if free := c.free(); free < need {
+		return full(id, nil, "the host's disk has %d MiB free, the template needs %d", free>>20, need>>20)
+	}
+	err := c.fetch(ctx, m)
+	if err == nil {
+		err = c.unpack(ctx, id, m, manifest)
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return full(id, err, "the host's disk is full")
+	}
+	return err
+}
+
+func full(id template.ID, err error, format string, args ...any) error {
+	e := kind.Newf(kind.Exhausted, "get template", string(id), format, args...)
+	return errors.Join(e, err)
+}
+
+// fetch has all parts on the disk, each as it was packed and checked.
+func (c *Cache) fetch(ctx context.Context, m *template.Manifest) error {
+	g, ctx := errgroup.WithContext(ctx)
+	next := make(chan int)
+	g.Go(func() error {
+		defer close(next)
+		for i := range m.Parts {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	for range fetchAtOnce {
+		g.Go(func() error {
+			p, err := part.New()
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			for i := range next {
+				if err := c.fetchPart(ctx, p, m.Parts[i], m.Part(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (c *Cache) partFile(sum template.Sum) string {
+	return filepath.Join(c.cfg.Dir, partsName, string(sum))
+}
+
+func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, sum template.Sum, size int) error {
+	file := c.partFile(sum)
+	if _, err := os.Stat(file); err == nil {
+		return nil // it is checked once more when it is used
+	}
+	packed, err := c.cfg.Source.Part(ctx, sum)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Unpack(packed, sum, size); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), "new-") // two templates may share a part
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) //nolint:errcheck // after success it is gone
+	_, err = tmp.Write(packed)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
+
+// unpack fills a directory beside the tree's place and moves it there whole.
+func (c *Cache) unpack(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
+	dir, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
+	if err != nil {
+		return err
+	}
+	defer removeAll(dir) //nolint:errcheck // after success it is gone; else the next life tries again
+	r, err := newReader(ctx, c, m)
+	if err != nil {
+		return err
+	}
+	defer r.packer.Close()
+	if err := fillTree(filepath.Join(dir, treeName), tar.NewReader(r), m); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil { // the end of the archive is summed, too
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, manifestName), manifest, 0o600); err != nil {
+		return err
+	}
+	if err := syncAll(dir); err != nil {
+		return err
+	}
+	to := filepath.Join(c.cfg.Dir, string(id))
+	if err := os.Rename(dir, to); err != nil {
+		return err
+	}
+	for _, sum := range m.Parts {
+		if err := os.Remove(c.partFile(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.cfg.Log.Warn("a part of a template cannot be removed", "err", err)
+		}
+	}
+	return nil
+}
+
+// syncAll has all of a directory's file system on the disk: a tree that has its
+// name must have its files, also after a power loss.
+func syncAll(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // it was only lent
+	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
+}
+
+// reader reads a template's tar from its parts.
+type reader struct {
+	//nolint:containedctx // a reader lives for one call
+	ctx    context.Context
+	c      *Cache
+	m      *template.Manifest
+	packer *part.Packer
+	next   int
+	left   []byte
+}
+
+func newReader(ctx context.Context, c *Cache, m *template.Manifest) (*reader, error) {
+	p, err := part.New()
+	if err != nil {
+		return nil, err
+	}
+	return &reader{ctx: ctx, c: c, m: m, packer: p}, nil
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	for len(r.left) == 0 {
+		if r.next == len(r.m.Parts) {
+			return 0, io.EOF
+		}
+		if err := r.ctx.Err(); err != nil {
+			return 0, err
+		}
+		sum := r.m.Parts[r.next]
+		file := r.c.partFile(sum)
+		packed, err := os.ReadFile(file)
+		if err == nil {
+			r.left, err = r.packer.Unpack(packed, sum, r.m.Part(r.next))
+		}
+		if err != nil {
+			os.Remove(file) //nolint:errcheck // damaged or gone: it is fetched anew next time
+			return 0, err
+		}
+		r.next++
+	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}

@@ -1,0 +1,165 @@
+package templates
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// fillTree makes the directory root of a template's tar. As root the files get
+// their owners; else they are hostd's, and nothing is set-uid.
+func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
+	if err := os.Mkdir(root, 0o700); err != nil {
+		return err
+	}
+	dir, err := os.OpenRoot(root) // whose methods do not lead out of it
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // nothing is written through it
+	f := filler{root: dir, owners: os.Geteuid() == 0, files: m.Files, size: m.Size}
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return damaged("%s", err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.add(h, r); err != nil {
+			return err
+		}
+	}
+	if f.files != 0 || f.size != 0 {
+		return damaged("it has %d files and %d bytes less than its manifest says", f.files, f.size)
+	}
+	if err := f.finish(); err != nil {
+		return err
+	}
+	return os.Chmod(root, 0o755)
+}
+
+func damaged(format string, args ...any) error {
+	return kind.Newf(kind.Invalid, "unpack template", "", "the template is damaged: "+format, args...)
+}
+
+// filler fills a tree.
+type filler struct {
+	root   *os.Root
+	owners bool
+	files  int64 // that may come
+	size   int64 // bytes that may come
+	dirs   []*tar.Header
+}
+
+func (f *filler) add(h *tar.Header, body io.Reader) error {
+	name := strings.TrimSuffix(h.Name, "/")
+	if name == "" || path.Clean(name) != name || !filepath.IsLocal(name) {
+		return damaged("path %q", h.Name)
+	}
+	if f.files--; f.files < 0 {
+		return damaged("more files than its manifest says")
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		f.dirs = append(f.dirs, h)
+		return f.root.Mkdir(name, 0o700) // its mode comes last: it may be shut
+	case tar.TypeReg:
+		return f.file(name, h, body)
+	case tar.TypeSymlink:
+		if err := f.root.Symlink(h.Linkname, name); err != nil {
+			return err
+		}
+		return f.own(name, h)
+	case tar.TypeLink:
+		return f.root.Link(h.Linkname, name)
+	}
+	return damaged("%q is of type %q", h.Name, h.Typeflag)
+}
+
+func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
+	if f.size -= h.Size; f.size < 0 {
+		return damaged("more bytes than its manifest says")
+	}
+	out, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, body)
+	if err == nil && f.owners {
+		err = out.Chown(h.Uid, h.Gid)
+	}
+	if err == nil { // after chown, which takes set-uid away
+		err = out.Chmod(f.mode(h))
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return f.root.Chtimes(name, h.ModTime, h.ModTime)
+}
+
+// mode is an entry's, without what only root's files can use where we are not.
+func (f *filler) mode(h *tar.Header) fs.FileMode {
+	mode := h.FileInfo().Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+	if !f.owners {
+		mode = mode&^(fs.ModeSetuid|fs.ModeSetgid) | 0o400 // what we cannot read nobody could
+	}
+	return mode
+}
+
+func (f *filler) own(name string, h *tar.Header) error {
+	if !f.owners {
+		return nil
+	}
+	return f.root.Lchown(name, h.Uid, h.Gid)
+}
+
+// finish gives directories what they are to have in the end, the innermost first.
+func (f *filler) finish() error {
+	for i := len(f.dirs) - 1; i >= 0; i-- {
+		h := f.dirs[i]
+		name := strings.TrimSuffix(h.Name, "/")
+		mode := f.mode(h)
+		if !f.owners {
+			mode |= 0o700 // else we could not remove it
+		}
+		err := f.own(name, h)
+		if err == nil {
+			err = f.root.Chmod(name, mode)
+		}
+		if err == nil {
+			err = f.root.Chtimes(name, h.ModTime, h.ModTime)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll removes a directory, whatever its modes are.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error { //nolint:errcheck // the second try tells
+		if d != nil && d.IsDir() {
+			os.Chmod(p, 0o700) //nolint:errcheck // the second try tells
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
