@@ -23,13 +23,15 @@ const ListenFD = 3
 // Main runs a shim as a process of its own and gives its exit code. Its
 // listening unix socket is descriptor ListenFD. Of its environment it uses PATH,
 // HOME and USER: those of whoever runs what names no user. Arguments: -user NAME
-// instead of USER; -oom-fd N is an open memory.events or memory.oom_control of the
+// instead of USER, with his own home; -workdir DIR where what names no directory
+// starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
 // sandbox's cgroup; -serial IN,OUT are two descriptors of a stream to hostd
 // (package serial) instead of a socket.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	user := flags.String("user", "", "who runs what names no user; default: $USER")
+	workdir := flags.String("workdir", "", "where what names no directory starts; default: the user's home")
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
 	if err := flags.Parse(args); err != nil {
@@ -50,7 +52,7 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	if err := New(Config{Listener: ln, User: *user, OOM: *oom}).Run(ctx); err != nil {
+	if err := New(Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom}).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
 	}

@@ -15,6 +15,7 @@ import (
 type Config struct {
 	Listener net.Listener // where hostd connects; required
 	User     string       // who runs what names no user; default: $USER, else who runs the shim
+	Workdir  string       // where what names no directory starts, if it is there; default: the user's home
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
 }
 

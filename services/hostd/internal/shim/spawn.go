@@ -69,7 +69,7 @@ func (p *proc) spawn(spec *process.Spec) error {
 	if err != nil {
 		return err
 	}
-	dir, err := who.cwd(spec.Cwd)
+	dir, err := s.cwd(&who, spec.Cwd)
 	if err != nil {
 		return err
 	}
@@ -155,6 +155,15 @@ func (a *account) resolve(path string) (string, error) {
 }
 
 // cwd is where a process starts.
+func (s *Shim) cwd(a *account, path string) (string, error) {
+	if path == "" && s.cfg.Workdir != "" {
+		if fi, err := os.Stat(s.cfg.Workdir); err == nil && fi.IsDir() {
+			return s.cfg.Workdir, nil
+		}
+	}
+	return a.cwd(path)
+}
+
 func (a *account) cwd(path string) (string, error) {
 	dir, err := a.resolve(path)
 	if err != nil {

@@ -17,19 +17,20 @@ type account struct {
 }
 
 // lookup finds who is to run a process: by name, by number, or the default,
-// which is the user that the driver named in the shim's environment. That one's
-// home is where the driver says: without isolation it is not the one that the
-// machine's own files name.
+// which is the template's, or the user that the driver named in the shim's
+// environment. That one's home is where the driver says: without isolation it is
+// not the one that the machine's own files name. A sandbox with one user only
+// has him for a default, whoever the template's is.
 func (s *Shim) lookup(name string) (account, error) {
 	byDefault := cmp.Or(s.cfg.User, os.Getenv("USER"))
 	a, ok := find(cmp.Or(name, byDefault))
 	switch {
 	case !ok && name != "":
 		return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
-	case !ok:
+	case !ok, name == "" && s.uid != 0 && a.uid != s.uid:
 		a = s.self()
 	}
-	if home := os.Getenv("HOME"); home != "" && (name == "" || a.name == byDefault) {
+	if home := os.Getenv("HOME"); s.cfg.User == "" && home != "" && (name == "" || a.name == byDefault) {
 		a.home = home
 	}
 	return a, nil

@@ -296,35 +296,6 @@ func TestWhatIsWrongIsNoTree(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsSaid(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("a small disk wants root")
-	}
-	s := newStore(t)
-	var many []entry
-	for i := range 200 {
-		many = append(many, entry{fmt.Sprint(i), "x", 0, 0o644, 0})
-	}
-	raw := s.add(t, many...)
-	for name, options := range map[string]string{"too few bytes": "size=1m", "too few files": "size=1g,nr_inodes=100"} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-				t.Skipf("no tmpfs: %v", err)
-			}
-			defer syscall.Unmount(dir, 0)
-			c := open(t, filepath.Join(dir, "c"), s, 0)
-			_, err := c.Get(t.Context(), raw)
-			if !kind.Is(err, kind.Exhausted) || !strings.Contains(kind.Message(err), "disk") {
-				t.Errorf("got %v", err)
-			}
-			if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 {
-				t.Errorf("left: %v", left)
-			}
-		})
-	}
-}
-
 // killVariable makes the test binary one that fetches a template and is killed.
 const killVariable = "TEMPLATES_TEST_KILL"
 

@@ -143,17 +143,6 @@ func (c *Cache) unpack(ctx context.Context, id template.ID, m *template.Manifest
 	return nil
 }
 
-// syncAll has all of a directory's file system on the disk: a tree that has its
-// name must have its files, also after a power loss.
-func syncAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close() //nolint:errcheck // it was only lent
-	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
-}
-
 // reader reads a template's tar from its parts.
 type reader struct {
 	//nolint:containedctx // a reader lives for one call
