@@ -30,6 +30,7 @@ type host struct {
 	capacity int
 	drivers  []string
 	output   output
+	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 }
 

@@ -68,6 +68,7 @@ var rooms = []room{
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "core", may: []string{vocabulary, ulid, group}},
 	{path: gw + "stream", may: []string{vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},
@@ -83,8 +84,9 @@ var rooms = []room{
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", sys, group}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
-	// The client speaks the public wire only: nothing of ours.
-	{path: "internal/cli", may: []string{cobra, sys, group}, std: []string{"net/http"}},
+	// The client speaks the public wire only: nothing of ours but the form of
+	// templates, which it makes.
+	{path: "internal/cli", may: []string{"events/template", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
 	{path: "internal/image", may: []string{"events/kind", "events/template", oci}, std: []string{"os/exec", "net/http"}},

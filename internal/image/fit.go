@@ -88,12 +88,13 @@ func (t *tree) addUser() error {
 	if group == "" {
 		group = "root:x:0:\n"
 	}
-	if !hasLine(passwd, name) {
+	if !hasLine(passwd, name) { // no password, and none to be looked for in another file
+
 		shell := "/bin/sh"
 		if t.find("bin/bash") != nil {
 			shell = "/bin/bash"
 		}
-		passwd += fmt.Sprintf("%s:x:%d:%d:%s:/home/%s:%s\n", name, userID, userID, name, name, shell)
+		passwd += fmt.Sprintf("%s:*:%d:%d:%s:/home/%s:%s\n", name, userID, userID, name, name, shell)
 		if !hasLine(group, name) {
 			group += fmt.Sprintf("%s:x:%d:\n", name, userID)
 		}

@@ -268,7 +268,7 @@ func TestTheUserIsMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := users + "\nuser:x:1000:1000:user:/home/user:/bin/bash\n"; got["etc/passwd"] != want || got["home/user/"] != "755 1000" {
+	if want := users + "\nuser:*:1000:1000:user:/home/user:/bin/bash\n"; got["etc/passwd"] != want || got["home/user/"] != "755 1000" {
 		t.Errorf("passwd %q, home %q; want %q", got["etc/passwd"], got["home/user/"], want)
 	}
 	own := "user:x:7:7::/u:/bin/sh\n"

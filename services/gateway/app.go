@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/processes"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
+	"github.com/millrace/millrace/services/gateway/internal/templates"
 )
 
 const (
@@ -103,6 +104,7 @@ func (s *server) routes(local bool) {
 		s.app.Get("/metrics", operators, s.metrics.Get)
 	}
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
+	templates.New(s.core).Register(s.app, operators)
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),

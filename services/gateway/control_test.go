@@ -64,7 +64,7 @@ func TestDefaultsOfTheGenerations(t *testing.T) {
 		{"/sandboxes", `{"templateID":"base","secure":true}`, true, 15 * time.Second},
 		{"/v2/sandboxes", base, true, 5 * time.Minute},
 		{"/v2/sandboxes", `{"templateID":"base","secure":false}`, true, 5 * time.Minute},
-		{"/v2/sandboxes", `{"templateID":"standard","timeout":62,"autoPause":true,"autoResume":{"enabled":true},"metadata":{},"envVars":{}}`, true, 62 * time.Second},
+		{"/v2/sandboxes", `{"templateID":"host","timeout":62,"autoPause":true,"autoResume":{"enabled":true},"metadata":{},"envVars":{}}`, true, 62 * time.Second},
 	}
 	for _, tt := range tests {
 		var m made

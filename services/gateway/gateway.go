@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}); err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Slog: cfg.Slog})
+	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, SharedTenant: DefaultTenant, Slog: cfg.Slog})
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
 }
 

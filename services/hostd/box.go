@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 // box is a sandbox of this host, from the moment it is placed until nothing of
@@ -27,6 +25,7 @@ type box struct {
 	id     sandbox.ID
 	driver driver.Driver
 	inst   driver.Instance
+	tree   *templates.Tree // nil: the host's own files
 	req    sandbox.Requested
 	by     string        // the driver that is to make it; empty: the host's default
 	phase  sandbox.Phase // when the box was opened
@@ -77,27 +76,6 @@ func newBox(h *host, s *sandbox.State) *box {
 func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
 
 func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), string(id)) }
-
-// spec is what a driver needs to make a sandbox, or to find it.
-func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
-	return driver.Spec{
-		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
-		Dir: h.dirOf(id), OOM: true, ShimPath: h.cfg.Shim[0],
-		ShimArgs: append(slices.Clone(h.cfg.Shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
-	}
-}
-
-// env is what every process of the sandbox finds in its environment.
-func (b *box) env() map[string]string {
-	env := maps.Clone(b.req.Env)
-	if env == nil {
-		env = make(map[string]string)
-	}
-	env["E2B_SANDBOX"] = "true"
-	env["E2B_SANDBOX_ID"] = string(b.id)
-	env["E2B_TEMPLATE_ID"] = b.req.Template
-	return env
-}
 
 // tell passes on what the sandbox's record says now.
 func (b *box) tell(s *sandbox.State) {
@@ -152,7 +130,10 @@ func (b *box) create(ctx context.Context) error {
 	if err := b.choose(); err != nil {
 		return err
 	}
-	spec := h.spec(b.id, &b.req)
+	if err := b.furnish(ctx); err != nil {
+		return err
+	}
+	spec := b.spec()
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
@@ -206,6 +187,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := os.RemoveAll(h.dirOf(b.id)); err != nil {
 		return err
 	}
+	b.tree.Release()
 	if err := h.fault("destroyed"); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type Config struct {
 	Slog     *slog.Logger  // default: silence
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
+	TemplateCache int64         // bytes of templates that are kept though no sandbox uses them; default 32 GiB
 	Capacity      int           // sandboxes; default 64
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
 	Grace         time.Duration // see wire.Limits; default 2 s

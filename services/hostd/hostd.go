@@ -14,20 +14,22 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 // host is one life of a host.
 type host struct {
-	cfg     Config
-	log     *events.Log
-	slog    *slog.Logger
-	view    *events.View
-	drivers []offer
-	journal *journal
-	cursor  *cursor
-	epoch   uint64
-	pool    link.Pool
-	wg      sync.WaitGroup // boxes, processes and what else works on its own
+	cfg       Config
+	log       *events.Log
+	slog      *slog.Logger
+	view      *events.View
+	drivers   []offer
+	journal   *journal
+	cursor    *cursor
+	epoch     uint64
+	pool      link.Pool
+	templates *templates.Cache
+	wg        sync.WaitGroup // boxes, processes and what else works on its own
 
 	life context.Context         // of all that works on its own; set once, by Run
 	die  context.CancelCauseFunc // ends it at once
@@ -56,8 +58,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer j.close() //nolint:errcheck // every write was committed
+	trees, err := openTemplates(&cfg)
+	if err != nil {
+		return err
+	}
 	h := &host{
-		cfg: cfg, log: cfg.Log, slog: cfg.Slog, drivers: drivers, journal: j,
+		cfg: cfg, log: cfg.Log, slog: cfg.Slog, drivers: drivers, journal: j, templates: trees,
 		boxes: make(map[sandbox.ID]*box),
 	}
 	// A life ends with an error of its own, or after a clean end has been made.
@@ -106,6 +112,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.watch(work) })
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
+	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():

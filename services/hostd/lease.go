@@ -95,4 +95,5 @@ func (l *lease) observe() {
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
 	l.Draining = false
+	l.Templates = l.h.templatesHere()
 }

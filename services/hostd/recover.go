@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -51,6 +52,9 @@ func (h *host) recover(ctx context.Context) error {
 func (h *host) find(ctx context.Context, b *box, name string) {
 	if name == "" {
 		return // it was never made
+	}
+	if !template.IsHost(b.req.Template) && !b.hold() {
+		h.slog.Warn("a sandbox's template is not here any more", "sandbox", b.id, "template", b.req.Template)
 	}
 	d, err := h.driverFor(name)
 	if err == nil {

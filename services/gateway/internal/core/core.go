@@ -19,6 +19,8 @@ type Config struct {
 	Secret []byte // the cluster's, from which sandboxes' tokens are made
 	Slog   *slog.Logger
 
+	SharedTenant string // whose templates all tenants may use; empty: nobody's
+
 	CreateTimeout  time.Duration // within which a sandbox must run; default 30 s
 	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s
 	StartTimeout   time.Duration // within which a host must claim a start; default 15 s

@@ -55,7 +55,7 @@ func notMade(st *sandbox.State) error {
 	case sandbox.PhaseLost:
 		e.Msg = "the sandbox's host fell silent, try again"
 	case sandbox.PhaseFailed:
-		e.Msg = "the sandbox's host could not make it"
+		e.Msg = "the sandbox's host could not make it: " + st.Cause
 	default:
 		e.Kind, e.Msg = kind.Conflict, "the sandbox was ended before it ran"
 	}

@@ -43,9 +43,6 @@ var (
 	defaultsV2 = defaults{timeout: 5 * time.Minute, secure: true}
 )
 
-// templates are those that hosts can make today.
-func knownTemplate(name string) bool { return name == "base" || name == "standard" }
-
 func (h *Handler) create(def defaults) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var body newSandbox
@@ -53,6 +50,9 @@ func (h *Handler) create(def defaults) fiber.Handler {
 			return err
 		}
 		req, err := h.requested(&body, def, time.Now())
+		if err == nil {
+			req.Template, err = h.core.ResolveTemplate(c.UserContext(), auth.From(c), body.TemplateID)
+		}
 		if err != nil {
 			return err
 		}
@@ -65,11 +65,8 @@ func (h *Handler) create(def defaults) fiber.Handler {
 }
 
 func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox.Requested, error) {
-	switch {
-	case b.TemplateID == "":
+	if b.TemplateID == "" {
 		return sandbox.Requested{}, invalid("templateID is required")
-	case !knownTemplate(b.TemplateID):
-		return sandbox.Requested{}, kind.Newf(kind.NotFound, "create sandbox", "", "template '%s' not found", b.TemplateID)
 	}
 	timeout, err := h.lifetime(b.Timeout, def.timeout)
 	if err == nil {
@@ -82,7 +79,6 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		err = checkEnv(b.EnvVars)
 	}
 	req := sandbox.Requested{
-		Template:      b.TemplateID,
 		Metadata:      b.Metadata,
 		Env:           b.EnvVars,
 		Deadline:      now.Add(timeout),

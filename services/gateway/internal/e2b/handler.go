@@ -47,6 +47,8 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/sandboxes/:id/timeout", h.timeout)
 	r.Post("/sandboxes/:id/refreshes", h.refresh)
 	r.Post("/sandboxes/:id/pause", h.pause)
+	r.Get("/templates", h.listTemplates)
+	r.Get("/templates/aliases/:alias", h.templateAlias)
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 }

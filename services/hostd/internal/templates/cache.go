@@ -61,16 +61,16 @@ type tree struct {
 	refs  int           // who uses it
 	ready chan struct{} // closed when it is filled, or cannot be
 	err   error         // why not; set before ready is closed
-	sudo  bool
+	m     template.Manifest
 }
 
 // Tree is a template that is used; it stays until Release.
 type Tree struct {
-	Root string // absolute
-	Sudo bool
-	once sync.Once
-	c    *Cache
-	t    *tree
+	Root     string            // absolute
+	Manifest template.Manifest // shared: not to be changed
+	once     sync.Once
+	c        *Cache
+	t        *tree
 }
 
 // Open finds what an earlier life kept, and removes what it left half done.
@@ -121,7 +121,7 @@ func (c *Cache) find(name string) {
 	}
 	ready := make(chan struct{})
 	close(ready)
-	c.trees[id] = &tree{id: id, size: m.Size, used: fi.ModTime(), ready: ready, sudo: m.Sudo}
+	c.trees[id] = &tree{id: id, size: m.Size, used: fi.ModTime(), ready: ready, m: m}
 }
 
 func (c *Cache) remove(dir string) {
@@ -183,7 +183,7 @@ func (c *Cache) use(t *tree) *Tree {
 	t.refs++
 	t.used = time.Now()
 	os.Chtimes(filepath.Join(c.cfg.Dir, string(t.id), manifestName), t.used, t.used) //nolint:errcheck // it would only be evicted sooner
-	return &Tree{Root: filepath.Join(c.cfg.Dir, string(t.id), treeName), Sudo: t.sudo, c: c, t: t}
+	return &Tree{Root: filepath.Join(c.cfg.Dir, string(t.id), treeName), Manifest: t.m, c: c, t: t}
 }
 
 // Release lets go of a template. It may be called more than once, and of nil.
@@ -242,7 +242,7 @@ func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool)
 	if t = c.trees[id]; t != nil {
 		return t, false
 	}
-	t = &tree{id: id, size: m.Size, sudo: m.Sudo, used: time.Now(), ready: make(chan struct{})}
+	t = &tree{id: id, size: m.Size, m: *m, used: time.Now(), ready: make(chan struct{})}
 	c.trees[id] = t
 	return t, true
 }
@@ -291,6 +291,20 @@ func (c *Cache) victim(need int64) (dir string, ok bool) {
 		c.cfg.Log.Warn("a template cannot be removed", "template", oldest.id, "err", err)
 	}
 	return dir, true
+}
+
+// Room reports whether a template is here, or can be without others having to go.
+func (c *Cache) Room(m *template.Manifest) bool {
+	if c.free() < needs(m) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := m.Size
+	for _, t := range c.trees {
+		total += t.size
+	}
+	return total <= c.cfg.Max
 }
 
 // free is how many bytes of the disk we may fill.

@@ -25,8 +25,7 @@ const (
 
 // fill makes a template's tree: all of it, or nothing that anybody takes for one.
 func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
-	// The parts come packed, half the size or less of what they hold.
-	need := m.Size + m.Files*perFile + m.Tar/2 + headroom
+	need := needs(m)
 	c.evict(need)
 	if free := c.free(); free < need {
 		return full(id, nil, "the host's disk has %d MiB free, the template needs %d", free>>20, need>>20)
@@ -39,6 +38,12 @@ func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, 
 		return full(id, err, "the host's disk is full")
 	}
 	return err
+}
+
+// needs is how many bytes of a disk filling a template takes. The parts come
+// packed, half the size or less of what they hold.
+func needs(m *template.Manifest) int64 {
+	return m.Size + m.Files*perFile + m.Tar/2 + headroom
 }
 
 func full(id template.ID, err error, format string, args ...any) error {

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/part"
+)
+
+// upload sends the parts of a template, those that the gateway lacks.
+type upload struct {
+	//nolint:containedctx // it ends with the first part that cannot be sent
+	ctx     context.Context
+	c       *client
+	g       *errgroup.Group
+	packers sync.Pool    // of *part.Packer
+	sent    atomic.Int64 // bytes
+}
+
+const (
+	sendAtOnce = 3
+	sendTries  = 6
+)
+
+func (c *client) templates(ctx context.Context) ([]templateInfo, error) {
+	var out struct {
+		Templates []templateInfo `json:"templates"`
+	}
+	_, err := c.call(ctx, &request{method: "GET", path: "/v1/templates"}, &out)
+	return out.Templates, err
+}
+
+func (c *client) tag(ctx context.Context, name string, manifest []byte, out *templateInfo) error {
+	return retried(ctx, func() error {
+		_, err := c.call(ctx, &request{method: "PUT", path: templatePath(name), body: manifest}, out)
+		return err
+	})
+}
+
+func (c *client) upload(ctx context.Context) *upload {
+	u := &upload{c: c}
+	u.g, u.ctx = errgroup.WithContext(ctx)
+	u.g.SetLimit(sendAtOnce)
+	return u
+}
+
+// part sends a part, while the next is made.
+func (u *upload) part(ctx context.Context, sum template.Sum, data []byte) error {
+	u.g.Go(func() error { return retried(u.ctx, func() error { return u.send(u.ctx, sum, data) }) })
+	return ctx.Err()
+}
+
+func (u *upload) wait() error { return u.g.Wait() }
+
+func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error {
+	path := "/v1/templates/parts/" + string(sum)
+	_, err := u.c.call(ctx, &request{method: "HEAD", path: path}, nil)
+	var e *apiError
+	if !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		return err // nil: it is there
+	}
+	p, ok := u.packers.Get().(*part.Packer)
+	if !ok {
+		if p, err = part.New(); err != nil {
+			return err
+		}
+	}
+	packed := p.Pack(data)
+	u.packers.Put(p)
+	if _, err = u.c.call(ctx, &request{method: "PUT", path: path, body: packed}, nil); err == nil {
+		u.sent.Add(int64(len(packed)))
+	}
+	return err
+}
+
+// retried tries what may succeed later, for some seconds.
+func retried(ctx context.Context, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		if err == nil || !again(err) || try == sendTries || !pause(ctx, time.Duration(try)*500*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// progress tells a person how far something is: on a terminal in one line, else
+// now and then in a line of its own.
+type progress struct {
+	a        *app
+	terminal bool
+	last     time.Time
+	what     string
+	open     bool // the terminal's line has no end yet
+}
+
+const (
+	tellTerminal = 100 * time.Millisecond
+	tellLines    = 5 * time.Second
+)
+
+func (a *app) progress() *progress { return &progress{a: a, terminal: a.paint(a.Err, bold, "") != ""} }
+
+// say tells a step.
+func (p *progress) say(what string) {
+	p.end()
+	p.what, p.last = what, time.Now()
+	p.a.notef("%s", printable(what))
+}
+
+// bytes tells how much of something is done; of is 0 where that is not known.
+func (p *progress) bytes(what string, n, of int64) {
+	every := tellLines
+	if p.terminal {
+		every = tellTerminal
+	}
+	if now := time.Now(); what == p.what && now.Sub(p.last) < every {
+		return
+	} else {
+		p.what, p.last = what, now
+	}
+	text := what + " " + bytesOf(n)
+	if of > 0 {
+		text += " of " + bytesOf(of)
+	}
+	if !p.terminal {
+		p.a.notef("%s", text)
+		return
+	}
+	fmt.Fprintf(p.a.Err, "\r\x1b[Kmillrace: %s", text) //nolint:errcheck // there is nobody else to tell
+	p.open = true
+}
+
+// end ends the line.
+func (p *progress) end() {
+	if p.open {
+		fmt.Fprintln(p.a.Err) //nolint:errcheck // there is nobody else to tell
+		p.open = false
+	}
+}

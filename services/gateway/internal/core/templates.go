@@ -1,0 +1,190 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// ResolveTemplate is the template that a principal means by a name, NAME:TAG or
+// an id: what a sandbox's record is to hold. The host's own files are what they
+// are called. NotFound if there is none; a miss is believed only after the view
+// has caught up.
+func (c *Core) ResolveTemplate(ctx context.Context, p Principal, name string) (string, error) {
+	if template.IsHost(name) {
+		return name, nil
+	}
+	t, err := c.Template(ctx, p, name)
+	return string(t.ID), err
+}
+
+// Template is what a principal means by a name, NAME:TAG or an id: his own, or
+// else one that is shared with all. NotFound if there is none.
+func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
+	ref, err := template.ParseRef(name)
+	if err != nil {
+		return events.Template{}, err
+	}
+	if t, ok := c.findTemplate(p, ref); ok {
+		return t, nil
+	}
+	if err := c.Sync(ctx); err != nil {
+		return events.Template{}, err
+	}
+	if t, ok := c.findTemplate(p, ref); ok {
+		return t, nil
+	}
+	return events.Template{}, noTemplate(name)
+}
+
+func noTemplate(name string) error {
+	return kind.Newf(kind.NotFound, "find template", "", "template '%s' not found", name)
+}
+
+func (c *Core) findTemplate(p Principal, ref template.Ref) (events.Template, bool) {
+	for _, tenant := range c.templateTenants(p) {
+		if t, ok := c.view.Template(tenant, ref); ok {
+			return t, true
+		}
+	}
+	return events.Template{}, false
+}
+
+// templateTenants are those whose templates a principal may use, his own first.
+func (c *Core) templateTenants(p Principal) []string {
+	if p.Tenant == "" {
+		return nil
+	}
+	return slices.Compact([]string{p.Tenant, c.cfg.SharedTenant})
+}
+
+// Templates gives the templates that a principal may use, by name and tag.
+func (c *Core) Templates(p Principal) []events.Template {
+	var out []events.Template
+	for _, tenant := range c.templateTenants(p) {
+		if tenant != "" {
+			out = append(out, c.view.Templates(tenant)...)
+		}
+	}
+	return out
+}
+
+// HasTemplatePart reports whether a part of a template is stored.
+func (c *Core) HasTemplatePart(ctx context.Context, sum template.Sum) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	return c.log.HasPart(ctx, sum)
+}
+
+// PutTemplatePart stores a part as it is packed; the caller has checked that it
+// is what its sum says. Exhausted where the servers' store is full.
+func (c *Core) PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	defer cancel()
+	return c.log.PutPart(ctx, sum, packed)
+}
+
+// TagTemplate makes a template of parts that are stored and puts a name on it,
+// for the principal's tenant. Invalid for what is no manifest or no name,
+// Precondition if a part lacks.
+func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manifest []byte) (events.Template, error) {
+	ref, err := template.ParseNew(name)
+	if err != nil {
+		return events.Template{}, err
+	}
+	m, id, err := template.Decode(manifest)
+	if err != nil {
+		return events.Template{}, err
+	}
+	for _, sum := range m.Parts {
+		has, err := c.HasTemplatePart(ctx, sum)
+		if err != nil {
+			return events.Template{}, err
+		}
+		if !has {
+			return events.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
+		}
+	}
+	if err := c.log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
+		return events.Template{}, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return events.Template{}, err
+	}
+	t, ok := c.view.Template(p.Tenant, ref)
+	if !ok || t.ID != id {
+		return events.Template{}, kind.New(kind.Conflict, "make template", name, "somebody else has put the name on another template")
+	}
+	return t, nil
+}
+
+// RemoveTemplate takes a name away; by an id all of its names. Parts that no
+// template has any more are removed. Sandboxes that run keep what they have. A
+// part that somebody stores again at this very moment may be lost: then making a
+// template of it says so, or a host does.
+func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) error {
+	t, err := c.Template(ctx, p, name)
+	if err != nil {
+		return err
+	}
+	ref, err := template.ParseRef(name)
+	if err != nil {
+		return err
+	}
+	removed := 0
+	for _, other := range c.view.Templates(p.Tenant) {
+		byID := ref.ID != "" && other.ID == t.ID
+		if byID || ref.ID == "" && other.Name == ref.Name && other.Tag == ref.Tag {
+			removed++
+			if err := c.log.UntagTemplate(ctx, p.Tenant, template.Ref{Name: other.Name, Tag: other.Tag}); err != nil {
+				return err
+			}
+		}
+	}
+	if removed == 0 { // it is shared, and not his
+		return noTemplate(name)
+	}
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	return c.sweepParts(ctx, &t.Manifest)
+}
+
+// sweepParts removes those of a manifest's parts that no template has.
+func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
+	used := map[template.Sum]bool{}
+	for _, t := range c.view.Templates("") {
+		for _, sum := range t.Manifest.Parts {
+			used[sum] = true
+		}
+	}
+	for _, sum := range m.Parts {
+		if used[sum] {
+			continue
+		}
+		if err := c.log.RemovePart(ctx, sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TemplateName is how a template is called in answers, by what a sandbox's record
+// has of it: its name if it still has one.
+func TemplateName(t *events.Template) string {
+	return template.Ref{Name: t.Name, Tag: t.Tag}.String()
+}
+
+// HostsWithTemplate names the hosts that have a template already.
+func (c *Core) HostsWithTemplate(id template.ID) []string {
+	out := []string{}
+	for _, h := range c.view.Hosts() {
+		if !h.Gone && slices.Contains(h.Templates, string(id)) {
+			out = append(out, h.Host)
+		}
+	}
+	return out
+}

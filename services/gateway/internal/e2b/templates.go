@@ -1,0 +1,79 @@
+package e2b
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// templateBody is Template.
+type templateBody struct {
+	TemplateID    string    `json:"templateID"`
+	BuildID       string    `json:"buildID"` // a template is never built anew: it is another
+	CPUCount      uint32    `json:"cpuCount"`
+	MemoryMB      uint32    `json:"memoryMB"`
+	DiskSizeMB    int64     `json:"diskSizeMB"`
+	Public        bool      `json:"public"`
+	Aliases       []string  `json:"aliases"`
+	Names         []string  `json:"names"`
+	CreatedAt     time.Time `json:"createdAt"`
+	UpdatedAt     time.Time `json:"updatedAt"`
+	CreatedBy     *string   `json:"createdBy"`
+	LastSpawnedAt *string   `json:"lastSpawnedAt"`
+	SpawnCount    int64     `json:"spawnCount"`
+	BuildCount    int32     `json:"buildCount"`
+	EnvdVersion   string    `json:"envdVersion"`
+	BuildStatus   string    `json:"buildStatus"`
+}
+
+// listTemplates gives each template once, with all of its names.
+func (h *Handler) listTemplates(c *fiber.Ctx) error {
+	if err := h.core.Sync(c.UserContext()); err != nil {
+		return err
+	}
+	p := auth.From(c)
+	out := []templateBody{}
+	at := map[template.ID]int{}
+	for _, t := range h.core.Templates(p) {
+		i, ok := at[t.ID]
+		if !ok {
+			i = len(out)
+			at[t.ID] = i
+			out = append(out, bodyOf(&t, t.Tenant != p.Tenant))
+		}
+		out[i].Aliases = append(out[i].Aliases, core.TemplateName(&t))
+		out[i].Names = append(out[i].Names, core.TemplateName(&t))
+	}
+	return c.JSON(out)
+}
+
+func bodyOf(t *events.Template, public bool) templateBody {
+	return templateBody{
+		TemplateID: string(t.ID), BuildID: string(t.ID), DiskSizeMB: (t.Manifest.Size + 1<<20 - 1) >> 20, Public: public,
+		CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready",
+	}
+}
+
+// templateAlias tells whether there is a template of that name.
+func (h *Handler) templateAlias(c *fiber.Ctx) error {
+	alias, err := url.PathUnescape(c.Params("alias"))
+	if err != nil {
+		return kind.New(kind.NotFound, "find template", "", "template not found")
+	}
+	p := auth.From(c)
+	if template.IsHost(alias) {
+		return c.JSON(fiber.Map{"templateID": alias, "public": true})
+	}
+	t, err := h.core.Template(c.UserContext(), p, alias)
+	if err != nil {
+		return err
+	}
+	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": t.Tenant != p.Tenant})
+}

@@ -1,0 +1,166 @@
+// Package templates is how operators bring templates in, see them and remove
+// them. A template comes in parts, each by its sum and on its own, so that who
+// was cut off sends what lacks; then its manifest is put under a name.
+package templates
+
+import (
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/part"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Handler is the surface.
+type Handler struct {
+	core    *core.Core
+	packers sync.Pool // of *part.Packer
+}
+
+// New gives the surface.
+func New(c *core.Core) *Handler { return &Handler{core: c} }
+
+// Register adds the routes; what changes something is for those whom may lets
+// pass.
+func (h *Handler) Register(r fiber.Router, may fiber.Handler) {
+	r.Get("/v1/templates", h.list)
+	r.Head("/v1/templates/parts/:sum", may, h.has)
+	r.Put("/v1/templates/parts/:sum", may, h.put)
+	r.Get("/v1/templates/:name", h.show)
+	r.Put("/v1/templates/:name", may, h.tag)
+	r.Delete("/v1/templates/:name", may, h.remove)
+}
+
+// body is a template under one of its names.
+type body struct {
+	Name   string            `json:"name"`
+	Tag    string            `json:"tag"`
+	ID     string            `json:"id"`
+	Arch   string            `json:"arch"`
+	Size   int64             `json:"size"` // bytes of its files
+	Files  int64             `json:"files"`
+	Tagged time.Time         `json:"tagged_at"`
+	Shared bool              `json:"shared"` // another tenant's, for all to use
+	Sudo   bool              `json:"sudo"`
+	User   string            `json:"user"`
+	Dir    string            `json:"workdir"` // empty: the user's home
+	Env    map[string]string `json:"env"`
+	Start  []string          `json:"start"`
+	Hosts  []string          `json:"hosts"` // that have it already
+}
+
+func (h *Handler) bodyOf(c *fiber.Ctx, t *events.Template) body {
+	m := &t.Manifest
+	out := body{
+		Name: t.Name, Tag: t.Tag, ID: string(t.ID), Arch: m.Arch, Size: m.Size, Files: m.Files, Tagged: t.Tagged.UTC(),
+		Shared: t.Tenant != auth.From(c).Tenant, Sudo: m.Sudo, User: m.User, Dir: m.Workdir, Env: m.Env, Start: m.Start,
+		Hosts: h.core.HostsWithTemplate(t.ID),
+	}
+	if out.User == "" {
+		out.User = template.DefaultUser
+	}
+	if out.Env == nil {
+		out.Env = map[string]string{}
+	}
+	if out.Start == nil {
+		out.Start = []string{}
+	}
+	return out
+}
+
+func (h *Handler) list(c *fiber.Ctx) error {
+	if err := h.core.Sync(c.UserContext()); err != nil {
+		return err
+	}
+	out := []body{}
+	for _, t := range h.core.Templates(auth.From(c)) {
+		out = append(out, h.bodyOf(c, &t))
+	}
+	return c.JSON(fiber.Map{"templates": out})
+}
+
+// name is the path's NAME, NAME:TAG or id.
+func name(c *fiber.Ctx) string {
+	s, err := url.PathUnescape(c.Params("name"))
+	if err != nil {
+		return ""
+	}
+	return strings.Clone(s)
+}
+
+func (h *Handler) show(c *fiber.Ctx) error {
+	t, err := h.core.Template(c.UserContext(), auth.From(c), name(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(h.bodyOf(c, &t))
+}
+
+func (h *Handler) tag(c *fiber.Ctx) error {
+	t, err := h.core.TagTemplate(c.UserContext(), auth.From(c), name(c), c.Request().Body())
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(h.bodyOf(c, &t))
+}
+
+func (h *Handler) remove(c *fiber.Ctx) error {
+	if err := h.core.RemoveTemplate(c.UserContext(), auth.From(c), name(c)); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+func (h *Handler) has(c *fiber.Ctx) error {
+	sum, err := template.ParseSum(strings.Clone(c.Params("sum")))
+	if err != nil {
+		return err
+	}
+	has, err := h.core.HasTemplatePart(c.UserContext(), sum)
+	switch {
+	case err != nil:
+		return err
+	case !has:
+		return c.SendStatus(fiber.StatusNotFound)
+	}
+	return c.SendStatus(fiber.StatusOK)
+}
+
+func (h *Handler) put(c *fiber.Ctx) error {
+	sum, err := template.ParseSum(strings.Clone(c.Params("sum")))
+	if err != nil {
+		return err
+	}
+	packed := c.Request().Body()
+	if len(packed) > part.MaxPacked {
+		return fiber.ErrRequestEntityTooLarge
+	}
+	if err := h.check(packed, sum); err != nil {
+		return err
+	}
+	if err := h.core.PutTemplatePart(c.UserContext(), sum, packed); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusCreated)
+}
+
+// check unpacks a part to see that it is what its sum says.
+func (h *Handler) check(packed []byte, sum template.Sum) error {
+	p, ok := h.packers.Get().(*part.Packer)
+	if !ok {
+		var err error
+		if p, err = part.New(); err != nil {
+			return kind.Wrap(kind.Internal, "check", string(sum), err)
+		}
+	}
+	defer h.packers.Put(p)
+	return p.Check(packed, sum)
+}

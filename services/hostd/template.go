@@ -1,0 +1,166 @@
+package hostd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
+)
+
+const (
+	templatesDir  = "templates"
+	prefetchPause = 2 * time.Second // between two looks for templates to fetch ahead
+)
+
+func openTemplates(cfg *Config) (*templates.Cache, error) {
+	return templates.Open(templates.Config{
+		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Max: cfg.TemplateCache, Log: cfg.Slog,
+	})
+}
+
+// spec is what the driver needs to make the sandbox.
+func (b *box) spec() driver.Spec {
+	s := b.h.spec(b.id, &b.req)
+	if b.tree == nil {
+		return s
+	}
+	m := &b.tree.Manifest
+	s.Root, s.Sudo = b.tree.Root, m.Sudo
+	s.ShimArgs = append(s.ShimArgs, "-user", cmp.Or(m.User, template.DefaultUser))
+	if m.Workdir != "" {
+		s.ShimArgs = append(s.ShimArgs, "-workdir", m.Workdir)
+	}
+	return s
+}
+
+// spec is what a driver needs to find a sandbox, and to make it but for its
+// template.
+func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
+	return driver.Spec{
+		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
+		Dir: h.dirOf(id), OOM: true, ShimPath: h.cfg.Shim[0],
+		ShimArgs: append(slices.Clone(h.cfg.Shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
+	}
+}
+
+// env is what every process of the sandbox finds in its environment: the
+// template's, the sandbox's own, and who it is.
+func (b *box) env() map[string]string {
+	env := make(map[string]string)
+	if b.tree != nil {
+		maps.Copy(env, b.tree.Manifest.Env)
+	}
+	maps.Copy(env, b.req.Env)
+	env["E2B_SANDBOX"] = "true"
+	env["E2B_SANDBOX_ID"] = string(b.id)
+	env["E2B_TEMPLATE_ID"] = b.req.Template
+	return env
+}
+
+// furnish has the sandbox's template on this host, fetched if it is not here. It
+// ends early when the sandbox is to end.
+func (b *box) furnish(ctx context.Context) error {
+	if template.IsHost(b.req.Template) || b.hold() {
+		return nil
+	}
+	id, err := template.ParseID(b.req.Template)
+	if err != nil {
+		return noTemplate(b.req.Template)
+	}
+	t, ok := b.h.view.TemplateByID(id)
+	if !ok {
+		return noTemplate(b.req.Template)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-b.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	b.tree, err = b.h.getTemplate(ctx, &t)
+	return err
+}
+
+func noTemplate(name string) error {
+	return kind.Newf(kind.NotFound, "create", "", "template '%s' not found", name)
+}
+
+// hold uses the sandbox's template if it is here. Of a sandbox that an earlier
+// life made it always is.
+func (b *box) hold() bool {
+	id, err := template.ParseID(b.req.Template)
+	if err != nil {
+		return false
+	}
+	tree, ok := b.h.templates.Hold(id)
+	if ok {
+		b.tree = tree
+	}
+	return ok
+}
+
+func (h *host) getTemplate(ctx context.Context, t *events.Template) (*templates.Tree, error) {
+	raw, _, err := t.Manifest.Encode()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	tree, err := h.templates.Get(ctx, raw)
+	if err == nil && time.Since(begun) > time.Second {
+		h.slog.Info("a template has come", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
+	}
+	return tree, err
+}
+
+// prefetch fetches templates before somebody waits for them, as long as there
+// is room for them without removing others.
+func (h *host) prefetch(ctx context.Context) error {
+	changed, stop := h.view.Changes()
+	defer stop()
+	tried := make(map[template.ID]bool)
+	for {
+		for _, t := range h.view.Templates("") {
+			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.templates.Room(&t.Manifest) {
+				continue
+			}
+			tried[t.ID] = true // who needs one that failed tries again
+			tree, err := h.getTemplate(ctx, &t)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				h.slog.Warn("a template cannot be fetched ahead", "template", t.ID, "err", err)
+			}
+			tree.Release()
+		}
+		if !rest(ctx, prefetchPause) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// templatesHere are those that a sandbox can be made of at once.
+func (h *host) templatesHere() []string {
+	out := []string{template.Host, template.Base}
+	for _, id := range h.templates.Have() {
+		out = append(out, string(id))
+	}
+	return out
+}
