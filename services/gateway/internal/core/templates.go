@@ -108,6 +108,7 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 			return events.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
 		}
 	}
+	old, had := c.view.Template(p.Tenant, ref)
 	if err := c.log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
 		return events.Template{}, err
 	}
@@ -118,7 +119,10 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 	if !ok || t.ID != id {
 		return events.Template{}, kind.New(kind.Conflict, "make template", name, "somebody else has put the name on another template")
 	}
-	return t, nil
+	if had && old.ID != id {
+		err = c.sweepParts(ctx, &old.Manifest) // it may have lost its last name
+	}
+	return t, err
 }
 
 // RemoveTemplate takes a name away; by an id all of its names. Parts that no
