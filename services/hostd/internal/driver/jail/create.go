@@ -98,6 +98,9 @@ func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, datase
 		return err
 	}
 	f, err := os.Open(filepath.Join(s.From, streamFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+	}
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,14 @@ func (b *box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	if memory {
 		return b.Box.Snapshot(ctx, dir, memory)
 	}
-	return kind.Wrap(kind.Internal, "snapshot sandbox", string(b.State.ID), b.snapshot(ctx, filepath.Join(dir, streamFile)))
+	err := b.snapshot(ctx, filepath.Join(dir, streamFile))
+	of := kind.Of(err)
+	select {
+	case <-b.Done():
+		of = kind.Unavailable
+	default:
+	}
+	return kind.Wrap(of, "snapshot sandbox", string(b.State.ID), err)
 }
 
 func (b *box) snapshot(ctx context.Context, path string) (err error) {
