@@ -113,6 +113,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.prefetch(work) })
+	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():
