@@ -53,7 +53,7 @@ var folds = []struct {
 	{streamSandboxes, (*View).applySandbox, true},
 	{streamCatalogue, (*View).applySummary, false},
 	{streamHosts, (*View).applyLease, true},
-	{streamAccounts, (*View).applyAccount, false},
+	{streamAccounts, (*View).applyAccount, true},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -129,7 +129,7 @@ func (v *View) announce(tell bool) {
 	}
 }
 
-// Changes gives a channel that gets a value after a sandbox or a host changed: a
+// Changes gives a channel that gets a value after anything but a process changed: a
 // process does that a hundred times as often, and nobody acts on it. It holds one
 // value: whoever is slow sees one for many. Call stop to end it.
 func (v *View) Changes() (changed <-chan struct{}, stop func()) {
