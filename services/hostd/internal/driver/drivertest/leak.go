@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -65,24 +64,5 @@ func (s *suite) fifty(t *testing.T) {
 	wg.Wait()
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors, %d before", after, before)
-	}
-}
-
-func (s *suite) limits(caps driver.Caps) func(*testing.T) {
-	return func(t *testing.T) {
-		if !caps.MemoryLimit || !caps.CPULimit || !caps.PidsLimit {
-			t.Skipf("there are none for all three: %v", caps.Notes)
-		}
-		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.CPUMilli, sp.OOM = 128, 500, true })
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
-			t.Errorf("before: %q", got)
-		}
-		// tail holds the whole of an endless line.
-		if got := b.sh(t, "head -c 300m /dev/zero | tail | wc -c; echo shim lives"); strings.Contains(got, "314572800") || !strings.Contains(got, "shim lives") {
-			t.Errorf("300 MB fit into 128 MiB, or the shim went with them: %q", got)
-		}
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
-			t.Errorf("after: %q", got)
-		}
 	}
 }
