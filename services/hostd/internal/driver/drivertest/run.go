@@ -53,7 +53,7 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"list names living and dead", s.lists},
 		{"hostd killed while it creates", s.killed("create")},
 		{"hostd killed while it destroys", s.killed("destroy")},
-		{"fifty creates leak nothing", s.fifty},
+		{"two hundred creates leak nothing", s.leaks},
 		{"a memory hog dies alone", s.limitsMemory(caps)},
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
