@@ -229,7 +229,9 @@ func decodeLease(data []byte) (fleet.Lease, error) {
 func encodeCommand(c *Command) ([]byte, error) {
 	out := &pb.Command{
 		Id: c.ID, Tenant: c.Tenant, DeadlineNs: nanos(c.Deadline), Reply: c.reply,
-		Sandbox: string(c.Process.Sandbox()), Process: c.Process.Token(),
+	}
+	if c.Process != "" {
+		out.Sandbox, out.Process = string(c.Process.Sandbox()), c.Process.Token()
 	}
 	switch b := c.Body.(type) {
 	case Start:
@@ -242,6 +244,10 @@ func encodeCommand(c *Command) ([]byte, error) {
 		out.Body = &pb.Command_Resize{Resize: &pb.ResizePTY{Cols: b.Size.Cols, Rows: b.Size.Rows}}
 	case Ask:
 		out.Body = &pb.Command_Ask{Ask: &pb.Ask{Method: b.Method, Path: b.Path, User: b.User, Data: b.Data, Mode: b.Mode}}
+	case TakeSnapshot:
+		out.Body = &pb.Command_TakeSnapshot{TakeSnapshot: &pb.TakeSnapshot{Id: string(b.ID), Memory: b.Memory, Name: b.Name, Internal: b.Internal}}
+	case Drain:
+		out.Body = &pb.Command_DrainHost{DrainHost: &pb.DrainHost{Drain: b.Drain}}
 	}
 	return proto.Marshal(out)
 }
@@ -250,6 +256,9 @@ func decodeCommand(m stored) (Command, error) {
 	var b pb.Command
 	if err := proto.Unmarshal(m.data, &b); err != nil {
 		return Command{}, err
+	}
+	if d, ok := b.Body.(*pb.Command_DrainHost); ok {
+		return Command{ID: b.Id, Deadline: fromNanos(b.DeadlineNs), Rev: m.seq, reply: b.Reply, Body: Drain{Drain: d.DrainHost.Drain}}, nil
 	}
 	id, err := process.ParseID(b.Process + "-" + b.Sandbox)
 	if err != nil {
@@ -268,6 +277,12 @@ func decodeCommand(m stored) (Command, error) {
 	case *pb.Command_Ask:
 		a := v.Ask
 		c.Body = Ask{Method: a.Method, Path: a.Path, User: a.User, Data: a.Data, Mode: a.Mode}
+	case *pb.Command_TakeSnapshot:
+		sid, err := sandbox.ParseSnapshotID(v.TakeSnapshot.Id)
+		if err != nil {
+			return Command{}, err
+		}
+		c.Body = TakeSnapshot{ID: sid, Memory: v.TakeSnapshot.Memory, Name: v.TakeSnapshot.Name, Internal: v.TakeSnapshot.Internal}
 	default:
 		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "a command of a newer version")
 	}

@@ -9,22 +9,23 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Command asks a host to do something to one process. It is stored before Send
+// Command asks a host to do something, most often to one process. It is stored before Send
 // returns, and executed at most once however often host daemons die.
 type Command struct {
 	ID       string // unique; a repeated Send with the same ID within two minutes is stored once
 	Tenant   string
-	Process  process.ID
-	Deadline time.Time // a host that reads it later refuses it; zero: none
+	Process  process.ID // that it is about; of Ask and TakeSnapshot it names the sandbox only; empty for Drain
+	Deadline time.Time  // a host that reads it later refuses it; zero: none
 	Body     CommandBody
 
 	Rev   uint64 // place in the host's commands, set on reading; grows
 	reply string // subject of the answer
 }
 
-// CommandBody is one of Start, Stdin, Signal, Resize or Ask.
+// CommandBody is one of Start, Stdin, Signal, Resize, Ask, TakeSnapshot or Drain.
 //
 //sumtype:decl
 type CommandBody interface{ command() }
@@ -54,6 +55,18 @@ type Ask struct {
 	Mode   uint32
 }
 
+// TakeSnapshot makes a snapshot of the sandbox. It is answered when the snapshot
+// is there, and known to the log.
+type TakeSnapshot struct {
+	ID       sandbox.SnapshotID
+	Memory   bool
+	Name     string
+	Internal bool
+}
+
+// Drain tells a host to take no new sandbox, or to take them again.
+type Drain struct{ Drain bool }
+
 // MaxAsk is the most bytes an Ask or its Reply may carry.
 const MaxAsk = 512 << 10
 
@@ -62,6 +75,9 @@ func (Stdin) command()  {}
 func (Signal) command() {}
 func (Resize) command() {}
 func (Ask) command()    {}
+
+func (TakeSnapshot) command() {}
+func (Drain) command()        {}
 
 // Reply answers a command.
 type Reply struct {

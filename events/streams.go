@@ -38,6 +38,8 @@ const (
 	// commandBytes bounds what is kept of commands, which carry input: none is of
 	// use for longer than seconds.
 	commandBytes = 256 << 20
+	// useBytes bounds what is kept of what sandboxes used: about a million samples.
+	useBytes = 128 << 20
 	// leastBytes is where a server counts as full rather than small.
 	leastBytes = 16 << 20
 )
@@ -227,7 +229,19 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	accounts := fileStream(cfg, streamAccounts, "acct.>")
 	secrets := fileStream(cfg, streamSecrets, "secret.>")
 	secrets.RePublish = nil
-	return append([]jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets}, memoryStreams(cfg)...)
+	snapshots := fileStream(cfg, streamSnapshots, "snap.>")
+	snapshots.MaxMsgsPerSubject = 1
+	return append([]jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, useStream(cfg)}, memoryStreams(cfg)...)
+}
+
+// useStream is what sandboxes used: a few hundred samples of each, which nobody
+// follows.
+func useStream(cfg Config) jetstream.StreamConfig {
+	use := fileStream(cfg, streamUse, "use.>")
+	keepFor(&use, cfg.Retention)
+	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = MaxSamples, useBytes, jetstream.DiscardOld
+	use.RePublish = nil
+	return use
 }
 
 // memoryStreams are what is not kept: they live in memory.

@@ -20,6 +20,8 @@ const (
 	streamIO        = "IO"
 	streamTunnels   = "TUNNEL"
 	streamSecrets   = "SECRET"
+	streamSnapshots = "SNAP"
+	streamUse       = "USE"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."
@@ -73,6 +75,8 @@ func sourceOf(stream string) string {
 		return "host.>"
 	case streamAccounts:
 		return "acct.>"
+	case streamSnapshots:
+		return "snap.>"
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }

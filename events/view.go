@@ -26,6 +26,7 @@ type View struct {
 	hosts     map[string]fleet.Host
 	keys      map[[32]byte]Key
 	templates map[templateKey]Template
+	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
 	changed   chan struct{} // closed, and made anew, at every change
 	err       error         // why it is not kept up to date any more
 	watchers  map[chan struct{}]struct{}
@@ -53,7 +54,8 @@ var folds = []struct {
 	{streamSandboxes, (*View).applySandbox, true},
 	{streamCatalogue, (*View).applySummary, false},
 	{streamHosts, (*View).applyLease, true},
-	{streamAccounts, (*View).applyAccount, true},
+	{streamAccounts, (*View).applyAccount, false},
+	{streamSnapshots, (*View).applySnapshot, true},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -72,6 +74,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		hosts:     make(map[string]fleet.Host),
 		keys:      make(map[[32]byte]Key),
 		templates: make(map[templateKey]Template),
+		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
 		changed:   make(chan struct{}),
 		watchers:  make(map[chan struct{}]struct{}),
 	}
@@ -129,7 +132,7 @@ func (v *View) announce(tell bool) {
 	}
 }
 
-// Changes gives a channel that gets a value after anything but a process changed: a
+// Changes gives a channel that gets a value after a sandbox or a host changed: a
 // process does that a hundred times as often, and nobody acts on it. It holds one
 // value: whoever is slow sees one for many. Call stop to end it.
 func (v *View) Changes() (changed <-chan struct{}, stop func()) {

@@ -202,6 +202,69 @@ export const cases = {
     await assert.rejects(sbx.commands.run('true'))
   },
 
+  pause: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('for i in $(seq 1 60); do echo tick $i; sleep 0.05; done', { background: true })
+      await until('output', () => h.stdout.includes('tick 3\n'))
+      assert.equal(await sbx.pause(), true)
+      assert.equal(await sbx.pause(), false)
+      assert.equal(await sbx.isRunning(), false)
+      const info = await sbx.getInfo()
+      assert.equal(info.state, 'paused')
+      await assert.rejects(sbx.commands.run('true'))
+      const listed = await e2b.Sandbox.list({ query: { state: ['paused'] } }).nextItems()
+      assert.ok(listed.some((s) => s.sandboxId === sbx.sandboxId))
+      const again = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 60_000 })
+      assert.equal(await again.isRunning(), true)
+      // The process went on where it stood: no tick is missing, none is there twice.
+      const res = await (await again.commands.connect(h.pid)).wait()
+      assert.equal(res.stdout, Array.from({ length: 60 }, (_, i) => `tick ${i + 1}\n`).join(''))
+      assert.equal((await again.commands.run('echo on')).stdout, 'on\n')
+    }),
+
+  autopause: (e2b, assert) =>
+    within(
+      e2b,
+      async (sbx) => {
+        const info = await sbx.getInfo()
+        assert.deepEqual(info.lifecycle, { onTimeout: 'pause', autoResume: true })
+        await sbx.setTimeout(1_000)
+        await until('the pause', async () => (await sbx.getInfo()).state === 'paused', 20_000)
+        assert.equal(await sbx.isRunning(), false)
+        assert.equal((await sbx.commands.run('echo woken')).stdout, 'woken\n')
+        assert.equal((await sbx.getInfo()).state, 'running')
+      },
+      { lifecycle: { onTimeout: 'pause', autoResume: true } },
+    ),
+
+  snapshot: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      await sbx.commands.run('echo then > ~/file')
+      const snap = await sbx.createSnapshot()
+      await sbx.commands.run('echo now > ~/file')
+      const listed = await sbx.listSnapshots().nextItems()
+      assert.deepEqual(listed.map((s) => s.snapshotId), [snap.snapshotId])
+      const other = await e2b.Sandbox.create(snap.snapshotId, { timeoutMs: 60_000 })
+      assert.equal((await other.commands.run('cat ~/file')).stdout, 'then\n')
+      await other.kill()
+      assert.equal(await e2b.Sandbox.deleteSnapshot(snap.snapshotId), true)
+      assert.equal(await e2b.Sandbox.deleteSnapshot(snap.snapshotId), false)
+      await assert.rejects(e2b.Sandbox.create(snap.snapshotId))
+    }),
+
+  fork: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      await sbx.commands.run('echo parent > ~/file')
+      const forks = await sbx.fork({ count: 2, timeoutMs: 60_000 })
+      assert.equal(forks.length, 2)
+      for (const [i, f] of forks.entries()) {
+        assert.ok(!(f instanceof Error), String(f))
+        assert.equal((await f.commands.run(`cat ~/file; echo ${i} >> ~/file; cat ~/file`)).stdout, `parent\nparent\n${i}\n`)
+      }
+      assert.equal((await sbx.commands.run('cat ~/file')).stdout, 'parent\n')
+      await Promise.all(forks.map((f) => f.kill()))
+    }),
+
   large: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const res = await sbx.commands.run('seq 1 300000')

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -38,7 +39,13 @@ type Snapshot struct {
 	Internal bool   // made by a fork: it is not listed
 	Taken    time.Time
 	Deleted  bool
+	Rev      uint64 // stream sequence of its last change: what the next must expect
 
 	// The limits of the sandbox; one made from it has them unless it says others.
 	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32
+}
+
+// CompareSnapshots orders snapshots, the newest first.
+func CompareSnapshots(a, b *Snapshot) int {
+	return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.ID, b.ID))
 }

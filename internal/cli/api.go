@@ -53,6 +53,7 @@ type hostInfo struct {
 	Alive     bool     `json:"alive"`
 	Epoch     uint64   `json:"epoch"`
 	Drivers   []string `json:"drivers"`
+	Isolation []string `json:"isolations"`
 	Capacity  int      `json:"capacity"`
 	Sandboxes int      `json:"sandboxes"`
 	Processes int      `json:"processes"`

@@ -99,7 +99,7 @@ func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
-		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
+		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()

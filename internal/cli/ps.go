@@ -126,6 +126,17 @@ func (a *app) killCommand() *cobra.Command {
 	return c
 }
 
+// drivers are a host's drivers, each with the isolation that it gives.
+func (h *hostInfo) drivers() string {
+	out := make([]string, len(h.Drivers))
+	for i, d := range h.Drivers {
+		if out[i] = d; i < len(h.Isolation) {
+			out[i] += "(" + h.Isolation[i] + ")"
+		}
+	}
+	return strings.Join(out, ",")
+}
+
 func (a *app) hostsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hosts",
@@ -151,7 +162,7 @@ func (a *app) hostsCommand() *cobra.Command {
 			for i, h := range hosts {
 				rows[i] = []string{
 					h.Name, h.State, fmt.Sprintf("%d/%d", h.Sandboxes, h.Capacity), strconv.Itoa(h.Processes),
-					strconv.FormatFloat(h.Load1, 'f', 2, 64), strings.Join(h.Drivers, ","), h.Version,
+					strconv.FormatFloat(h.Load1, 'f', 2, 64), h.drivers(), h.Version,
 				}
 			}
 			return a.table([]string{"HOST", "STATE", "SANDBOXES", "PROCESSES", "LOAD", "DRIVERS", "VERSION"}, rows)

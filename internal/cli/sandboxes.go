@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,8 +11,9 @@ import (
 )
 
 func (a *app) sandboxCommand() *cobra.Command {
-	c := &cobra.Command{Use: "sandbox", Aliases: []string{"sbx"}, Short: "Create, list and remove sandboxes"}
-	c.AddCommand(a.sandboxCreate(), a.sandboxList(), a.sandboxRemove())
+	c := &cobra.Command{Use: "sandbox", Aliases: []string{"sbx"}, Short: "Create, list, pause, fork and remove sandboxes"}
+	c.AddCommand(a.sandboxCreate(), a.sandboxList(), a.sandboxRemove(), a.sandboxPause(), a.sandboxResume(),
+		a.sandboxSnapshot(), a.sandboxFork())
 	return c
 }
 
@@ -177,22 +179,8 @@ func (a *app) sandboxRemove() *cobra.Command {
 		Use:   "rm SANDBOX...",
 		Short: "End sandboxes with everything in them",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			failed := 0
-			for _, id := range args {
-				if err := c.removeSandbox(cmd.Context(), id); err != nil {
-					a.notef("%s: %v", id, err)
-					failed++
-				}
-			}
-			if failed > 0 {
-				return &ExitError{Code: 1}
-			}
-			return nil
-		},
+		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+			return c.removeSandbox(ctx, id)
+		}),
 	}
 }

@@ -18,9 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
-	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
-	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
@@ -40,7 +38,6 @@ type server struct {
 	streams *stream.Streams
 	admin   *admin.Handler
 	e2b     *e2b.Handler
-	ports   *port.Handler
 	metrics *metrics.Metrics
 	silent  silent
 }
@@ -65,7 +62,6 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
 		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits}),
-		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
 	}
 	// A stream that ended gives its connection back, so it must outlive the hijack.
@@ -84,22 +80,11 @@ func (s *server) middleware() {
 		s.metrics.Count,
 		s.recovered,
 		requestID,
-		refuseFraming,
-		s.toPort, // what follows is for our own API
 		cors,
-		refusePath,
+		refuseAmbiguous,
 		s.limitBody,
 		s.e2b.Proxy,
 	)
-}
-
-// toPort has requests for the servers in sandboxes answered by them.
-func (s *server) toPort(c *fiber.Ctx) error {
-	t := route.Of(c)
-	if t.Named == "" || t.Port == route.EnvdPort || t.Port == route.InterpreterPort {
-		return c.Next()
-	}
-	return s.ports.Serve(c, t)
 }
 
 // asked takes note that a connection is not silent.
@@ -120,6 +105,8 @@ func (s *server) routes(local bool) {
 	}
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
 	templates.New(s.core).Register(s.app, operators)
+	s.app.Post("/v1/hosts/:name/drain", operators, s.admin.DrainHost(true))
+	s.app.Post("/v1/hosts/:name/undrain", operators, s.admin.DrainHost(false))
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),

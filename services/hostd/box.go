@@ -27,6 +27,7 @@ type box struct {
 	inst   driver.Instance
 	tree   *templates.Tree // nil: the host's own files
 	req    sandbox.Requested
+	tenant string
 	by     string        // the driver that is to make it; empty: the host's default
 	phase  sandbox.Phase // when the box was opened
 	found  bool          // it was made in an earlier life
@@ -39,6 +40,7 @@ type box struct {
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
+	keeping sync.Mutex       // held while a snapshot is made
 	order   sync.Mutex       // held while a command is passed on; taken before mu
 	passing bool             // it is known which processes the shim has
 	early   []events.Command // until then they wait
@@ -65,7 +67,7 @@ var errShimGone = errors.New("the sandbox's shim is gone")
 
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
-		h: h, id: s.ID, req: s.Request, phase: s.Phase, by: s.Driver,
+		h: h, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
@@ -130,14 +132,14 @@ func (b *box) create(ctx context.Context) error {
 	if err := b.choose(); err != nil {
 		return err
 	}
-	err := b.furnish(ctx)
-	if err == nil {
-		err = b.fits()
-	}
-	if err != nil {
+	if err := b.furnish(ctx); err != nil {
 		return err
 	}
 	spec := b.spec()
+	var err error
+	if spec.From, err = h.from(&b.req); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}

@@ -26,6 +26,10 @@ func (h *host) follow(ctx context.Context, rev uint64) error {
 
 // dispatch hands a command to whom it concerns, without waiting.
 func (h *host) dispatch(c events.Command) {
+	if drain, ok := c.Body.(events.Drain); ok {
+		h.spawn("drain", func() error { return h.drain(c, drain.Drain) })
+		return
+	}
 	b := h.box(c.Process.Sandbox())
 	if start, ok := c.Body.(events.Start); ok {
 		h.begin(b, c, start.Spec)
@@ -37,6 +41,10 @@ func (h *host) dispatch(c events.Command) {
 	}
 	if b == nil {
 		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
+		return
+	}
+	if snap, ok := c.Body.(events.TakeSnapshot); ok {
+		h.spawn("snapshot "+string(b.id), func() error { return b.snapshot(h.life, c, snap) })
 		return
 	}
 	if b.standing() {
@@ -117,7 +125,7 @@ func frameOf(c *events.Command) []byte {
 		return wire.AppendSignal(nil, &wire.Signal{Rev: c.Rev, Token: token, Command: c.ID, Signal: body.Signal})
 	case events.Resize:
 		return wire.AppendResize(nil, &wire.Resize{Rev: c.Rev, Token: token, Cols: body.Size.Cols, Rows: body.Size.Rows})
-	case events.Start, events.Ask: // they have frames of their own
+	case events.Start, events.Ask, events.TakeSnapshot, events.Drain: // they have frames of their own, or none
 	}
 	return nil
 }

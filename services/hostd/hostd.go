@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,16 +25,19 @@ type host struct {
 	slog      *slog.Logger
 	view      *events.View
 	drivers   []offer
-	unproven  bool // what the drivers can do is only remembered
 	journal   *journal
 	cursor    *cursor
 	epoch     uint64
 	pool      link.Pool
 	templates *templates.Cache
+	renew     chan struct{}  // has a value when the lease says what is not so any more
 	wg        sync.WaitGroup // boxes, processes and what else works on its own
 
 	life context.Context         // of all that works on its own; set once, by Run
 	die  context.CancelCauseFunc // ends it at once
+
+	draining atomic.Bool // it takes no new sandbox
+	ended    atomic.Bool // a sandbox that began from a snapshot has ended
 
 	mu    sync.Mutex
 	boxes map[sandbox.ID]*box
@@ -50,6 +54,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
+	drivers, err := openDrivers(ctx, &cfg)
+	if err != nil {
+		return err
+	}
 	j, err := openJournal(cfg.DataDir)
 	if err != nil {
 		return err
@@ -60,12 +68,14 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	h := &host{
-		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box),
+		cfg: cfg, log: cfg.Log, slog: cfg.Slog, drivers: drivers, journal: j, templates: trees,
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1),
 	}
-	if err := h.openDrivers(ctx); err != nil {
+	drain, err := j.draining()
+	if err != nil {
 		return err
 	}
+	h.draining.Store(drain)
 	// A life ends with an error of its own, or after a clean end has been made.
 	life, die := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.life, h.die = life, die
@@ -113,8 +123,6 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.prefetch(work) })
-	g.Go(func() error { return h.tunnels(work) })
-	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():

@@ -181,7 +181,7 @@ func TestSandboxThatCannotBeMade(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	r := newRig(t)
-	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)
+	d, err := makeDriver(r.cfg.Drivers[0], r.cfg.Slog)
 	if err != nil {
 		t.Fatal(err)
 	}

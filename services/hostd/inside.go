@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -45,7 +46,7 @@ func Probe(ctx context.Context) []DriverReport {
 	var out []DriverReport
 	best := len(autoNames)
 	for _, name := range driverNames {
-		d, err := makeDriver(name, &Config{})
+		d, err := makeDriver(name, slog.New(slog.DiscardHandler))
 		r := DriverReport{Name: name, Err: err}
 		if err == nil {
 			var caps driver.Caps
@@ -97,7 +98,7 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 // openDriver makes the driver of a name, or the drivers that Auto stands for.
 func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) {
 	if name != Auto {
-		d, err := makeDriver(name, cfg)
+		d, err := makeDriver(name, cfg.Slog)
 		if err != nil {
 			return nil, err
 		}

@@ -2,12 +2,10 @@ package hostd
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // journal is what a host must know after a restart and the log does not say:
@@ -26,6 +23,7 @@ const (
 	bucketMeta      = "meta"
 	bucketSandboxes = "sandboxes"
 	keyCursor       = "cursor"
+	keyDraining     = "draining"
 
 	journalFile = "hostd.db"
 	lockTimeout = 5 * time.Second // the hostd before may still be ending
@@ -72,6 +70,25 @@ func (j *journal) setCursor(rev uint64) error {
 	})
 }
 
+// draining reports whether the host was told to take no new sandbox.
+func (j *journal) draining() (drain bool, err error) {
+	err = j.db.View(func(tx *bbolt.Tx) error {
+		drain = tx.Bucket([]byte(bucketMeta)).Get([]byte(keyDraining)) != nil
+		return nil
+	})
+	return drain, err
+}
+
+func (j *journal) setDraining(drain bool) error {
+	return j.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucketMeta))
+		if drain {
+			return b.Put([]byte(keyDraining), []byte{1})
+		}
+		return b.Delete([]byte(keyDraining))
+	})
+}
+
 // setSandbox notes the driver of a sandbox, before the driver is called.
 func (j *journal) setSandbox(id sandbox.ID, driver string) error {
 	return j.db.Batch(func(tx *bbolt.Tx) error {
@@ -95,44 +112,4 @@ func (j *journal) sandboxes() (map[sandbox.ID]string, error) {
 		})
 	})
 	return out, err
-}
-
-// offered is what a life's drivers could do, and where that was seen.
-type offered struct {
-	Boot, Version string
-	UID           int
-	Asked         []string // Config.Drivers
-	Drivers       []offeredDriver
-}
-
-type offeredDriver struct {
-	Name string
-	Caps driver.Caps
-}
-
-const keyOffered = "offered"
-
-// setOffered notes what the drivers can do. It costs a sync if that is new.
-func (j *journal) setOffered(o *offered) error {
-	b, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	if old, err := j.offered(); err == nil && reflect.DeepEqual(&old, o) {
-		return nil
-	}
-	return j.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyOffered), b)
-	})
-}
-
-// offered is what setOffered noted; the zero value: nothing.
-func (j *journal) offered() (o offered, err error) {
-	err = j.db.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyOffered)); b != nil {
-			return json.Unmarshal(b, &o)
-		}
-		return nil
-	})
-	return o, err
 }

@@ -59,6 +59,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+		case <-l.h.renew:
 		}
 	}
 }
@@ -94,6 +95,6 @@ func (l *lease) observe() {
 	l.Sandboxes, l.Processes = l.h.counts()
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
-	l.Draining = false
 	l.Templates = l.h.templatesHere()
+	l.Draining = l.h.draining.Load()
 }

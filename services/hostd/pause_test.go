@@ -36,7 +36,7 @@ func (r *rig) counting() (sandbox.ID, process.ID) {
 	if s, _ := r.view.Sandbox(sbx); !s.Can.Pause {
 		r.t.Skipf("driver %s cannot pause", s.Driver)
 	}
-	id := r.start(sbx, sh("i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); sleep 0.01; done"))
+	id := r.start(sbx, sh("i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.01; done"))
 	r.awaitOutput(id, "\n5\n")
 	return sbx, id
 }
@@ -45,8 +45,8 @@ func (r *rig) counting() (sandbox.ID, process.ID) {
 func (r *rig) wantAll(id process.ID) {
 	r.t.Helper()
 	rec := r.whole(id)
-	if n := bytes.Count(rec.out[process.Stdout], []byte("\n")); n != 400 || describe(rec.end()) != "exited 0" {
-		r.t.Errorf("%d lines, end %s; want 400 and exited 0", n, describe(rec.end()))
+	if n := bytes.Count(rec.out[process.Stdout], []byte("\n")); n != 200 || describe(rec.end()) != "exited 0" {
+		r.t.Errorf("%d lines, end %s; want 200 and exited 0", n, describe(rec.end()))
 	}
 }
 

@@ -45,6 +45,7 @@ func (h *host) recover(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	h.sweepSnapshots(false)
 	return h.clear(ctx, noted)
 }
 
@@ -76,7 +77,7 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 			return d.Driver, nil
 		}
 	}
-	return makeDriver(name, &h.cfg)
+	return makeDriver(name, h.slog)
 }
 
 // clear destroys what is left of sandboxes that the record knows to be over, or

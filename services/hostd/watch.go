@@ -12,12 +12,17 @@ import (
 func (h *host) watch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
+	swept := 0
 	for {
 		begun := time.Now()
 		for _, s := range h.view.Sandboxes(h.unopened) {
 			h.open(newBox(h, &s))
 		}
 		h.tell()
+		if n := h.deletedSnapshots(); n != swept || h.ended.Swap(false) {
+			swept = n
+			h.sweepSnapshots(true)
+		}
 		// Every sandbox of the fleet changes the view. However busy it gets,
 		// looking takes a small part of the time.
 		if !rest(ctx, watchShare*time.Since(begun)) {
@@ -75,6 +80,9 @@ func (h *host) close(b *box) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.boxes, b.id)
+	if b.req.From != "" {
+		h.ended.Store(true)
+	}
 }
 
 // destroyAll ends every sandbox, as a clean end may ask for.

@@ -69,22 +69,25 @@ type verdict struct {
 // refused for want of a host while there is one.
 func place(req *sandbox.Requested, rooms []room) verdict {
 	var best verdict
-	alive, offers, doubt := 0, 0, false
+	var seen census
 	for i := range rooms {
 		r := &rooms[i]
 		switch {
-		case r.Draining || req.FromHost != "" && req.FromHost != r.Host:
+		case req.FromHost != "" && req.FromHost != r.Host:
+			continue
+		case r.Draining:
+			seen.draining++
 			continue
 		case r.Doubtful:
-			doubt = true
+			seen.doubtful++
 			continue
 		}
-		alive++
+		seen.alive++
 		driver, ok := r.driver(req)
 		if !ok {
 			continue
 		}
-		offers++
+		seen.offers++
 		room := r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
 		if room && (best.Host == nil || less(r, best.Host, req.Template)) {
 			best = verdict{Host: r, Driver: driver}
@@ -93,15 +96,27 @@ func place(req *sandbox.Requested, rooms []room) verdict {
 	switch {
 	case best.Host != nil:
 		return best
-	case doubt:
+	case seen.doubtful > 0:
 		return verdict{}
-	case alive == 0 && req.FromHost != "":
+	}
+	return seen.refuse(req)
+}
+
+// census counts the hosts that were looked at.
+type census struct{ alive, offers, draining, doubtful int }
+
+// refuse says why no host may take the sandbox.
+func (n *census) refuse(req *sandbox.Requested) verdict {
+	switch {
+	case n.alive == 0 && req.FromHost != "":
 		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox")
-	case alive == 0:
+	case n.alive == 0 && n.draining > 0:
+		return refuse(kind.Unavailable, "no host takes new sandboxes: those that live are draining")
+	case n.alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
-	case offers == 0 && req.Isolation != "":
+	case n.offers == 0 && req.Isolation != "":
 		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
-	case offers == 0:
+	case n.offers == 0:
 		return refuse(kind.Unavailable, "no host offers driver "+req.Driver)
 	}
 	return refuse(kind.Exhausted, "no host has room for another sandbox")

@@ -2,6 +2,7 @@
 package admin
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +64,8 @@ type host struct {
 	Epoch     uint64   `json:"epoch"`
 	Lease     lease    `json:"lease"`
 	Drivers   []string `json:"drivers"`
-	Capacity  uint32   `json:"capacity"` // sandboxes
+	Isolation []string `json:"isolations"` // of the drivers, in their order
+	Capacity  uint32   `json:"capacity"`   // sandboxes
 	Sandboxes uint32   `json:"sandboxes"`
 	Processes uint32   `json:"processes"`
 	CPUs      uint32   `json:"cpus"`
@@ -109,7 +111,21 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		if v.Drivers == nil {
 			v.Drivers = []string{}
 		}
+		if v.Isolation = x.Isolations; v.Isolation == nil {
+			v.Isolation = []string{}
+		}
 		out = append(out, v)
 	}
 	return c.JSON(fiber.Map{"hosts": out})
+}
+
+// DrainHost answers POST /v1/hosts/:name/drain and undrain: the host takes no new
+// sandbox, or takes them again.
+func (h *Handler) DrainHost(drain bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		if err := h.core.Drain(c.UserContext(), strings.Clone(c.Params("name")), drain); err != nil {
+			return err
+		}
+		return c.SendStatus(fiber.StatusNoContent)
+	}
 }

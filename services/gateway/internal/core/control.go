@@ -130,10 +130,14 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 // call sends a command and waits for the host's answer. It is not repeated: an
 // answer that was lost does not come again.
 func (c *Core) call(ctx context.Context, t target, id string, body events.CommandBody) (events.Reply, error) {
+	return c.callFor(ctx, t, id, body, c.cfg.CallTimeout)
+}
+
+func (c *Core) callFor(ctx context.Context, t target, id string, body events.CommandBody, within time.Duration) (events.Reply, error) {
 	if err := c.alive(&t.st); err != nil {
 		return events.Reply{}, err
 	}
-	deadline := time.Now().Add(c.cfg.CallTimeout)
+	deadline := time.Now().Add(within)
 	asked := ctx
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

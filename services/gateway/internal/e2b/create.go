@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // newSandbox is NewSandbox and NewSandboxV2.
@@ -20,6 +21,7 @@ type newSandbox struct {
 	Secure              *bool             `json:"secure"`
 	AllowInternetAccess *bool             `json:"allow_internet_access"`
 	AutoPause           bool              `json:"autoPause"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
 	AutoResume          *autoResume       `json:"autoResume"`
 	Network             map[string]any    `json:"network"`
 	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
@@ -51,7 +53,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		}
 		req, err := h.requested(&body, def, time.Now())
 		if err == nil {
-			req.Template, err = h.core.ResolveTemplate(c.UserContext(), auth.From(c), body.TemplateID)
+			req, err = h.root(c, &body, req)
 		}
 		if err != nil {
 			return err
@@ -62,6 +64,26 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		}
 		return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
 	}
+}
+
+// root says what the sandbox begins from, a template or else a snapshot, and what
+// it is limited to.
+func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
+	p := auth.From(c)
+	template, err := h.core.ResolveTemplate(c.UserContext(), p, b.TemplateID)
+	if err == nil {
+		req.Template = template
+		return req, b.limit(&req, h.cfg.Limits)
+	}
+	snap, serr := h.core.FindSnapshot(c.UserContext(), p, b.TemplateID)
+	switch {
+	case kind.Is(serr, kind.NotFound):
+		return req, err
+	case serr != nil:
+		return req, serr
+	}
+	req = core.From(&snap, req)
+	return req, b.limit(&req, h.cfg.Limits)
 }
 
 func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox.Requested, error) {
@@ -88,9 +110,6 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
 		Alias:         b.TemplateID,
 	}
-	if err == nil {
-		err = b.limit(&req, h.cfg.Limits)
-	}
 	return req, err
 }
 
@@ -104,6 +123,8 @@ func (b *newSandbox) unsupported() error {
 		what = "mcp"
 	case given(b.IAM):
 		what = "iam"
+	case b.AutoPauseMemory != nil && !*b.AutoPauseMemory:
+		what = "autoPauseMemory false"
 	}
 	for k, v := range b.Network {
 		if v != nil && k != "allowPublicTraffic" {

@@ -49,6 +49,10 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/sandboxes/:id/pause", h.pause)
 	r.Get("/templates", h.listTemplates)
 	r.Get("/templates/aliases/:alias", h.templateAlias)
+	r.Post("/sandboxes/:id/snapshots", h.snapshot)
+	r.Post("/sandboxes/:id/fork", h.fork)
+	r.Get("/snapshots", h.snapshots)
+	r.Delete("/templates/:id", h.deleteTemplate)
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 }

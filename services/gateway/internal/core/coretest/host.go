@@ -14,7 +14,6 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -87,12 +86,6 @@ func (h *Host) Start() {
 			h.tb.Errorf("host: %v", err)
 		}
 	})
-	wg.Go(func() {
-		// Nothing listens in its sandboxes.
-		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) { //nolint:errcheck // ctx ended
-			s.Abort(kind.New(kind.Precondition, "open port", s.Target(), "the port is not open"))
-		})
-	})
 	h.tb.Cleanup(func() {
 		cancel()
 		wg.Wait()
@@ -102,10 +95,9 @@ func (h *Host) Start() {
 // Lease stores the host's next lease; its name and epoch are filled in.
 func (h *Host) Lease(ctx context.Context, l fleet.Lease) {
 	h.tb.Helper()
-	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, []string{"fake"}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rev, err := h.log.PutLease(ctx, l, h.rev)
+	rev, err := h.log.PutLease(ctx, h.lease(l), h.rev)
 	if err != nil {
 		h.tb.Errorf("lease: %v", err)
 	}
@@ -113,6 +105,11 @@ func (h *Host) Lease(ctx context.Context, l fleet.Lease) {
 	if err := h.view.Sync(ctx); err != nil {
 		h.tb.Errorf("lease: %v", err)
 	}
+}
+
+func (h *Host) lease(l fleet.Lease) fleet.Lease {
+	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, []string{"fake"}
+	return l
 }
 
 // Starts is how often a process was really started.
@@ -155,7 +152,9 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Request.Metadata["make"] == "fail" {
 			return []sandbox.Body{sandbox.Failed{Message: "secret path /x"}}, nil
 		}
-		return []sandbox.Body{sandbox.Running{Driver: "fake", Isolation: s.Request.Isolation, Can: sandbox.Abilities{Pause: s.Request.Metadata["pause"] != "never"}}}, nil
+		return []sandbox.Body{sandbox.Running{Driver: "fake", Isolation: s.Request.Isolation, Can: sandbox.Abilities{
+			Pause: s.Request.Metadata["pause"] != "never", Files: s.Request.Metadata["snapshot"] != "never",
+		}}}, nil
 	case sandbox.PhasePausing:
 		if s.Request.Metadata["pause"] == "fail" {
 			return []sandbox.Body{sandbox.Resumed{Message: "it will not"}}, nil
@@ -187,6 +186,17 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 	switch b := c.Body.(type) {
 	case events.Start:
 		return h.start(ctx, c, b.Spec)
+	case events.Drain:
+		h.rev, err = h.log.PutLease(ctx, h.lease(fleet.Lease{TTL: time.Hour, Draining: b.Drain}), h.rev)
+		h.log.Reply(c, events.Reply{Err: err})
+		return nil
+	case events.TakeSnapshot:
+		r.Err = h.log.PutSnapshot(ctx, &sandbox.Snapshot{
+			ID: b.ID, Tenant: c.Tenant, Sandbox: c.Process.Sandbox(), Host: h.Name, Driver: "fake", Template: "base",
+			Name: b.Name, Internal: b.Internal, Taken: time.Now(), MemoryMiB: 77,
+		})
+		h.log.Reply(c, r)
+		return nil
 	case events.Ask:
 		r.Data = append([]byte(b.Method+" "+b.Path+" "), b.Data...)
 		h.log.Reply(c, r)

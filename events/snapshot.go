@@ -1,0 +1,70 @@
+package events
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+func snapshotSubject(tenant string, id sandbox.SnapshotID) string {
+	return "snap." + tenant + "." + string(id)
+}
+
+// PutSnapshot stores what is known of a snapshot, in place of what its Rev says
+// (0: nothing). Conflict as in AppendSandbox.
+func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
+	data, err := proto.Marshal(&pb.Snapshot{
+		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
+		Name: s.Name, Memory: s.Memory, TakenNs: nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
+		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs,
+	})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "put snapshot", string(s.ID), err)
+	}
+	_, err = l.put(ctx, streamSnapshots, snapshotSubject(s.Tenant, s.ID), s.Rev, data)
+	return err
+}
+
+func (v *View) applySnapshot(m stored) error {
+	var b pb.Snapshot
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return err
+	}
+	id, err := sandbox.ParseSnapshotID(b.Id)
+	if err != nil {
+		return err
+	}
+	v.snapshots[id] = sandbox.Snapshot{
+		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
+		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq,
+		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids,
+	}
+	return nil
+}
+
+// Snapshot gives a snapshot, also one that was deleted.
+func (v *View) Snapshot(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.snapshots[id]
+	return s, ok
+}
+
+// Snapshots gives those for which keep is true, newest first.
+func (v *View) Snapshots(keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
+	v.mu.Lock()
+	var out []sandbox.Snapshot
+	for _, s := range v.snapshots {
+		if keep(&s) {
+			out = append(out, s)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b sandbox.Snapshot) int { return sandbox.CompareSnapshots(&a, &b) })
+	return out
+}

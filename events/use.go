@@ -1,0 +1,81 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// Sample is what a sandbox used at one moment.
+type Sample struct {
+	Time        time.Time
+	CPU         time.Duration // since the sandbox was made
+	MemoryBytes uint64
+	DiskBytes   uint64
+	Processes   uint32
+}
+
+// MaxSamples is how many samples of a sandbox are kept at most, the newest.
+const MaxSamples = 720
+
+func useSubject(host string, id sandbox.ID) string { return "use." + host + "." + string(id) }
+
+// PutSample stores a sample. One try: what is not stored was not so important.
+func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sample) error {
+	data, err := proto.Marshal(&pb.UseSample{
+		TimeNs: nanos(s.Time), CpuNs: int64(s.CPU), MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
+	})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "put sample", string(id), err)
+	}
+	_, err = l.publishMsg(ctx, &nats.Msg{Subject: useSubject(host, id), Data: data})
+	return err
+}
+
+// Samples gives the samples of a sandbox that were stored since then and are
+// still kept, oldest first; the zero time means all.
+func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since time.Time) ([]Sample, error) {
+	req := getRequest{Next: useSubject(host, id), Batch: MaxSamples + 1, MaxBytes: getBytes, Seq: 1}
+	if !since.IsZero() {
+		req.Seq, req.StartTime = 0, &since
+	}
+	msgs, err := l.directGet(ctx, streamUse, req)
+	if err != nil {
+		return nil, err
+	}
+	return decodeSamples(msgs)
+}
+
+// LastSample gives the newest sample of a sandbox; ok is false if there is none.
+func (l *Log) LastSample(ctx context.Context, host string, id sandbox.ID) (s Sample, ok bool, err error) {
+	msgs, err := l.directGet(ctx, streamUse, getRequest{Last: useSubject(host, id)})
+	if err != nil || len(msgs) == 0 {
+		return Sample{}, false, err
+	}
+	all, err := decodeSamples(msgs)
+	if err != nil {
+		return Sample{}, false, err
+	}
+	return all[0], true, nil
+}
+
+func decodeSamples(msgs []stored) ([]Sample, error) {
+	out := make([]Sample, 0, len(msgs))
+	for _, m := range msgs {
+		var b pb.UseSample
+		if err := proto.Unmarshal(m.data, &b); err != nil {
+			return nil, kind.Wrap(kind.Internal, "read samples", m.subject, err)
+		}
+		out = append(out, Sample{
+			Time: fromNanos(b.TimeNs), CPU: time.Duration(b.CpuNs),
+			MemoryBytes: b.MemoryBytes, DiskBytes: b.DiskBytes, Processes: b.Processes,
+		})
+	}
+	return out, nil
+}

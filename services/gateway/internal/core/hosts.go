@@ -1,0 +1,46 @@
+package core
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Drain tells a host to take no new sandbox, or to take them again, and returns
+// when its lease says so: from then on every scheduler heeds it. What runs there
+// goes on. NotFound for a host that never was, Unavailable for one that does not
+// answer.
+func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
+	if _, err := fleet.ParseName(host); err != nil {
+		return err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	h, ok := c.view.Host(host)
+	if !ok {
+		return kind.Newf(kind.NotFound, "drain host", host, "host '%s' not found", host)
+	}
+	t := target{st: sandbox.State{Host: h.Host}, sum: process.Summary{}}
+	if _, err := c.call(ctx, t, newID(0), events.Drain{Drain: drain}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	changed, stop := c.view.Changes()
+	defer stop()
+	for {
+		if h, ok := c.view.Host(host); ok && h.Draining == drain {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return kind.Wrap(kind.Unavailable, "drain host", host, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const (
+	snapshotTimeout = 2 * time.Minute // within which a snapshot must be made
+	forksAtOnce     = 16
+
+	// DefaultTag is what a snapshot's name without a tag means.
+	DefaultTag = "default"
+)
+
+// CreateSnapshot keeps a sandbox's files as they are now, under a name that may
+// be empty, and returns when that is done; the sandbox goes on. Unimplemented if
+// its driver cannot; NotFound unless it runs or is paused.
+func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
+	return c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
+}
+
+func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take events.TakeSnapshot) (sandbox.Snapshot, error) {
+	if p.Sandbox != "" {
+		return sandbox.Snapshot{}, kind.New(kind.Denied, "snapshot", string(id), "a sandbox's token cannot make snapshots")
+	}
+	st, err := c.find(ctx, p, id)
+	switch {
+	case err != nil:
+		return sandbox.Snapshot{}, err
+	case !st.Live() && !st.Standing():
+		return sandbox.Snapshot{}, noSandbox(id)
+	case !st.Can.Files:
+		return sandbox.Snapshot{}, kind.Newf(kind.Unimplemented, "snapshot", string(id), "driver %s cannot keep a sandbox's files here", st.Driver)
+	}
+	t := target{st: st, sum: process.Summary{ID: process.NewID(id)}}
+	if _, err := c.callFor(ctx, t, "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	s, ok := c.view.Snapshot(take.ID)
+	if !ok {
+		return s, kind.New(kind.Internal, "snapshot", string(take.ID), "a snapshot was made and is not there")
+	}
+	return s, nil
+}
+
+// FindSnapshot gives the snapshot that a client means: by its id, with or without
+// a tag behind it, or the newest that has the name. NotFound also for another
+// tenant's.
+func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandbox.Snapshot, error) {
+	none := kind.Newf(kind.NotFound, "find snapshot", "", "snapshot '%s' not found", ref)
+	if err := c.Sync(ctx); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	base, _, _ := strings.Cut(ref, ":")
+	if id, err := sandbox.ParseSnapshotID(base); err == nil {
+		s, ok := c.view.Snapshot(id)
+		if ok && !s.Deleted && s.Tenant == p.Tenant {
+			return s, nil
+		}
+		return sandbox.Snapshot{}, none
+	}
+	found := c.Snapshots(p, func(s *sandbox.Snapshot) bool { return s.Name != "" && Tagged(s.Name) == Tagged(ref) })
+	if len(found) == 0 {
+		return sandbox.Snapshot{}, none
+	}
+	return found[0], nil
+}
+
+// Tagged is a snapshot's name with its tag.
+func Tagged(name string) string {
+	if strings.Contains(name, ":") {
+		return name
+	}
+	return name + ":" + DefaultTag
+}
+
+// Snapshots gives the principal's snapshots for which keep is true, newest first,
+// as the view has them.
+func (c *Core) Snapshots(p Principal, keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
+	return c.view.Snapshots(func(s *sandbox.Snapshot) bool {
+		return s.Tenant == p.Tenant && p.Sandbox == "" && !s.Deleted && !s.Internal && keep(s)
+	})
+}
+
+// DeleteSnapshot has a snapshot's host remove it once no sandbox stands on it.
+// NotFound if there is none.
+func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) error {
+	if p.Sandbox != "" {
+		return kind.New(kind.Denied, "delete snapshot", "", "a sandbox's token cannot delete snapshots")
+	}
+	s, err := c.FindSnapshot(ctx, p, ref)
+	if err != nil {
+		return err
+	}
+	return c.drop(ctx, s)
+}
+
+func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	s.Deleted = true
+	err := c.log.PutSnapshot(ctx, &s)
+	if kind.Is(err, kind.Conflict) { // it changes once
+		return kind.Newf(kind.NotFound, "delete snapshot", string(s.ID), "snapshot '%s' not found", s.ID)
+	}
+	if err != nil {
+		return logError("delete snapshot", string(s.ID), err)
+	}
+	return c.Sync(ctx)
+}
+
+// From is req for a sandbox that begins from a snapshot: on its host, with its
+// driver, and with its limits.
+func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
+	req.From, req.FromSandbox, req.FromHost = s.ID, s.Sandbox, s.Host
+	req.Driver, req.Template = s.Driver, s.Template
+	req.CPUMilli, req.MemoryMiB, req.DiskMiB, req.PIDs = s.CPUMilli, s.MemoryMiB, s.DiskMiB, s.PIDs
+	return req
+}
+
+// Fork is one of the sandboxes that ForkSandbox made, or why it was not.
+type Fork struct {
+	State sandbox.State
+	Err   error
+}
+
+// ForkSandbox makes sandboxes that begin with the files of one as they are now;
+// its processes are not in them. It fails as a whole only if that one cannot be
+// kept.
+func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, deadline time.Time) ([]Fork, error) {
+	snap, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
+	if err != nil {
+		return nil, err
+	}
+	st, err := c.Sandbox(p, id)
+	if err != nil {
+		return nil, err
+	}
+	req := From(&snap, st.Request)
+	req.Deadline = deadline
+	forks := make([]Fork, count)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, forksAtOnce)
+	for i := range forks {
+		wg.Go(func() {
+			slots <- struct{}{}
+			forks[i].State, forks[i].Err = c.CreateSandbox(ctx, p, req)
+			<-slots
+		})
+	}
+	wg.Wait()
+	// The forks stand on it: their host keeps it for as long as they live.
+	if err := c.drop(context.WithoutCancel(ctx), snap); err != nil {
+		c.slog.Warn("a fork's snapshot is left", "snapshot", snap.ID, "err", err)
+	}
+	return forks, nil
+}

@@ -1,0 +1,172 @@
+package e2b
+
+import (
+	"cmp"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+const (
+	maxForks        = 100
+	maxSnapshotName = 128
+)
+
+// snapshotBody is a snapshot in E2B's words. Its id is good as a templateID.
+type snapshotBody struct {
+	SnapshotID string   `json:"snapshotID"`
+	Names      []string `json:"names"`
+}
+
+func snapshotOf(s *sandbox.Snapshot) snapshotBody {
+	b := snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}}
+	if s.Name != "" {
+		b.Names = append(b.Names, core.Tagged(s.Name))
+	}
+	return b
+}
+
+func (h *Handler) snapshot(c *fiber.Ctx) error {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	if !validName(body.Name) {
+		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _")
+	}
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	s, err := h.core.CreateSnapshot(c.UserContext(), auth.From(c), id, body.Name)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(snapshotOf(&s))
+}
+
+// validName reports whether a snapshot may be called so; empty is no name. What
+// could be a snapshot's id is none.
+func validName(s string) bool {
+	name, tag, tagged := strings.Cut(s, ":")
+	_, err := sandbox.ParseSnapshotID(name)
+	return s == "" || err != nil && len(s) <= maxSnapshotName && word(name) && (!tagged || word(tag))
+}
+
+func word(s string) bool {
+	ok := s != ""
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	}
+	return ok
+}
+
+// snapshots lists them, newest first, in pages.
+func (h *Handler) snapshots(c *fiber.Ctx) error {
+	limit, before, err := snapshotPage(c)
+	if err != nil {
+		return err
+	}
+	if err := h.core.Sync(c.UserContext()); err != nil {
+		return err
+	}
+	of, name := c.Query("sandboxID"), c.Query("name")
+	found := h.core.Snapshots(auth.From(c), func(s *sandbox.Snapshot) bool {
+		return (of == "" || of == string(s.Sandbox)) && (name == "" || core.Tagged(name) == core.Tagged(s.Name)) &&
+			(before == nil || cmp.Or(cmp.Compare(before.started, s.Taken.UnixNano()), cmp.Compare(string(s.ID), before.id)) > 0)
+	})
+	if len(found) > limit {
+		found = found[:limit]
+		last := &found[limit-1]
+		c.Set("X-Next-Token", cursor{started: last.Taken.UnixNano(), id: string(last.ID)}.String())
+	}
+	out := make([]snapshotBody, len(found))
+	for i := range found {
+		out[i] = snapshotOf(&found[i])
+	}
+	return c.JSON(out)
+}
+
+func snapshotPage(c *fiber.Ctx) (limit int, before *cursor, err error) {
+	limit = maxPage
+	if s := c.Query("limit"); s != "" {
+		if limit, err = strconv.Atoi(s); err != nil || limit < 1 || limit > maxPage {
+			return 0, nil, invalid("limit must be between 1 and %d", maxPage)
+		}
+	}
+	if s := c.Query("nextToken"); s != "" {
+		before, err = parseCursor(s)
+	}
+	return limit, before, err
+}
+
+// deleteTemplate deletes a snapshot: clients delete it as the template it can be
+// used as.
+func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
+	ref, err := url.PathUnescape(c.Params("id"))
+	if err != nil {
+		return invalid("the id is not percent-encoded")
+	}
+	if err := h.core.DeleteSnapshot(c.UserContext(), auth.From(c), strings.Clone(ref)); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// forkBody is one result of a fork; exactly one field is set.
+type forkBody struct {
+	Sandbox *sandboxBody  `json:"sandbox,omitempty"`
+	Error   *httperr.Body `json:"error,omitempty"`
+}
+
+func (h *Handler) fork(c *fiber.Ctx) error {
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+		Count   *int   `json:"count"`
+	}
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	timeout, err := h.lifetime(body.Timeout, defaultsV1.timeout)
+	if err != nil {
+		return err
+	}
+	count := 1
+	if body.Count != nil {
+		count = *body.Count
+	}
+	if count < 1 || count > maxForks {
+		return invalid("count must be between 1 and %d", maxForks)
+	}
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	forks, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, time.Now().Add(timeout))
+	if err != nil {
+		return err
+	}
+	out := make([]forkBody, len(forks))
+	for i := range forks {
+		if err := forks[i].Err; err != nil {
+			b := httperr.Of(err)
+			out[i].Error = &b
+			continue
+		}
+		b := h.sandbox(&forks[i].State)
+		out[i].Sandbox = &b
+	}
+	return c.Status(fiber.StatusCreated).JSON(out)
+}

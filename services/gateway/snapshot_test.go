@@ -1,0 +1,125 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+type snapshotMade struct {
+	ID    string   `json:"snapshotID"`
+	Names []string `json:"names"`
+}
+
+func TestSnapshotsOnTheWire(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base","timeout":60}`)
+	path := "/sandboxes/" + m.ID
+	var plain, named snapshotMade
+	f.do("POST", path+"/snapshots", "").want(t, "snapshot", 201, "").decode(t, &plain)
+	f.do("POST", path+"/snapshots", `{"name":"mine:v1"}`).want(t, "named snapshot", 201, "").decode(t, &named)
+	if !strings.HasSuffix(plain.ID, ":default") || plain.Names == nil || len(plain.Names) != 0 || len(named.Names) != 1 || named.Names[0] != "mine:v1" {
+		t.Errorf("snapshots %+v %+v", plain, named)
+	}
+	for _, bad := range []string{`{"name":"a/b"}`, `{"name":":"}`, `{"name":"a:b:c"}`, `{"name":"a:"}`, `{"name":"s00000000000000000000"}`, `{"name":"a\u0000b"}`, `{"name":"` + strings.Repeat("a", 200) + `"}`} {
+		f.do("POST", path+"/snapshots", bad).wantError(t, bad, 400)
+	}
+	f.do("POST", "/sandboxes/i00000000000000000000/snapshots", "").wantError(t, "snapshot of nothing", 404)
+
+	list := func(query string) (ids []string, next string) {
+		t.Helper()
+		a := f.do("GET", "/snapshots"+query, "").want(t, query, 200, "")
+		var all []snapshotMade
+		a.decode(t, &all)
+		for _, s := range all {
+			ids = append(ids, s.ID)
+		}
+		return ids, a.header.Get("X-Next-Token")
+	}
+	for query, want := range map[string]string{
+		"": named.ID + " " + plain.ID, "?sandboxID=" + m.ID: named.ID + " " + plain.ID, "?sandboxID=i0": "",
+		"?name=mine:v1": named.ID, "?name=mine": "", "?limit=100": named.ID + " " + plain.ID,
+	} {
+		if ids, next := list(query); strings.Join(ids, " ") != want || next != "" {
+			t.Errorf("%q: %v %q, want %s", query, ids, next, want)
+		}
+	}
+	first, next := list("?limit=1")
+	second, last := list("?limit=1&nextToken=" + next)
+	if len(first) != 1 || first[0] != named.ID || len(second) != 1 || second[0] != plain.ID || next == "" || last != "" {
+		t.Errorf("pages %v %q, %v %q", first, next, second, last)
+	}
+	for _, bad := range []string{"?limit=0", "?limit=101", "?nextToken=%25"} {
+		f.do("GET", "/snapshots"+bad, "").wantError(t, bad, 400)
+	}
+
+	for _, template := range []string{plain.ID, strings.TrimSuffix(plain.ID, ":default"), "mine:v1"} {
+		made := f.create(`{"templateID":"` + template + `"}`)
+		a := f.do("GET", "/sandboxes/"+made.ID, "").want(t, "detail", 200, "")
+		if !strings.Contains(a.body, `"memoryMB":77`) || !strings.Contains(a.body, `"templateID":"base"`) {
+			t.Errorf("from %s: %s", template, a.body)
+		}
+	}
+	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "a tag that is not there", 404)
+	f.do("DELETE", "/templates/"+strings.Replace(plain.ID, ":", "%3A", 1), "").want(t, "delete", 204, "")
+	f.do("DELETE", "/templates/"+plain.ID, "").wantError(t, "delete again", 404)
+	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete by name", 204, "")
+	f.do("POST", "/sandboxes", `{"templateID":"`+plain.ID+`"}`).wantError(t, "from one that is deleted", 404)
+	if ids, _ := list(""); len(ids) != 0 {
+		t.Errorf("after all were deleted: %v", ids)
+	}
+}
+
+func TestForkOnTheWire(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"k":"v"}}`)
+	var forks []struct {
+		Sandbox *made           `json:"sandbox"`
+		Error   json.RawMessage `json:"error"`
+	}
+	f.do("POST", "/sandboxes/"+m.ID+"/fork", `{"count":3}`).want(t, "fork", 201, "").decode(t, &forks)
+	seen := map[string]bool{m.ID: true}
+	for _, x := range forks {
+		if x.Sandbox == nil || x.Error != nil || seen[x.Sandbox.ID] {
+			t.Fatalf("forks %+v", forks)
+		}
+		seen[x.Sandbox.ID] = true
+		a := f.do("GET", "/sandboxes/"+x.Sandbox.ID, "").want(t, "detail", 200, "")
+		if !strings.Contains(a.body, `"metadata":{"k":"v"}`) {
+			t.Errorf("fork: %s", a.body)
+		}
+	}
+	if len(forks) != 3 {
+		t.Errorf("%d forks", len(forks))
+	}
+	if a := f.do("GET", "/snapshots", ""); a.body != "[]" {
+		t.Errorf("a fork's snapshot is listed: %s", a.body)
+	}
+	for _, bad := range []string{`{"count":0}`, `{"count":101}`, `{"timeout":-1}`} {
+		f.do("POST", "/sandboxes/"+m.ID+"/fork", bad).wantError(t, bad, 400)
+	}
+	stiff := f.create(`{"templateID":"base","metadata":{"snapshot":"never"}}`)
+	f.do("POST", "/sandboxes/"+stiff.ID+"/fork", "").wantError(t, "fork where files cannot be kept", 501)
+	f.do("POST", "/sandboxes/"+stiff.ID+"/snapshots", "").wantError(t, "snapshot where files cannot be kept", 501)
+}
+
+func TestDrainOnTheWire(t *testing.T) {
+	f := newFront(t)
+	state := func() string {
+		var b struct {
+			Hosts []struct{ State string }
+		}
+		f.do("GET", "/v1/hosts", "").want(t, "hosts", 200, "").decode(t, &b)
+		return b.Hosts[0].State
+	}
+	f.do("POST", "/v1/hosts/h1/drain", "").want(t, "drain", 204, "")
+	if got := state(); got != "draining" {
+		t.Errorf("after drain: %s", got)
+	}
+	f.do("POST", "/v1/hosts/h1/undrain", "").want(t, "undrain", 204, "")
+	if got := state(); got != "alive" {
+		t.Errorf("after undrain: %s", got)
+	}
+	f.do("POST", "/v1/hosts/nobody/drain", "").wantError(t, "drain of nobody", 404)
+	f.do("POST", "/v1/hosts/a.b*/drain", "").wantError(t, "drain of no name", 400)
+}

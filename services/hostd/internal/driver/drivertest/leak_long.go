@@ -1,5 +1,0 @@
-//go:build linux && long
-
-package drivertest
-
-const creates = 10_000

@@ -1,0 +1,156 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const (
+	snapshotDir     = "snapshots"
+	partial         = ".partial" // of a snapshot that is being made
+	snapshotTimeout = 2 * time.Minute
+)
+
+func (h *host) snapshotDir(id sandbox.SnapshotID) string {
+	return filepath.Join(h.cfg.DataDir, snapshotDir, string(id))
+}
+
+// snapshot answers a command with a snapshot of the box. It is known to the log
+// only when it is whole; what a life that was cut off left is swept by the next.
+func (b *box) snapshot(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	err := b.keep(ctx, t)
+	if ctx.Err() != nil && b.h.life.Err() != nil {
+		return ctx.Err() // the next life sees to it, while somebody waits
+	}
+	if err != nil {
+		b.h.slog.Warn("a snapshot was not made", "sandbox", b.id, "err", err)
+		b.h.refuse(c, err)
+		return nil
+	}
+	b.h.cursor.end(c.Rev)
+	b.h.answer(c, events.Reply{})
+	return nil
+}
+
+func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
+	b.keeping.Lock()
+	defer b.keeping.Unlock()
+	if s, ok := b.h.view.Snapshot(t.ID); ok && s.Sandbox == b.id {
+		return nil // the life before came so far
+	}
+	if !b.found { // what was found was there before anybody could ask
+		select {
+		case <-b.ready: // then it is made, or will never be
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if b.inst == nil {
+		return kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox does not run here")
+	}
+	dir := b.h.snapshotDir(t.ID)
+	if err := b.fill(ctx, dir, t.Memory); err != nil {
+		return err
+	}
+	err := b.h.log.PutSnapshot(ctx, &sandbox.Snapshot{
+		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
+		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Taken: time.Now(),
+		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
+	})
+	if kind.Is(err, kind.Conflict) {
+		return nil // the same command, read again
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	_, err = b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Over() || !s.Live() && !s.Standing() {
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.Snapshotted{Snapshot: t.ID, Memory: t.Memory}}, nil
+	})
+	return err
+}
+
+// fill makes the snapshot's directory, whole or not at all.
+func (b *box) fill(ctx context.Context, dir string, memory bool) error {
+	making := dir + partial
+	if err := os.RemoveAll(making); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(making, 0o700); err != nil {
+		return err
+	}
+	err := b.inst.Snapshot(ctx, making, memory)
+	if err == nil {
+		if err = os.RemoveAll(dir); err == nil { // of an earlier try
+			err = os.Rename(making, dir)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(making))
+	}
+	return b.h.fault("snapshotted")
+}
+
+// from is the directory that a sandbox begins from; empty: none.
+func (h *host) from(req *sandbox.Requested) (string, error) {
+	if req.From == "" {
+		return "", nil
+	}
+	dir := h.snapshotDir(req.From)
+	if s, ok := h.view.Snapshot(req.From); !ok || s.Deleted || s.Host != h.cfg.Name {
+		return "", kind.New(kind.NotFound, "create", string(req.From), "the snapshot is not here any more")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return "", kind.Wrap(kind.NotFound, "create", string(req.From), err)
+	}
+	return dir, nil
+}
+
+// sweepSnapshots removes the snapshots that were deleted or never became known,
+// except what a sandbox still stands on. It must not run beside snapshot unless
+// only what was deleted is to go.
+func (h *host) sweepSnapshots(deleted bool) {
+	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.slog.Error("snapshots cannot be listed", "err", err)
+	}
+	used := h.origins()
+	for _, e := range entries {
+		id := sandbox.SnapshotID(e.Name())
+		s, ok := h.view.Snapshot(id)
+		if _, stands := used[id]; stands || ok && !s.Deleted || deleted && !ok {
+			continue
+		}
+		if err := os.RemoveAll(h.snapshotDir(id)); err != nil {
+			h.slog.Error("a snapshot cannot be removed", "snapshot", id, "err", err)
+		}
+	}
+}
+
+// origins are the snapshots that this host's sandboxes began from.
+func (h *host) origins() map[sandbox.SnapshotID]struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	used := make(map[sandbox.SnapshotID]struct{})
+	for _, b := range h.boxes {
+		used[b.req.From] = struct{}{}
+	}
+	return used
+}
+
+// deletedSnapshots counts those of this host that were deleted.
+func (h *host) deletedSnapshots() int {
+	return len(h.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Deleted && s.Host == h.cfg.Name }))
+}
