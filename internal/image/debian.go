@@ -46,7 +46,7 @@ var recipes = map[string]Recipe{
 			"xvfb", "fluxbox", "xdotool", "scrot", "x11-utils", "xauth", "dbus", "x11vnc", "xclip",
 		}, desktop...),
 		Env:   map[string]string{"DISPLAY": ":0"},
-		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "etc/X11/fluxbox/init": fluxboxInit},
+		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "etc/X11/fluxbox/init": fluxboxInit, "etc/X11/fluxbox/millrace-overlay": fluxboxOverlay},
 	},
 	"canvas": {
 		About: "a page's drawings as a PNG: Chromium draws it and takes the picture", Packages: desktop,
@@ -72,17 +72,22 @@ exec chromium --headless=new ` + sandboxed + ` --user-data-dir="$(mktemp -d)" --
 `
 
 const startDesktop = `#!/bin/sh
-# A screen of ${1:-1920x1080}, a window manager and Chromium, which stays.
+# start-desktop [WIDTHxHEIGHT [URL]]: a screen, a window manager and Chromium,
+# which stays.
+size=${1:-1920x1080}
 export DISPLAY=:0
-Xvfb :0 -screen 0 "${1:-1920x1080}x24" -nolisten tcp >/dev/null 2>&1 &
+Xvfb :0 -screen 0 "${size}x24" -nolisten tcp >/dev/null 2>&1 &
 while ! xdpyinfo >/dev/null 2>&1; do sleep 0.05; done
 fluxbox -rc /etc/X11/fluxbox/init >/dev/null 2>&1 &
-exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --start-maximized "${2:-about:blank}"
+exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --window-size="${size%x*},${size#*x}" --test-type "${2:-about:blank}"
 `
 
+// fluxboxOverlay keeps fluxbox from asking for a program that sets wallpapers.
+const fluxboxOverlay = "background: none\n"
+
 const fluxboxInit = `session.screen0.toolbar.visible: true
-session.screen0.rootCommand: true
 session.styleFile: /usr/share/fluxbox/styles/Emerge
+session.styleOverlay: /etc/X11/fluxbox/millrace-overlay
 session.menuFile: /etc/X11/fluxbox/fluxbox-menu
 session.keyFile: /etc/X11/fluxbox/keys
 `
