@@ -46,7 +46,7 @@ var recipes = map[string]Recipe{
 			"xvfb", "fluxbox", "xdotool", "scrot", "x11-utils", "xauth", "dbus", "x11vnc", "xclip",
 		}, desktop...),
 		Env:   map[string]string{"DISPLAY": ":0"},
-		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "etc/X11/fluxbox/init": fluxboxInit, "etc/X11/fluxbox/millrace-overlay": fluxboxOverlay},
+		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "usr/local/bin/fbsetbg": setBackground, "etc/X11/fluxbox/init": fluxboxInit},
 	},
 	"canvas": {
 		About: "a page's drawings as a PNG: Chromium draws it and takes the picture", Packages: desktop,
@@ -82,12 +82,12 @@ fluxbox -rc /etc/X11/fluxbox/init >/dev/null 2>&1 &
 exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --window-size="${size%x*},${size#*x}" --test-type "${2:-about:blank}"
 `
 
-// fluxboxOverlay keeps fluxbox from asking for a program that sets wallpapers.
-const fluxboxOverlay = "background: none\n"
+// setBackground keeps fluxbox from opening a dialogue that asks for a program
+// that sets wallpapers.
+const setBackground = "#!/bin/sh\nexit 0\n"
 
 const fluxboxInit = `session.screen0.toolbar.visible: true
 session.styleFile: /usr/share/fluxbox/styles/Emerge
-session.styleOverlay: /etc/X11/fluxbox/millrace-overlay
 session.menuFile: /etc/X11/fluxbox/fluxbox-menu
 session.keyFile: /etc/X11/fluxbox/keys
 `
