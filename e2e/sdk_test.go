@@ -48,7 +48,7 @@ func TestSDK(t *testing.T) {
 // TestInterpreterSDK runs the released code interpreter package, unmodified.
 func TestInterpreterSDK(t *testing.T) {
 	t.Parallel()
-	runNode(t, api(t), "interpreter.mjs", "base")
+	runNode(t, api(t), "interpreter.mjs")
 }
 
 // TestDurableStreams runs the released client of that protocol, unmodified.

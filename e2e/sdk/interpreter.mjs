@@ -42,7 +42,7 @@ const cases = {
   },
 }
 
-const sandbox = await Sandbox.create(process.argv[2])
+const sandbox = await Sandbox.create()
 await Promise.all(Object.entries(cases).map(async ([name, run]) => {
   try {
     await run(sandbox)

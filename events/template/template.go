@@ -59,6 +59,9 @@ type Ref struct {
 const (
 	Host = "host"
 	Base = "base" // the name that clients of E2B ask for unless told otherwise
+
+	// Interpreter is what E2B's code interpreter asks for.
+	Interpreter = "code-interpreter-v1"
 )
 
 // DefaultTag is the tag of who names none.
@@ -70,7 +73,7 @@ const (
 )
 
 // IsHost reports whether a template's name or ID means the host's own files.
-func IsHost(s string) bool { return s == "" || s == Host || s == Base }
+func IsHost(s string) bool { return s == "" || s == Host || s == Base || s == Interpreter }
 
 // String is the reference as people write it.
 func (r Ref) String() string {

@@ -11,9 +11,9 @@
 // nobody vouches for choose a driver with a kernel of its own.
 //
 // # The view
-// The templates "host" and "base" are one and the same: the host's /usr with a
-// private layer for changes, a private /etc of which only a
-// short list comes from the host and only what all of the host may read, and
+// The template "host", by whichever of its names, is the host's /usr with a
+// private layer for changes, a private /etc of which only a short list comes from
+// the host and only what all of the host may read, and
 // otherwise empty directories on the disk below Spec.Dir. The network is a
 // loopback of the sandbox's own.
 //
@@ -46,6 +46,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
@@ -236,9 +237,7 @@ func (d *Driver) spread(parent string) {
 
 // template finds a template by name and prepares it if need be.
 func (d *Driver) template(name string) (*hostTemplate, error) {
-	switch name {
-	case "", "host", "base":
-	default:
+	if !template.IsHost(name) {
 		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", name)
 	}
 	d.mu.Lock()
