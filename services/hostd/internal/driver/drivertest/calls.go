@@ -16,21 +16,6 @@ import (
 // calls are system calls that a sandbox must not be able to make. Each is made
 // with arguments that would do nothing, or next to it, if it were allowed.
 func calls() map[string]func() error {
-	raw := func(nr, a, b, c uintptr) func() error {
-		return func() error {
-			fd, _, errno := unix.Syscall6(nr, a, b, c, 0, 0, 0)
-			if errno != 0 {
-				return errno
-			}
-			if int(fd) > 2 {
-				unix.Close(int(fd))
-			}
-			return nil
-		}
-	}
-	socket := func(family, kind, proto int) func() error {
-		return raw(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
-	}
 	params := make([]byte, 256)
 	return map[string]func() error{
 		"mount":             func() error { return unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "") },
@@ -98,6 +83,24 @@ func calls() map[string]func() error {
 		"socket raw inet":   socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP),
 		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
 	}
+}
+
+// raw is a system call whose result is a descriptor, or nothing that matters.
+func raw(nr, a, b, c uintptr) func() error {
+	return func() error {
+		fd, _, errno := unix.Syscall6(nr, a, b, c, 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		if int(fd) > 2 {
+			unix.Close(int(fd))
+		}
+		return nil
+	}
+}
+
+func socket(family, kind, proto int) func() error {
+	return raw(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
 }
 
 func closing(fd int, err error) error {
