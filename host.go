@@ -32,11 +32,16 @@ type host struct {
 	output   output
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
+
+	jailPool  string
+	jailTools map[string]string
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor where it works, and namespace), or names; direct (no isolation) is for development")
+	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
+	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	h.output.flags(f)
 }
 
@@ -62,6 +67,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 		err := hostd.Run(ctx, hostd.Config{
 			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
+			JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

@@ -17,9 +17,15 @@ type said struct {
 	Value     string
 	Traceback string
 	HTML      string
-	Count     int   `json:"execution_count"`
-	Main      bool  `json:"is_main_result"`
-	Time      int64 `json:"timestamp"`
+	PNG       []byte
+	Chart     struct {
+		Type     string
+		Title    string
+		Elements []struct{ Points [][]float64 }
+	}
+	Count int   `json:"execution_count"`
+	Main  bool  `json:"is_main_result"`
+	Time  int64 `json:"timestamp"`
 }
 
 // interpreter runs code as SDKs ask for it: on its port, with the sandbox's header.
@@ -107,6 +113,28 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 	html := in.run(t, "A()")
 	if len(html) != 1 || html[0].HTML != "<b>" || !html[0].Main {
 		t.Errorf("html: %+v", html)
+	}
+}
+
+// What is drawn comes as a picture and as data; what can be shown in many forms
+// comes in all of them.
+func TestInterpreterShows(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
+	shown := in.run(t, "class P:\n    def _repr_png_(self): return b'\\x89PNG'\n    def _repr_html_(self): raise ValueError\ndisplay(P()); P()")
+	if len(shown) != 2 || shown[0].Main || !shown[1].Main || string(shown[0].PNG) != "\x89PNG" || shown[0].HTML != "" {
+		t.Errorf("shown %+v", shown)
+	}
+	if got := brief(in.run(t, "import matplotlib.pyplot as plt")); got != "" {
+		t.Skipf("no pictures without python3-matplotlib: %s", got)
+	}
+	drawn := in.run(t, "plt.plot([1, 2, 3], [2, 4, 1]); plt.title('t'); plt.show()")
+	if len(drawn) != 1 || !strings.HasPrefix(string(drawn[0].PNG), "\x89PNG\r\n") {
+		t.Fatalf("drawn %+v", drawn)
+	}
+	if c := drawn[0].Chart; c.Type != "line" || c.Title != "t" || len(c.Elements) != 1 || len(c.Elements[0].Points) != 3 || c.Elements[0].Points[1][1] != 4 {
+		t.Errorf("chart %+v", c)
 	}
 }
 

@@ -54,7 +54,7 @@ var folds = []struct {
 	{streamSandboxes, (*View).applySandbox, true},
 	{streamCatalogue, (*View).applySummary, false},
 	{streamHosts, (*View).applyLease, true},
-	{streamAccounts, (*View).applyAccount, false},
+	{streamAccounts, (*View).applyAccount, true},
 	{streamSnapshots, (*View).applySnapshot, true},
 }
 
@@ -132,7 +132,7 @@ func (v *View) announce(tell bool) {
 	}
 }
 
-// Changes gives a channel that gets a value after a sandbox or a host changed: a
+// Changes gives a channel that gets a value after anything but a process changed: a
 // process does that a hundred times as often, and nobody acts on it. It holds one
 // value: whoever is slow sees one for many. Call stop to end it.
 func (v *View) Changes() (changed <-chan struct{}, stop func()) {

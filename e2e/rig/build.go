@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,20 +42,28 @@ func build() (string, error) {
 	if p := os.Getenv(EnvBinary); p != "" {
 		return filepath.Abs(p)
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millrace-e2e-bin-%d", os.Getuid()))
+	dir := buildDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// A run of its own: two runs at a time must not write one file.
-	out := filepath.Join(dir, fmt.Sprintf("millrace-%d", os.Getpid()))
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, ".")
-	cmd.Dir = Root()
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", cmd.Dir, err, msg)
+	for _, b := range []struct{ name, pkg, env string }{
+		{"millrace", ".", "CGO_ENABLED=" + os.Getenv("CGO_ENABLED")},
+		{"millrace-shim", "./services/hostd/cmd/millrace-shim", "CGO_ENABLED=0"}, // static, as in a release
+	} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, b.name), b.pkg)
+		cmd.Dir, cmd.Env = Root(), append(os.Environ(), b.env)
+		if msg, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", b.pkg, err, msg)
+		}
 	}
-	return out, nil
+	return filepath.Join(dir, "millrace"), nil
+}
+
+// buildDir is this run's own: two runs at a time must not write one file.
+func buildDir() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("millrace-e2e-bin-%d-%d", os.Getuid(), os.Getpid()))
 }
 
 // Root is the repository's root.
@@ -70,12 +77,7 @@ func Forget() error {
 	if os.Getenv(EnvBinary) != "" {
 		return nil
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millrace-e2e-bin-%d", os.Getuid()))
-	err := os.Remove(filepath.Join(dir, fmt.Sprintf("millrace-%d", os.Getpid())))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
+	return os.RemoveAll(buildDir())
 }
 
 // Driver is how sandboxes are isolated in this run: as the environment says,

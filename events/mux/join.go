@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// Joined is what Join takes: a *Stream, or a TCP or unix connection.
+// Joined is what Join takes: a *Stream, a TCP or unix connection...
 type Joined interface {
-	net.Conn
+	io.ReadWriteCloser
 	CloseWrite() error
 }
 
@@ -40,7 +40,7 @@ func half(dst, src Joined) error {
 }
 
 // Cut ends a connection so that its peer does not take it for an end in order.
-func Cut(c net.Conn, err error) {
+func Cut(c io.Closer, err error) {
 	switch c := c.(type) {
 	case *Stream:
 		c.Abort(err)

@@ -18,7 +18,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
@@ -38,6 +40,7 @@ type server struct {
 	streams *stream.Streams
 	admin   *admin.Handler
 	e2b     *e2b.Handler
+	ports   *port.Handler
 	metrics *metrics.Metrics
 	silent  silent
 }
@@ -62,6 +65,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
 		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits}),
+		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
 	}
 	// A stream that ended gives its connection back, so it must outlive the hijack.
@@ -80,11 +84,22 @@ func (s *server) middleware() {
 		s.metrics.Count,
 		s.recovered,
 		requestID,
+		refuseFraming,
+		s.toPort, // what follows is for our own API
 		cors,
-		refuseAmbiguous,
+		refusePath,
 		s.limitBody,
 		s.e2b.Proxy,
 	)
+}
+
+// toPort has requests for the servers in sandboxes answered by them.
+func (s *server) toPort(c *fiber.Ctx) error {
+	t := route.Of(c)
+	if t.Named == "" || t.Port == route.EnvdPort || t.Port == route.InterpreterPort {
+		return c.Next()
+	}
+	return s.ports.Serve(c, t)
 }
 
 // asked takes note that a connection is not silent.

@@ -100,6 +100,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("read secret: %w", err)
 	}
 	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, SharedTenant: DefaultTenant, Slog: cfg.Slog})
+	defer c.Close()
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
 }
 

@@ -9,23 +9,31 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// refuseAmbiguous refuses what a proxy in front may have read otherwise than
-// the server did (request smuggling), and closes the connection: nothing that
-// follows on it can be trusted. The server itself refuses the rest.
-func refuseAmbiguous(c *fiber.Ctx) error {
+// refuseFraming refuses what a proxy in front may have read otherwise than the
+// server did (request smuggling), and closes the connection: nothing that follows
+// on it can be trusted. The server itself refuses the rest.
+func refuseFraming(c *fiber.Ctx) error {
 	req := c.Request()
 	why := framing(req.Header.RawHeaders())
 	switch {
 	case why != "":
 	case !bytes.HasPrefix(req.Header.Protocol(), []byte("HTTP/1.")):
 		why = "HTTP version not supported"
-	case ambiguousPath(req.URI().PathOriginal()):
-		why = "encoded slash, backslash or NUL in the path"
 	default:
 		return c.Next()
 	}
 	c.Context().SetConnectionClose()
 	return fiber.NewError(fiber.StatusBadRequest, why)
+}
+
+// refusePath refuses a path of ours that a proxy in front may have read
+// otherwise. Those of servers in sandboxes are not ours to judge.
+func refusePath(c *fiber.Ctx) error {
+	if !ambiguousPath(c.Request().URI().PathOriginal()) {
+		return c.Next()
+	}
+	c.Context().SetConnectionClose()
+	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 
 // framing reads the head as it came and tells what makes its body's length a

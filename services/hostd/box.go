@@ -132,11 +132,14 @@ func (b *box) create(ctx context.Context) error {
 	if err := b.choose(); err != nil {
 		return err
 	}
-	if err := b.furnish(ctx); err != nil {
+	err := b.furnish(ctx)
+	if err == nil {
+		err = b.fits()
+	}
+	if err != nil {
 		return err
 	}
 	spec := b.spec()
-	var err error
 	if spec.From, err = h.from(&b.req); err != nil {
 		return err
 	}

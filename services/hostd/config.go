@@ -41,6 +41,11 @@ type Config struct {
 	// Negative: it is kept in memory, a few MiB a process. Default 1 GiB.
 	Spool int64
 
+	// JailPool is the ZFS data set of the driver jail, JailTools the programs that it
+	// runs, by name, instead of those where FreeBSD has them. Default: "millrace".
+	JailPool  string
+	JailTools map[string]string
+
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.
 	Fault func(point string) error

@@ -1,12 +1,12 @@
 package hostd
 
 import (
-	"log/slog"
 	"slices"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+	"github.com/millrace/millrace/services/hostd/internal/driver/jail"
 )
 
 // Auto stands in Config.Drivers for the drivers of this machine's own choice.
@@ -14,17 +14,20 @@ const Auto = "auto"
 
 // autoNames are the drivers that Auto stands for, as far as they work here: the
 // strongest that is quick enough for everything comes first, and is the default.
-var autoNames = [...]string{"gvisor", "namespace"}
+var autoNames = [...]string{"gvisor", "namespace", "jail"}
 
 // driverNames are those that can be asked for. Not all work on every system;
 // their Probe says why.
-var driverNames = [...]string{"namespace", "direct"}
+var driverNames = [...]string{"namespace", "jail", "direct"}
 
 // makeDriver makes the driver of that name.
-func makeDriver(name string, log *slog.Logger) (driver.Driver, error) {
+func makeDriver(name string, cfg *Config) (driver.Driver, error) {
+	log := cfg.Slog
 	switch name {
 	case "namespace":
 		return newNamespace(log)
+	case "jail":
+		return jail.New(jail.Config{Pool: cfg.JailPool, Tools: cfg.JailTools, Log: log}), nil
 	case "direct":
 		return direct.New(direct.Config{Log: log}), nil
 	}

@@ -25,6 +25,7 @@ type host struct {
 	slog      *slog.Logger
 	view      *events.View
 	drivers   []offer
+	unproven  bool // what the drivers can do is only remembered
 	journal   *journal
 	cursor    *cursor
 	epoch     uint64
@@ -54,10 +55,6 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	drivers, err := openDrivers(ctx, &cfg)
-	if err != nil {
-		return err
-	}
 	j, err := openJournal(cfg.DataDir)
 	if err != nil {
 		return err
@@ -68,8 +65,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	h := &host{
-		cfg: cfg, log: cfg.Log, slog: cfg.Slog, drivers: drivers, journal: j, templates: trees,
+		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
 		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1),
+	}
+	if err := h.openDrivers(ctx); err != nil {
+		return err
 	}
 	drain, err := j.draining()
 	if err != nil {
@@ -123,6 +123,8 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.prefetch(work) })
+	g.Go(func() error { return h.tunnels(work) })
+	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():

@@ -181,7 +181,7 @@ func TestSandboxThatCannotBeMade(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	r := newRig(t)
-	d, err := makeDriver(r.cfg.Drivers[0], r.cfg.Slog)
+	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -46,7 +45,7 @@ func Probe(ctx context.Context) []DriverReport {
 	var out []DriverReport
 	best := len(autoNames)
 	for _, name := range driverNames {
-		d, err := makeDriver(name, slog.New(slog.DiscardHandler))
+		d, err := makeDriver(name, &Config{})
 		r := DriverReport{Name: name, Err: err}
 		if err == nil {
 			var caps driver.Caps
@@ -98,7 +97,7 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 // openDriver makes the driver of a name, or the drivers that Auto stands for.
 func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) {
 	if name != Auto {
-		d, err := makeDriver(name, cfg.Slog)
+		d, err := makeDriver(name, cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -2,10 +2,12 @@ package hostd
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // journal is what a host must know after a restart and the log does not say:
@@ -112,4 +115,44 @@ func (j *journal) sandboxes() (map[sandbox.ID]string, error) {
 		})
 	})
 	return out, err
+}
+
+// offered is what a life's drivers could do, and where that was seen.
+type offered struct {
+	Boot, Version string
+	UID           int
+	Asked         []string // Config.Drivers
+	Drivers       []offeredDriver
+}
+
+type offeredDriver struct {
+	Name string
+	Caps driver.Caps
+}
+
+const keyOffered = "offered"
+
+// setOffered notes what the drivers can do. It costs a sync if that is new.
+func (j *journal) setOffered(o *offered) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if old, err := j.offered(); err == nil && reflect.DeepEqual(&old, o) {
+		return nil
+	}
+	return j.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyOffered), b)
+	})
+}
+
+// offered is what setOffered noted; the zero value: nothing.
+func (j *journal) offered() (o offered, err error) {
+	err = j.db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyOffered)); b != nil {
+			return json.Unmarshal(b, &o)
+		}
+		return nil
+	})
+	return o, err
 }

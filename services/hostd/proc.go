@@ -29,6 +29,8 @@ type proc struct {
 	noted bool // the start need not be looked at again
 	sum   process.Summary
 	rev   uint64 // of the catalogue's entry
+	// Where the record ends was not asked yet; see presume.
+	presumed bool
 
 	mu      sync.Mutex
 	known   *wire.Process // what the shim says of it; nil: the shim does not have it

@@ -37,7 +37,7 @@ func (p *proc) publish(ctx context.Context) error {
 				return err
 			}
 		case lost != "":
-			return p.end(ctx, lost)
+			return p.endLost(ctx, lost)
 		default:
 			select {
 			case <-p.wake:
@@ -80,13 +80,18 @@ func (p *proc) storeItems(ctx context.Context, batch []item) (finished bool, err
 		evs[i] = batch[i].event
 		cost += link.Cost(&evs[i])
 	}
-	if err := p.store(ctx, evs); err != nil {
+	last := evs[len(evs)-1]
+	if err := p.ground(ctx); err != nil {
+		return false, err
+	}
+	if fresh := p.fresh(evs); len(fresh) == 0 {
+		p.settled(last.Seq)
+	} else if err := p.store(ctx, fresh); err != nil {
 		return false, err
 	}
 	for _, it := range batch {
 		p.h.pool.Put(it.mem)
 	}
-	last := evs[len(evs)-1]
 	p.mu.Lock()
 	p.track.Flight -= cost
 	p.mu.Unlock()
@@ -118,8 +123,14 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 		p.noted = true
 		p.h.cursor.end(p.start.Rev)
 	}
+	p.settled(evs[len(evs)-1].Seq)
+	return nil
+}
+
+// settled answers who waited for an event that is stored now.
+func (p *proc) settled(seq process.Seq) {
 	p.mu.Lock()
-	p.stored = evs[len(evs)-1].Seq
+	p.stored = seq
 	var due []answer
 	for len(p.answers) > 0 && p.answers[0].after <= p.stored {
 		due = append(due, p.answers[0])
@@ -129,7 +140,6 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	for _, a := range due {
 		p.h.answer(a.cmd, a.reply)
 	}
-	return nil
 }
 
 // append stores events. Those of an earlier life of this host that arrived late
@@ -210,6 +220,19 @@ func (p *proc) putSummary(ctx context.Context) error {
 		}
 		p.rev = rev
 	}
+}
+
+// endLost ends the record of a process of which nothing more will come.
+func (p *proc) endLost(ctx context.Context, cause process.Cause) error {
+	if p.presumed {
+		if err := p.ground(ctx); err != nil {
+			return err
+		}
+		if err := p.lookBack(ctx, p.w.Last()); err != nil {
+			return err
+		}
+	}
+	return p.end(ctx, cause)
 }
 
 // end ends the record of a process that nobody can see any more.

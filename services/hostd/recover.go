@@ -77,7 +77,7 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 			return d.Driver, nil
 		}
 	}
-	return makeDriver(name, h.slog)
+	return makeDriver(name, &h.cfg)
 }
 
 // clear destroys what is left of sandboxes that the record knows to be over, or

@@ -51,7 +51,10 @@ func (p *proc) claim(ctx context.Context) error {
 // resume sees a process to its end that the shim has from an earlier life.
 func (p *proc) resume(ctx context.Context) error {
 	defer p.close()
-	err := p.recover(ctx)
+	var err error
+	if !p.presume() {
+		err = p.recover(ctx)
+	}
 	if err == nil {
 		err = p.publish(ctx)
 	}

@@ -45,3 +45,12 @@ func memory() (total, free uint64) {
 	}
 	return total, free
 }
+
+// bootID names this boot of the machine; empty where it cannot be told.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

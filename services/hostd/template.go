@@ -3,12 +3,15 @@ package hostd
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -94,6 +97,38 @@ func (b *box) furnish(ctx context.Context) error {
 	}()
 	b.tree, err = b.h.getTemplate(ctx, &t)
 	return err
+}
+
+// fits fails if the shim cannot run in the sandbox's template: one that is linked
+// to libraries needs the template to have a loader for them.
+func (b *box) fits() error {
+	if b.tree == nil {
+		return nil
+	}
+	shim, err := elf.Open(b.h.cfg.Shim[0])
+	if err != nil {
+		return err
+	}
+	defer shim.Close() //nolint:errcheck // it was only read
+	interp := shim.Section(".interp")
+	if interp == nil {
+		return nil
+	}
+	name, err := interp.Data()
+	if err != nil {
+		return err
+	}
+	loader := strings.Trim(string(name), "/\x00")
+	root, err := os.OpenRoot(b.tree.Root)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // it was only looked at
+	if _, err := root.Stat(loader); err == nil {
+		return nil
+	}
+	return kind.Newf(kind.Precondition, "create", string(b.id), "the template has no /%s, which the host's shim is linked with: "+
+		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, shimName)
 }
 
 func noTemplate(name string) error {

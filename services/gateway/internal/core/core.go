@@ -29,11 +29,12 @@ type Config struct {
 
 // Core does what the surfaces ask for. Its methods may be called concurrently.
 type Core struct {
-	log    *events.Log
-	view   *events.View
-	secret []byte
-	slog   *slog.Logger
-	cfg    Config
+	log     *events.Log
+	view    *events.View
+	secret  []byte
+	slog    *slog.Logger
+	cfg     Config
+	tunnels *events.Tunnels
 
 	mu        sync.Mutex
 	unclaimed []pending // oldest first: all wait equally long
@@ -50,7 +51,7 @@ func (p Principal) may(st *sandbox.State) bool {
 	return p.Tenant != "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
 }
 
-// New gives a Core. It does no I/O.
+// New gives a Core. It does no I/O. Close ends what it holds.
 func New(cfg Config) *Core {
 	orElse(&cfg.CreateTimeout, 30*time.Second)
 	orElse(&cfg.DestroyTimeout, 30*time.Second)
@@ -59,8 +60,11 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg}
+	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels()}
 }
+
+// Close ends the streams to sandboxes' ports.
+func (c *Core) Close() { c.tunnels.Close() }
 
 func orElse(d *time.Duration, def time.Duration) {
 	if *d == 0 {

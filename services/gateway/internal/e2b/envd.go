@@ -8,35 +8,17 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// noSandboxBody is what E2B's proxy says where a sandbox does not answer.
-type noSandboxBody struct {
-	SandboxID string `json:"sandboxId"`
-	Message   string `json:"message"`
-	Port      int    `json:"port,omitempty"`
-	Code      int    `json:"code"`
-}
-
-const (
-	msgGone   = "The sandbox was not found"
-	msgClosed = "The sandbox is running but port is not open"
-)
-
 // Proxy is the middleware that does, before anybody is asked who he is, what
-// E2B's proxy does: a request for another port than the data plane's is for
-// what listens there; envd's internal routes are nobody's; /health tells
-// whether a sandbox runs.
+// E2B's proxy does for the data plane's port: envd's internal routes are
+// nobody's; /health tells whether a sandbox runs.
 func (h *Handler) Proxy(c *fiber.Ctx) error {
 	t := route.Of(c)
 	if t.Named == "" {
 		return c.Next()
-	}
-	if t.Port != route.EnvdPort && t.Port != route.InterpreterPort {
-		return ifOK(c, t, h.core.Wake, func() error {
-			return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgClosed, Port: t.Port})
-		})
 	}
 	switch c.Path() {
 	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
@@ -54,7 +36,7 @@ func ifOK(c *fiber.Ctx, t route.Target, ask func(context.Context, sandbox.ID) (b
 	case err != nil:
 		return err
 	case !ok:
-		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+		return badGateway(c, port.Gone(t))
 	}
 	return then()
 }
@@ -80,13 +62,12 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 		return err
 	}
 	if !ok {
-		return badGateway(c, noSandboxBody{SandboxID: t.Named, Message: msgGone})
+		return badGateway(c, port.Gone(t))
 	}
 	return c.Next()
 }
 
-func badGateway(c *fiber.Ctx, b noSandboxBody) error {
-	b.Code = fiber.StatusBadGateway
+func badGateway(c *fiber.Ctx, b port.Body) error {
 	if err := c.Status(b.Code).JSON(b); err != nil {
 		return err
 	}

@@ -72,7 +72,12 @@ func write(c *fiber.Ctx, b Body) error {
 	if err != nil {
 		return err
 	}
-	c.Status(b.Code).Set(fiber.HeaderContentType, "application/json; charset=utf-8")
+	return WriteJSON(c, b.Code, raw)
+}
+
+// WriteJSON answers with JSON that says its charset, as clients of E2B want it.
+func WriteJSON(c *fiber.Ctx, status int, raw []byte) error {
+	c.Status(status).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
 	return c.Send(raw)
 }
 

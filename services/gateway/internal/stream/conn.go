@@ -26,6 +26,7 @@ type conn struct {
 	keep    bool   // the connection may serve another request after the stream
 	write   time.Duration
 	limit   time.Duration
+	relay   bool // the answer is another server's: a drain lets it end
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when run is over
@@ -37,7 +38,7 @@ const readAhead = 2 << 10
 
 // take begins the stream. The channel it returns is closed when the stream is
 // over and nothing uses the connection any more.
-func (cn *conn) take(hijacked net.Conn, src Source, enc Encoder) <-chan struct{} {
+func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
 	over := make(chan struct{})
 	// The stream outlives the request that asked for it: its lifetime begins here.
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -48,7 +49,7 @@ func (cn *conn) take(hijacked net.Conn, src Source, enc Encoder) <-chan struct{}
 		defer close(over)
 		cn.watch()
 	}()
-	go cn.run(ctx, src, enc)
+	go cn.run(ctx, work)
 	return over
 }
 
@@ -76,14 +77,13 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	return raw, early
 }
 
-// run writes the stream.
-func (cn *conn) run(ctx context.Context, src Source, enc Encoder) {
+// run has work write the stream.
+func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 	inOrder := false
 	defer func() {
 		if p := recover(); p != nil {
 			cn.streams.cfg.Log.Error("stream panicked", "panic", p, "stack", string(debug.Stack()))
 		}
-		src.Close()
 		cn.cancel(errLeft)
 		cn.finish(inOrder)
 	}()
@@ -92,10 +92,10 @@ func (cn *conn) run(ctx context.Context, src Source, enc Encoder) {
 		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errLate)
 		defer stop()
 	}
-	err := Copy(ctx, cn, src, enc)
+	err := work(ctx)
 	inOrder = err == nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		cn.streams.cfg.Log.Info("stream dropped: its reader is stuck", "client", cn.raw.RemoteAddr(), "after", src.After())
+		cn.streams.cfg.Log.Info("stream dropped: its reader is stuck", "client", cn.raw.RemoteAddr())
 	} else if err != nil {
 		cn.streams.cfg.Log.Log(ctx, slog.LevelDebug, "stream ended early", "err", err)
 	}
@@ -124,7 +124,9 @@ func (cn *conn) drain() {
 		cn.raw.Close() //nolint:errcheck // nothing was asked of it
 		return
 	}
-	cn.cancel(errDrain)
+	if !cn.relay {
+		cn.cancel(errDrain)
+	}
 }
 
 // watch reads until the client says something. A client that closes its sending

@@ -67,31 +67,44 @@ const maxUnread = 256 << 10
 // leaves, when head.Timeout passes, or in Drain. src and enc belong to the
 // stream from here on, whatever happens; src is closed at its end.
 func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error {
+	cn := s.conn(c, DiscardBody(c))
+	if cn.limit = head.Timeout; head.WriteTimeout > 0 {
+		cn.write = head.WriteTimeout
+	}
+	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
+	cn.hijack(c, func(ctx context.Context) error {
+		defer src.Close()
+		return Copy(ctx, cn, src, enc)
+	})
+	return nil
+}
+
+// conn makes what holds the connection of a request, of whose body nothing is
+// left if clean.
+func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	server := c.App().Server()
-	req := c.Request()
-	chunked := req.Header.IsHTTP11()
-	cn := &conn{
+	chunked := c.Request().Header.IsHTTP11()
+	return &conn{
 		streams: s,
 		server:  server,
 		chunked: chunked,
-		keep:    chunked && server.KeepHijackedConns && !req.Header.ConnectionClose() && DiscardBody(c) && !s.Draining(),
-		write:   head.WriteTimeout,
-		limit:   head.Timeout,
+		keep:    chunked && server.KeepHijackedConns && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
+		write:   s.cfg.WriteTimeout,
 		done:    make(chan struct{}),
 	}
-	if cn.write <= 0 {
-		cn.write = s.cfg.WriteTimeout
-	}
-	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
+}
+
+// hijack takes the request's connection over for work.
+func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
+	server := cn.server // c is the next request's when the connection comes
 	rc := c.Context()
 	rc.HijackSetNoResponse(true)
 	rc.Hijack(func(hijacked net.Conn) {
-		over := cn.take(hijacked, src, enc)
+		over := cn.take(hijacked, work)
 		if !server.KeepHijackedConns {
 			<-over // the server closes the connection when this returns
 		}
 	})
-	return nil
 }
 
 // DiscardBody reads away what is left of the request's body, and says whether

@@ -2,11 +2,15 @@
 
 package bsd
 
+import "time"
+
 // Process is a process at the moment of the look.
 type Process struct {
 	PID, Parent int
 	Start       uint64 // microseconds since 1970; tells it from a later one with its pid
 	Zombie      bool
+	CPU         time.Duration // macOS does not tell
+	Memory      uint64        // bytes; macOS does not tell
 }
 
 // zombie is SZOMB of sys/proc.h, the same on both systems.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,8 @@ const (
 	kiSize   = 0
 	kiPID    = 72
 	kiParent = 76
+	kiRSS    = 264 // pages
+	kiTime   = 328 // microseconds
 	kiStart  = 336
 	kiState  = 388
 	kiLeast  = kiState + 1
@@ -62,6 +65,8 @@ func parse(b []byte) ([]Process, error) {
 		out = append(out, Process{
 			PID: int(u32(b[kiPID:])), Parent: int(u32(b[kiParent:])),
 			Start: u64(b[kiStart:])*1e6 + u64(b[kiStart+8:]), Zombie: b[kiState] == zombie,
+			CPU:    time.Duration(u64(b[kiTime:])) * time.Microsecond,
+			Memory: u64(b[kiRSS:]) * uint64(os.Getpagesize()),
 		})
 		b = b[n:]
 	}

@@ -42,6 +42,7 @@ type Spec struct {
 	MemoryMiB uint32 // 0: no limit
 	PIDs      uint32 // processes and threads; 0, or more than the driver's own bound: that
 	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
+	OpenFiles uint32 // of each process; 0: 65536
 
 	// From is a directory that Instance.Snapshot of this driver filled: the place
 	// begins with the files in it, and with the processes if it holds the memory;
@@ -87,13 +88,20 @@ func Files() []string {
 	return []string{"ns", "home", "shim.log", "shim.sock", "state.json.tmp", "state.json"}
 }
 
+// What is bounded also where Spec says nothing.
+const (
+	MaxProcesses     = 4096 // threads, too
+	DefaultOpenFiles = 1 << 16
+)
+
 // Caps is what a driver can do on this host, as Probe found it.
 type Caps struct {
 	Isolation   string   // "none", "process", "kernel" or "machine": what stands between a sandbox and the host
 	Rootless    bool     // works, or would work, without root
 	MemoryLimit bool     // Spec.MemoryMiB holds for the sandbox as a whole
-	PidsLimit   bool     // the number of processes is bounded for the sandbox as a whole
+	PidsLimit   bool     // Spec.PIDs holds for the sandbox as a whole
 	CPULimit    bool     // Spec.CPUMilli holds
+	DiskLimit   bool     // Spec.DiskMiB holds for all that the sandbox writes together
 	Pause       bool     // Instance.Pause works
 	Files       bool     // Instance.Snapshot keeps files
 	Memory      bool     // Instance.Snapshot keeps the memory, too

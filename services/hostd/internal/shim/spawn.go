@@ -103,8 +103,9 @@ func (p *proc) spawn(spec *process.Spec) error {
 // fork runs the program. One that cannot be run is left to a shell, which says
 // so on stderr and exits with 127 or 126, as users know it.
 func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) {
-	argv := append([]string{spec.Cmd}, spec.Args...)
-	pid, err := syscall.ForkExec(program(spec.Cmd, path, attr.Dir), argv, attr)
+	cmd := shell(spec.Cmd)
+	argv := append([]string{cmd}, spec.Args...)
+	pid, err := syscall.ForkExec(program(cmd, path, attr.Dir), argv, attr)
 	switch {
 	case err == nil:
 		return pid, nil
@@ -118,6 +119,19 @@ func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) 
 		return pid, nil
 	}
 	return 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
+}
+
+// shell is what runs a command line. Clients of E2B ask for bash, whatever the
+// sandbox is made from; small images have a plain shell only.
+func shell(cmd string) string {
+	const wanted, plain = "/bin/bash", "/bin/sh"
+	if cmd != wanted {
+		return cmd
+	}
+	if _, err := os.Stat(wanted); err == nil {
+		return wanted
+	}
+	return plain
 }
 
 // program looks a command up as a shell does. What is not found is given back as it

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -85,6 +86,12 @@ func (h *Host) Start() {
 		if err := h.log.Commands(ctx, h.Name, 0, func(c events.Command) error { return h.command(ctx, c) }); err != nil && ctx.Err() == nil {
 			h.tb.Errorf("host: %v", err)
 		}
+	})
+	wg.Go(func() {
+		// Nothing listens in its sandboxes.
+		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) { //nolint:errcheck // ctx ended
+			s.Abort(kind.New(kind.Precondition, "open port", s.Target(), "the port is not open"))
+		})
 	})
 	h.tb.Cleanup(func() {
 		cancel()

@@ -156,7 +156,7 @@ def forms(value):
         except Exception:
             pass
     if type(value).__name__ == "Figure" and hasattr(value, "savefig"):
-        found["png"] = picture(value)
+        found.update(shown(value))
     return found
 
 
@@ -166,6 +166,63 @@ def picture(figure):
     b = io.BytesIO()
     figure.savefig(b, format="png", bbox_inches="tight")
     return base64.b64encode(b.getvalue()).decode()
+
+
+def number(v):
+    return v.item() if hasattr(v, "item") else v
+
+
+def scale(axis, name):
+    ticks = getattr(axis, "get_%sticks" % name)()
+    return {
+        name + "_ticks": [number(v) for v in ticks], name + "_scale": getattr(axis, "get_%sscale" % name)(),
+        name + "_tick_labels": [l.get_text() for l in getattr(axis, "get_%sticklabels" % name)()],
+    }
+
+
+def drawn(axes):
+    """What is drawn on one pair of axes, as data, in the form of E2B's charts."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.patches import Rectangle, Wedge
+
+    found = {"title": axes.get_title() or None, "x_label": axes.get_xlabel() or None, "y_label": axes.get_ylabel() or None, "x_unit": None, "y_unit": None}
+    pies = [p for p in axes.patches if isinstance(p, Wedge)]
+    bars = [(c.get_label(), p) for c in axes.containers for p in c.patches if isinstance(p, Rectangle)]
+    dots = [c for c in axes.collections if isinstance(c, PathCollection)]
+    if pies:
+        texts = [t.get_text() for t in axes.texts]
+        return {"type": "pie", "title": found["title"], "elements": [
+            {"label": texts[i] if i < len(texts) else "", "angle": p.theta2 - p.theta1, "radius": p.r} for i, p in enumerate(pies)]}
+    if bars:
+        labels = [l.get_text() for l in axes.get_xticklabels()]
+        return dict(found, type="bar", elements=[
+            {"label": labels[i % len(labels)] if labels else str(i), "group": group, "value": str(number(p.get_height()))} for i, (group, p) in enumerate(bars)])
+    if dots:
+        return dict(found, type="scatter", **scale(axes, "x"), **scale(axes, "y"), elements=[
+            {"label": d.get_label(), "points": [[number(v) for v in p] for p in d.get_offsets()]} for d in dots])
+    if axes.lines:
+        return dict(found, type="line", **scale(axes, "x"), **scale(axes, "y"), elements=[
+            {"label": l.get_label(), "points": [[number(x), number(y)] for x, y in zip(l.get_xdata(), l.get_ydata())]} for l in axes.lines])
+    return {"type": "unknown", "title": found["title"], "elements": []}
+
+
+def chart(figure):
+    try:
+        all = [drawn(a) for a in figure.axes]
+    except Exception:
+        return None
+    if len(all) == 1:
+        return all[0]
+    title = figure._suptitle.get_text() if getattr(figure, "_suptitle", None) else None
+    return {"type": "superchart", "title": title, "elements": all} if all else None
+
+
+def shown(figure):
+    found = {"text": repr(figure), "png": picture(figure)}
+    data = chart(figure)
+    if data is not None:
+        found["chart"] = data
+    return found
 
 
 def display(*values, **_):
@@ -181,7 +238,7 @@ def show_figures(*_, **__):
         return
     for n in plt.get_fignums():
         figure = plt.figure(n)
-        line.say(type="result", is_main_result=False, text=repr(figure), png=picture(figure))
+        line.say(type="result", is_main_result=False, **shown(figure))
     plt.close("all")
     plt.show = show_figures
 

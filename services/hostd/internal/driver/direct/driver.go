@@ -38,8 +38,6 @@ const (
 	// idVariable marks the processes of a sandbox.
 	idVariable = "MILLRACE_SANDBOX_ID"
 
-	maxProcesses = 4096
-
 	// cutOff is how long the child of a hostd that was killed while it started
 	// a shim may need to become one, and to be known by its environment.
 	cutOff = 200 * time.Millisecond
@@ -96,7 +94,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(maxProcesses)}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses)}
 	state := live.State{Driver: name, ID: s.ID, Boot: boot}
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(ctx, s, &state, limits)
@@ -185,6 +183,9 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	}
 	state.PID = proc.PID
 	if state.Start, err = live.StartTime(proc.PID); err != nil {
+		return nil, err
+	}
+	if err := limit(proc.PID, &s); err != nil {
 		return nil, err
 	}
 	return proc, state.Save(s.Dir)

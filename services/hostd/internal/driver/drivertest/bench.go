@@ -4,10 +4,12 @@ package drivertest
 
 import (
 	"context"
-	"encoding/gob"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,61 +18,135 @@ import (
 )
 
 // Bench measures what a sandbox costs: the time from Create to the first answer
-// of its shim, of `true` in it, and of Destroy.
+// of its shim and of its first command, of `true` in it, of pausing, resuming, a
+// snapshot and a place made from that where the driver can, of Destroy; the same
+// for a hundred that are asked for at once; and the memory of an idle one.
 func Bench(b *testing.B, d driver.Driver) {
 	caps, err := d.Probe(b.Context())
 	if err != nil {
 		b.Skip(err)
 	}
 	b.Log(caps.Notes)
-	root := b.TempDir()
-	var created, accepted, ran, destroyed []time.Duration
+	m := &meter{b: b, d: d, root: b.TempDir(), took: map[string][]time.Duration{}}
 	for b.Loop() {
-		s := driver.Spec{ID: sandbox.NewID(), ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 512, CPUMilli: 1000}
-		s.Dir = filepath.Join(root, string(s.ID))
-		if err := os.Mkdir(s.Dir, 0o700); err != nil {
-			b.Fatal(err)
+		in := m.create("", "")
+		m.time("true", func() error { return answers(b.Context(), in, "true") })
+		if st, err := in.Stats(b.Context()); err == nil {
+			m.memory = append(m.memory, st.MemoryBytes)
 		}
-		t0 := time.Now()
-		in, err := d.Create(b.Context(), s)
-		if err != nil {
-			b.Fatal(err)
+		if caps.Pause {
+			m.time("pause", func() error { return in.Pause(b.Context()) })
+			m.time("resume", func() error { return in.Resume(b.Context()) })
 		}
-		t1 := time.Now()
-		exchange(b, in, request{Call: "none"})
-		t2 := time.Now()
-		exchange(b, in, request{Args: []string{"true"}, UID: -1})
-		t3 := time.Now()
+		if caps.Files {
+			m.fork(in)
+		}
+		m.time("destroy", func() error { return in.Destroy(context.Background()) })
+	}
+	m.burst(100)
+	m.report()
+}
+
+// meter gathers how long things take.
+type meter struct {
+	b    *testing.B
+	d    driver.Driver
+	root string
+
+	mu     sync.Mutex
+	took   map[string][]time.Duration // by mu
+	memory []uint64
+}
+
+func (m *meter) time(what string, f func() error) {
+	start := time.Now()
+	err := f()
+	took := time.Since(start)
+	if err != nil {
+		m.b.Errorf("%s: %v", what, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.took[what] = append(m.took[what], took)
+}
+
+// create makes a place and runs its first command; prefix begins the names of
+// what was measured.
+func (m *meter) create(prefix, from string) driver.Instance {
+	s := driver.Spec{ID: sandbox.NewID(), ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 512, CPUMilli: 1000, From: from}
+	s.Dir = filepath.Join(m.root, string(s.ID))
+	if err := os.Mkdir(s.Dir, 0o700); err != nil {
+		m.b.Error(err)
+	}
+	var in driver.Instance
+	m.time(prefix+"create+true", func() error {
+		m.time(prefix+"create", func() (err error) { in, err = m.d.Create(m.b.Context(), s); return err })
+		if in == nil {
+			return errors.New("there is nothing to run it in")
+		}
+		return answers(m.b.Context(), in, "true")
+	})
+	return in
+}
+
+// fork takes a snapshot of a place with a hundred files of 10 KB, and makes
+// another from it.
+func (m *meter) fork(in driver.Instance) {
+	if err := answers(m.b.Context(), in, "sh", "-c", "cd $HOME && for i in $(seq 100); do head -c 10k /dev/zero > $i; done"); err != nil {
+		m.b.Error(err)
+	}
+	dir, err := os.MkdirTemp(m.root, "snapshot-")
+	if err != nil {
+		m.b.Error(err)
+	}
+	m.time("snapshot", func() error { return in.Snapshot(m.b.Context(), dir, false) })
+	if again := m.create("fork-", dir); again != nil {
+		if err := again.Destroy(context.Background()); err != nil {
+			m.b.Error(err)
+		}
+	}
+}
+
+// burst makes n places at once.
+func (m *meter) burst(n int) {
+	var wg sync.WaitGroup
+	all := make([]driver.Instance, n)
+	start := time.Now()
+	for i := range all {
+		wg.Go(func() { all[i] = m.create("burst-", "") })
+	}
+	wg.Wait()
+	m.b.ReportMetric(float64(n)/time.Since(start).Seconds(), "burst-per-s")
+	for _, in := range all {
+		if in == nil {
+			continue
+		}
 		if err := in.Destroy(context.Background()); err != nil {
-			b.Fatal(err)
+			m.b.Error(err)
 		}
-		created, accepted = append(created, t1.Sub(t0)), append(accepted, t2.Sub(t0))
-		ran, destroyed = append(ran, t3.Sub(t2)), append(destroyed, time.Since(t3))
 	}
-	for _, m := range []struct {
-		name string
-		all  []time.Duration
-	}{{"create", created}, {"accept", accepted}, {"true", ran}, {"destroy", destroyed}} {
-		slices.Sort(m.all)
-		b.ReportMetric(ms(m.all[len(m.all)/2]), m.name+"-p50-ms")
-		b.ReportMetric(ms(m.all[len(m.all)*99/100]), m.name+"-p99-ms")
+}
+
+func (m *meter) report() {
+	for what, all := range m.took {
+		slices.Sort(all)
+		m.b.ReportMetric(ms(all[len(all)/2]), what+"-p50-ms")
+		m.b.ReportMetric(ms(all[len(all)*99/100]), what+"-p99-ms")
 	}
-	b.ReportMetric(0, "ns/op")
+	slices.Sort(m.memory)
+	if n := len(m.memory); n > 0 {
+		m.b.ReportMetric(float64(m.memory[n/2])/(1<<20), "idle-MiB")
+	}
+	m.b.ReportMetric(0, "ns/op")
+}
+
+// answers runs a command in a place.
+func answers(ctx context.Context, in driver.Instance, args ...string) error {
+	r, err := try(ctx, in, request{Args: args, UID: -1})
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("%v ended with %d: %s", args, r.Code, r.Out)
+	}
+	return err
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func exchange(b *testing.B, in driver.Instance, req request) {
-	conn, err := in.Dial(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	if err := gob.NewEncoder(conn).Encode(req); err != nil {
-		b.Fatal(err)
-	}
-	var resp response
-	if err := gob.NewDecoder(conn).Decode(&resp); err != nil {
-		b.Fatal(err)
-	}
-}

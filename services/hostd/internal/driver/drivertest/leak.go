@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 // shimPID reads it from the state file, whose name and fields are promised to
@@ -38,10 +39,12 @@ func descriptors(t *testing.T) int {
 	return len(fds)
 }
 
-func (s *suite) fifty(t *testing.T) {
+// leaks makes and destroys creates places, five at a time, and compares what
+// there is on the host.
+func (s *suite) leaks(t *testing.T) {
 	d := s.newDriver(t)
 	once := func() {
-		sp, _ := spec(t)
+		sp, root := spec(t)
 		in, err := d.Create(t.Context(), sp)
 		if err != nil {
 			t.Errorf("create: %v", err)
@@ -50,39 +53,56 @@ func (s *suite) fifty(t *testing.T) {
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("destroy: %v", err)
 		}
-		checkClean(t, sp)
+		if left, err := os.ReadDir(sp.Dir); err != nil || len(left) > 0 {
+			t.Errorf("left in the directory: %v, %v", left, err)
+		}
+		os.RemoveAll(root)
 	}
 	once() // prepares what is kept for good
-	before := descriptors(t)
+	before := onHost(t)
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			for range 10 {
-				once()
+			for range creates / 5 {
+				if once(); t.Failed() {
+					return
+				}
 			}
 		})
 	}
 	wg.Wait()
-	if after := descriptors(t); after > before {
-		t.Errorf("%d descriptors, %d before", after, before)
+	for what, n := range onHost(t) {
+		if n > before[what] {
+			t.Errorf("%s: %d, %d before", what, n, before[what])
+		}
 	}
 }
 
-func (s *suite) limits(caps driver.Caps) func(*testing.T) {
-	return func(t *testing.T) {
-		if !caps.MemoryLimit || !caps.CPULimit || !caps.PidsLimit {
-			t.Skipf("there are none for all three: %v", caps.Notes)
-		}
-		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.CPUMilli, sp.OOM = 128, 500, true })
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
-			t.Errorf("before: %q", got)
-		}
-		// tail holds the whole of an endless line.
-		if got := b.sh(t, "head -c 300m /dev/zero | tail | wc -c; echo shim lives"); strings.Contains(got, "314572800") || !strings.Contains(got, "shim lives") {
-			t.Errorf("300 MB fit into 128 MiB, or the shim went with them: %q", got)
-		}
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
-			t.Errorf("after: %q", got)
+// onHost counts what a driver could leave.
+func onHost(t *testing.T) map[string]int {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := 0 // other tests of this machine start processes, too
+	all, err := live.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = len(live.Descendants(all, os.Getpid()))
+	return map[string]int{"descriptors": descriptors(t), "mounts": strings.Count(string(mounts), "\n"), "processes": own, "cgroups": ownGroups(t)}
+}
+
+// ownGroups counts the cgroups of places that no other hostd on this machine has:
+// those that have no process.
+func ownGroups(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for _, g := range cgroups(t) {
+		if procs, err := os.ReadFile(filepath.Join(g, "cgroup.procs")); err == nil && len(procs) == 0 {
+			n++
 		}
 	}
+	return n
 }

@@ -155,7 +155,7 @@ func number(t *testing.T, s string) int {
 func (s *suite) snapshotsPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
-		if cannotKeep(t, b, caps) {
+		if cannotKeep(t, b, caps) || cannotPause(t, b, caps) {
 			return
 		}
 		b.sh(t, counter)

@@ -3,6 +3,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,6 @@ const (
 
 	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
 	defaultShmMiB = 64
-	maxOpenFiles  = 1 << 16
 	minDataMiB    = 512 // a Go or JavaScript program does not start with less
 )
 
@@ -67,7 +67,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(maxProcesses)}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses)}
 	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits)
 	if d.ranges {
 		if state.UIDBase, err = d.uids.take(s.ID); err != nil {
@@ -219,8 +219,8 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		// root of the host and with what the sandbox's process was. 1 is how the
 		// kernel marks such a program itself.
 		{Resource: unix.RLIMIT_CORE, Max: 1},
-		{Resource: unix.RLIMIT_NOFILE, Max: maxOpenFiles},
-		{Resource: unix.RLIMIT_NPROC, Max: maxProcesses},
+		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
+		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses))},
 	}
 	if s.DiskMiB > 0 {
 		limits = append(limits, nsinit.Limit{Resource: unix.RLIMIT_FSIZE, Max: uint64(s.DiskMiB) << 20})

@@ -26,7 +26,7 @@
 //
 // # Limits
 // Memory, processes and CPU are bounded by cgroups v1 or v2 where hostd may make
-// them, as Probe tells. Everywhere each user may have at most maxProcesses
+// them, as Probe tells. Everywhere each user may have at most Spec.PIDs
 // processes and threads, a file is at most DiskMiB large, and where there is
 // no memory cgroup one process has at most MemoryMiB of data. The disk space of
 // a sandbox as a whole is not bounded.
@@ -53,9 +53,6 @@ import (
 )
 
 const name = "namespace"
-
-// maxProcesses bounds the processes and threads of a sandbox.
-const maxProcesses = 4096
 
 // Config tunes a Driver; its zero value works.
 type Config struct {

@@ -34,7 +34,7 @@ func etcWanted() []string {
 		"adduser.conf", "deluser.conf", "login.defs", "pam.conf", "pam.d",
 		"perl", "python*", "java-*", "maven", "php", "ruby*", "gdb", "debuginfod", "dpkg", "rpm", "sgml", "xml", "texmf",
 		"X11", "fonts", "gtk-*", "dconf", "glvnd", "vulkan", "OpenCL", "ImageMagick-*", "xdg", "dbus-1", "chromium", "alsa",
-		"pulse", "mke2fs.conf", "ucf.conf", "wgetrc", "rmt",
+		"pulse", "matplotlibrc", "mke2fs.conf", "ucf.conf", "wgetrc", "rmt",
 	}
 }
 

@@ -33,6 +33,7 @@ type State struct {
 	Cgroups []string   `json:"cgroups,omitempty"` // directories
 	From    string     `json:"from,omitempty"`    // the snapshot that it was made from, if it still needs it
 	Tree    bool       `json:"tree,omitempty"`    // it was made from a template's tree
+	Dataset string     `json:"dataset,omitempty"` // of ZFS
 }
 
 // Save writes s into dir atomically. It is not synced: what it names does not

@@ -23,5 +23,11 @@ func Processes() (map[int]int, error) {
 	return all, nil
 }
 
-// used would be what a process uses; here it is not told.
-func used(int) (time.Duration, uint64) { return 0, 0 }
+// used is the CPU time and the memory of a process; nothing if it has ended.
+func used(pid int) (cpu time.Duration, memory uint64) {
+	p, err := bsd.Find(pid)
+	if err != nil {
+		return 0, 0
+	}
+	return p.CPU, p.Memory
+}

@@ -1,0 +1,119 @@
+package e2e_test
+
+import (
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// envMany sets how many processes TestFaultHostKilledUnderAThousand runs.
+const envMany = "MILLRACE_E2E_PROCESSES"
+
+func many(t *testing.T) int {
+	t.Helper()
+	n := 1000
+	if s := os.Getenv(envMany); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		must(t, err)
+	}
+	return n
+}
+
+// running is one counter of many.
+type running struct {
+	box, stream, id string
+	pid             uint32
+}
+
+const (
+	aBox     = 50 // processes a sandbox
+	aWatched = 50 // of that many one is watched, which writes often
+)
+
+// launchMany starts counters in many sandboxes, every fifth on a terminal, and
+// watches some of them.
+func launchMany(t *testing.T, s *rig.Split, c *crowd, n int) []running {
+	t.Helper()
+	a := s.APIs[0]
+	all := make([]running, n)
+	var wg sync.WaitGroup
+	for from := 0; from < n; from += aBox {
+		box := a.Create(t).ID
+		for i := from; i < min(from+aBox, n); i++ {
+			all[i].box, all[i].stream = box, "stdin"
+		}
+		wg.Go(func() { // what fails here ends the test by its readers
+			for i := from; i < min(from+aBox, n) && !t.Failed(); i++ {
+				count := counter{every: time.Second}
+				if i%aWatched == 0 {
+					count.every = 10 * time.Millisecond
+				}
+				spec := count.spec()
+				if i%5 == 1 {
+					all[i].stream, spec = "pty", count.terminal()
+				}
+				all[i].id, all[i].pid = launch(t, a, all[i].box, spec)
+			}
+		})
+		if from/aBox%4 == 3 {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	for i := 0; i < n; i += aWatched {
+		c.watch(s.APIs, all[i].box, all[i].id, 0, "events")
+	}
+	return all
+}
+
+// readAll reads the records that nobody watched, a sandbox's at a time: to find a
+// silent process's next line, the store walks over all that others wrote since.
+func readAll(t *testing.T, s *rig.Split, all []running) {
+	t.Helper()
+	for from := 0; from < len(all); from += aBox {
+		c := newCrowd(t)
+		for i := from; i < min(from+aBox, len(all)); i++ {
+			if i%aWatched != 0 {
+				c.watch(s.APIs, all[i].box, all[i].id, 0, "events")
+			}
+		}
+		c.finish(t, counterCode)
+		if d := c.paused(); d > time.Second+noticed {
+			t.Errorf("a process stood still for %v", d)
+		}
+	}
+}
+
+// A thousand processes in twenty sandboxes, a fifth on terminals: their host's
+// daemon is killed and begins its next life at once, again and again. Not one of
+// them loses or doubles a byte, or stands still: TORTURE 52.
+func TestFaultHostKilledUnderAThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute and 4 GiB")
+	}
+	s := newStage(t, rig.Topology{})
+	c := newCrowd(t)
+	all := launchMany(t, s, c, many(t))
+	var stalls []time.Duration
+	for range 8 {
+		c.progress(t, 20)
+		c.stalled()
+		_, err := s.Crash("host-1")
+		must(t, err)
+		c.progress(t, 20)
+		stalls = append(stalls, c.stalled())
+	}
+	must(t, s.Settled(1))
+	for i := range all {
+		tell(t, s.APIs, all[i].box, all[i].pid, all[i].stream)
+	}
+	c.finish(t, counterCode)
+	unnoticed(t, c)
+	readAll(t, s, all)
+	t.Logf("hostd killed under %d processes: silence %s; the watched ones paused at most %v", len(all), percentiles(stalls), c.paused())
+}

@@ -1,0 +1,188 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// server is an HTTP server for the inside of a sandbox, in what every Debian has.
+// It answers /echo with the body, /big/N with N bytes, /cut with half an answer,
+// and switches to a protocol that echoes on /switch.
+const server = `
+use IO::Socket::INET;
+$SIG{CHLD} = 'IGNORE';
+my $s = IO::Socket::INET->new(Listen => 64, LocalAddr => '127.0.0.1', LocalPort => $ARGV[0], ReuseAddr => 1) or die "listen: $!";
+$| = 1; print "ready\n";
+while (1) {
+	my $c = $s->accept or next;
+	if (fork) { close $c; next }
+	$c->autoflush(1);
+	while (1) {
+		my ($path, $len) = ('', 0);
+		while (my $l = <$c>) {
+			$path = $1 if $l =~ m{^[A-Z]+ (\S+) HTTP};
+			$len = $1 if $l =~ m{^content-length: (\d+)}i;
+			last if $l eq "\r\n";
+		}
+		exit if $path eq '';
+		if ($path eq '/switch') {
+			print $c "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+			while (sysread $c, my $b, 65536) { print $c $b }
+			exit;
+		}
+		if ($path eq '/cut') { print $c "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"; exit }
+		my $body = "hello from $ENV{E2B_SANDBOX_ID}";
+		if ($path eq '/echo') { read $c, $body, $len }
+		if ($path =~ m{^/big/(\d+)}) {
+			print $c "HTTP/1.1 200 OK\r\nContent-Length: $1\r\n\r\n";
+			my ($left, $b) = ($1, 'x' x 65536);
+			while ($left > 0) { my $n = $left < 65536 ? $left : 65536; print $c substr($b, 0, $n) or exit; $left -= $n }
+			next;
+		}
+		print $c "HTTP/1.1 200 OK\r\nContent-Length: " . length($body) . "\r\n\r\n" . $body;
+	}
+}`
+
+// servePort runs the server in a sandbox and returns when it listens. Its host
+// label names a free port, which matters where sandboxes share the host's network.
+func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
+	t.Helper()
+	addr, err := rig.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	lines := a.Commands(t, box.ID, `exec perl -e "$SERVER" "$PORT"`, "envs", map[string]string{"SERVER": server, "PORT": port})
+	t.Cleanup(lines.Close)
+	for {
+		l, err := lines.Next()
+		if err != nil {
+			t.Fatalf("the server ended: %v", err)
+		}
+		if strings.Contains(l.Raw, "ready") {
+			return port + "-" + box.ID + ".localhost"
+		}
+	}
+}
+
+func visit(ctx context.Context, a *rig.API, method, host, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.URL+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Host = host
+	return http.DefaultClient.Do(req)
+}
+
+// answer is the whole of what a port says.
+func answer(t testing.TB, a *rig.API, method, host, path string, body []byte) (int, string) {
+	t.Helper()
+	res, err := visit(t.Context(), a, method, host, path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatalf("after %d bytes: %v", len(b), err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func TestPortsOfSandboxesAreServed(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t)
+	host := servePort(t, a, box)
+	if status, got := answer(t, a, "GET", host, "/", nil); status != 200 || got != "hello from "+box.ID {
+		t.Errorf("got %d %q", status, got)
+	}
+	port, _, _ := strings.Cut(host, "-")
+	byHeader := a.Do(t, "GET", "/", nil, "E2b-Sandbox-Id", box.ID, "E2b-Sandbox-Port", port)
+	if string(byHeader.Body) != "hello from "+box.ID {
+		t.Errorf("by the SDKs' headers: %v", byHeader)
+	}
+	want := make([]byte, 20<<20)
+	rand.Read(want)
+	if _, got := answer(t, a, "POST", host, "/echo", want); got != string(want) {
+		t.Errorf("%d bytes came back of %d", len(got), len(want))
+	}
+	if _, got := answer(t, a, "GET", host, "/big/5000000", nil); got != strings.Repeat("x", 5_000_000) {
+		t.Errorf("%d bytes, want 5000000", len(got))
+	}
+	res, err := visit(t.Context(), a, "GET", host, "/cut", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(res.Body); string(got) != "half" || err == nil {
+		t.Errorf("an answer that was cut: %q, %v", got, err)
+	}
+	res.Body.Close()
+	for host, want := range map[string]string{
+		"9-" + box.ID + ".localhost": fmt.Sprintf(`{"sandboxId":"%s","message":"The sandbox is running but port is not open","port":9,"code":502}`, box.ID),
+		port + "-i404.localhost":     `{"sandboxId":"i404","message":"The sandbox was not found","code":502}`,
+	} {
+		if status, got := answer(t, a, "GET", host, "/", nil); status != 502 || got != want {
+			t.Errorf("%s: %d %s, want %s", host, status, got, want)
+		}
+	}
+}
+
+func TestPortsSwitchProtocols(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	host := servePort(t, a, a.Create(t))
+	c, err := net.Dial("tcp", strings.TrimPrefix(a.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	fmt.Fprintf(c, "GET /switch HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", host)
+	r := bufio.NewReader(c)
+	res, err := http.ReadResponse(r, nil)
+	if err != nil || res.StatusCode != 101 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	want := make([]byte, 5<<20)
+	rand.Read(want)
+	go c.Write(want)
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// Whoever is reading from a port when its sandbox is ended gets an error.
+func TestASandboxThatEndsCutsItsPorts(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t)
+	host := servePort(t, a, box)
+	res, err := visit(t.Context(), a, "GET", host, "/big/100000000000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	a.Kill(t, box.ID)
+	if _, err := io.Copy(io.Discard, res.Body); err == nil {
+		t.Error("an answer that was cut looks whole")
+	}
+	if status, got := answer(t, a, "GET", host, "/", nil); status != 502 || !strings.Contains(got, "not found") {
+		t.Errorf("after its end: %d %s", status, got)
+	}
+}

@@ -1,0 +1,36 @@
+package core
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// DialPort opens a stream to a port of a running sandbox, for whoever knows its
+// id: who may is for the caller to judge. Errors: NotFound unless the sandbox
+// runs, Precondition where nothing listens on the port, Unavailable where the
+// sandbox cannot be reached.
+func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error) {
+	ok, err := c.Wake(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	st, found := c.view.Sandbox(id)
+	if !ok || !found {
+		return nil, noSandbox(id)
+	}
+	if err := c.alive(&st); err != nil {
+		return nil, err
+	}
+	host, _ := c.view.Host(st.Host)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	s, err := c.tunnels.Open(ctx, st.Host, host.Epoch, fmt.Sprintf("%s:%d", id, port))
+	if kind.Is(err, kind.Deadline) {
+		return nil, &kind.Error{Op: "open port", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
+	}
+	return s, err
+}

@@ -1,0 +1,216 @@
+package port
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// Dialer reaches ports: a *core.Core.
+type Dialer interface {
+	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
+}
+
+// Handler passes requests on. It keeps connections to servers in sandboxes open
+// for the next request.
+type Handler struct {
+	streams   *stream.Streams
+	transport *http.Transport
+}
+
+const (
+	idleTimeout   = 30 * time.Second // of a connection to a server in a sandbox
+	idlePerServer = 16
+	maxIdle       = 1024
+	maxHead       = 256 << 10 // of an answer
+	buffer        = 32 << 10
+	switchTimeout = 30 * time.Second // within which a server must say whether it switches
+)
+
+// New gives a handler; Close ends what it keeps.
+func New(d Dialer, streams *stream.Streams) *Handler {
+	return &Handler{
+		streams: streams,
+		transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				id, port, err := parse(addr)
+				if err != nil {
+					return nil, err
+				}
+				s, err := d.DialPort(ctx, id, port)
+				if err != nil {
+					return nil, err // not a nil *mux.Stream in a net.Conn
+				}
+				return s, nil
+			},
+			DisableCompression:     true,
+			MaxIdleConns:           maxIdle,
+			MaxIdleConnsPerHost:    idlePerServer,
+			IdleConnTimeout:        idleTimeout,
+			MaxResponseHeaderBytes: maxHead,
+			WriteBufferSize:        buffer,
+			ReadBufferSize:         buffer,
+		},
+	}
+}
+
+// Close ends the connections that are kept for a next request.
+func (h *Handler) Close() { h.transport.CloseIdleConnections() }
+
+func parse(addr string) (sandbox.ID, int, error) {
+	name, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	id, err := sandbox.ParseID(name)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.Atoi(port)
+	return id, n, err
+}
+
+// Serve answers a request for a port of a sandbox.
+func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
+	if t.Sandbox == "" {
+		return write(c, Gone(t))
+	}
+	if t.Port < 1 || t.Port > 65535 {
+		return write(c, Closed(t))
+	}
+	req, body, err := request(c, t)
+	if err != nil {
+		return write(c, Body{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
+	}
+	switch {
+	case req.Header.Get("Upgrade") != "":
+		return h.upgrade(c, t, req)
+	case body == nil:
+		h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
+			return h.transport.RoundTrip(req.WithContext(ctx))
+		}, failure(t))
+		return nil
+	}
+	return h.upload(c, t, req, body)
+}
+
+// upload passes on a request with a body. The body is in the hands of the server
+// that reads the client's connection: it must have ended before that is taken
+// over.
+func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *upload) error {
+	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
+	ctx, cancel := context.WithCancel(c.UserContext())
+	body.failed = cancel
+	res, err := h.transport.RoundTrip(req.WithContext(ctx))
+	clean, broken := body.release(err == nil)
+	if broken != nil {
+		cancel()
+		if err == nil {
+			res.Body.Close() //nolint:errcheck // the client left, or cannot be understood
+		}
+		c.Context().SetConnectionClose()
+		return fiber.NewError(http.StatusBadRequest, "the body cannot be read")
+	}
+	if err != nil && !clean {
+		c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read tells
+		clean = stream.DiscardBody(c)
+	}
+	h.streams.Relay(c, clean, func(relaying context.Context) (*http.Response, error) {
+		context.AfterFunc(relaying, cancel)
+		return res, err
+	}, failure(t))
+	return nil
+}
+
+// upgrade passes on a request to switch protocols.
+func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error {
+	// The context of a switched connection is its whole life's.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
+	late := time.AfterFunc(switchTimeout, cancel)
+	res, err := h.transport.RoundTrip(req.WithContext(ctx))
+	if !late.Stop() && err == nil {
+		res.Body.Close() //nolint:errcheck // it came too late
+		err = context.DeadlineExceeded
+	}
+	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
+		if to, ok := res.Body.(mux.Joined); ok {
+			h.streams.Switch(c, res, to, cancel)
+			return nil
+		}
+		res.Body.Close() //nolint:errcheck // it cannot be used
+		err = errors.New("a switch of protocols that cannot be passed on")
+	}
+	h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
+		context.AfterFunc(relaying, cancel)
+		return res, err
+	}, failure(t))
+	return nil
+}
+
+// Body is an error in the words of E2B's proxy.
+type Body struct {
+	SandboxID string `json:"sandboxId"`
+	Message   string `json:"message"`
+	Port      int    `json:"port,omitempty"`
+	Code      int    `json:"code"`
+}
+
+// Gone is the error of a sandbox that does not run.
+func Gone(t route.Target) Body {
+	return Body{SandboxID: t.Named, Message: "The sandbox was not found", Code: http.StatusBadGateway}
+}
+
+// Closed is the error of a port on which nothing listens.
+func Closed(t route.Target) Body {
+	return Body{SandboxID: t.Named, Message: "The sandbox is running but port is not open", Port: t.Port, Code: http.StatusBadGateway}
+}
+
+// failure gives the answer to a request that got none.
+func failure(t route.Target) func(error) *http.Response {
+	return func(err error) *http.Response {
+		b := Closed(t)
+		switch k := kind.Of(err); k {
+		case kind.NotFound:
+			b = Gone(t)
+		case kind.Precondition:
+		case kind.Unavailable, kind.Exhausted, kind.Deadline:
+			b.Message = "The port cannot be reached right now"
+		default:
+			b.Message = "The server in the sandbox did not answer"
+		}
+		raw, err := json.Marshal(b)
+		if err != nil {
+			raw = nil
+		}
+		return &http.Response{
+			StatusCode: b.Code, ContentLength: int64(len(raw)), Body: io.NopCloser(strings.NewReader(string(raw))),
+			Header: http.Header{"Content-Type": {fiber.MIMEApplicationJSONCharsetUTF8}},
+		}
+	}
+}
+
+func write(c *fiber.Ctx, b Body) error {
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	if !stream.DiscardBody(c) {
+		c.Context().SetConnectionClose()
+	}
+	return httperr.WriteJSON(c, b.Code, raw)
+}

@@ -1,0 +1,465 @@
+package port_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/port"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// channel is two ends of package mux whose frames go straight from one to the
+// other, as they go through a tunnel.
+func channel(t testing.TB, accept func(*mux.Stream)) *mux.Mux {
+	wakes := [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
+	var ends [2]*mux.Mux
+	for i := range ends {
+		ends[i] = mux.New(mux.Config{Even: i == 0, Accept: accept, MaxStreams: 1000, Wake: func() {
+			select {
+			case wakes[i] <- struct{}{}:
+			default:
+			}
+		}})
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range ends {
+		wg.Go(func() {
+			for {
+				select {
+				case <-wakes[i]:
+				case <-done:
+					return
+				}
+				for ends[i].Pending() {
+					b := ends[i].Append(nil, 64<<10)
+					for ty, payload, rest, ok := mux.Split(b); ok; ty, payload, rest, ok = mux.Split(rest) {
+						if err := ends[1-i].Handle(ty, payload); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		ends[0].Break(io.ErrClosedPipe)
+		ends[1].Break(io.ErrClosedPipe)
+		close(done)
+		wg.Wait()
+	})
+	return ends[0]
+}
+
+// inside is a sandbox with one server.
+type inside struct {
+	id   sandbox.ID
+	mux  *mux.Mux
+	port int
+
+	mu    sync.Mutex
+	dials int
+}
+
+func (s *inside) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error) {
+	switch {
+	case id != s.id:
+		return nil, kind.New(kind.NotFound, "", "", "")
+	case port != s.port:
+		return nil, kind.New(kind.Precondition, "", "", "")
+	}
+	s.mu.Lock()
+	s.dials++
+	s.mu.Unlock()
+	return s.mux.Open(ctx, "")
+}
+
+const id = "i0123456789abcdefghij"
+
+// gateway gives the address of a gateway to a sandbox whose port 8080 is served.
+func gateway(t testing.TB, serve http.HandlerFunc) (addr string, in *inside) {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	in = &inside{id: id, port: 8080}
+	in.mux = channel(t, func(s *mux.Stream) {
+		go func() {
+			c, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				s.Abort(err)
+				return
+			}
+			s.Accept()
+			mux.Join(s, c.(*net.TCPConn))
+		}()
+	})
+	streams := stream.New(stream.Config{WriteTimeout: 5 * time.Second})
+	h := port.New(in, streams)
+	app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true, ReadBufferSize: 16 << 10,
+		ErrorHandler: httperr.Handler(discard())})
+	app.Server().KeepHijackedConns = true
+	app.Use(func(c *fiber.Ctx) error { return h.Serve(c, route.Of(c)) })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- app.Listener(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		streams.Drain(ctx)
+		app.ShutdownWithTimeout(time.Second)
+		<-done
+		h.Close()
+	})
+	return ln.Addr().String(), in
+}
+
+func request(t testing.TB, method, addr, path string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "8080-" + id + ".sandbox.test"
+	return req
+}
+
+func do(t testing.TB, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatalf("after %d bytes: %v", len(b), err)
+	}
+	return res, string(b)
+}
+
+func TestRequestsArriveAsTheyWereSent(t *testing.T) {
+	addr, in := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Set-Cookie", "a=1")
+		w.Header().Add("Set-Cookie", "b=2")
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s|%s|%s|%q|%s", r.Method, r.RequestURI, r.Host, r.Header.Get("X-Own"), r.Header.Get("X-Forwarded-For"), body, r.Header.Get("E2b-Traffic-Access-Token"))
+	})
+	host := "8080-" + id + ".sandbox.test"
+	for _, tt := range []struct{ method, path, body string }{
+		{"GET", "/", ""},
+		{"GET", "/a%2Fb/../c?x=1&y=%20", ""},
+		{"GET", "//double", ""},
+		{"DELETE", "/x", ""},
+		{"POST", "/form", "body"},
+		{"PUT", "/", "\x00\xff"},
+	} {
+		req := request(t, tt.method, addr, "", strings.NewReader(tt.body))
+		req.URL.Opaque = tt.path
+		if strings.HasPrefix(tt.path, "//") {
+			req.URL.Opaque, req.URL.Path = "", tt.path
+		}
+		req.Header.Set("X-Own", "mine")
+		req.Header.Set("E2b-Traffic-Access-Token", "secret")
+		res, got := do(t, req)
+		want := fmt.Sprintf("%s %s %s|mine|127.0.0.1|%q|", tt.method, tt.path, host, tt.body)
+		if got != want || res.StatusCode != 200 || len(res.Header.Values("Set-Cookie")) != 2 {
+			t.Errorf("got  %d %s %v\nwant %s", res.StatusCode, got, res.Header, want)
+		}
+	}
+	if in.dials > 2 {
+		t.Errorf("%d connections for requests in turn", in.dials)
+	}
+}
+
+func TestTheHeadersOfTheSDKsNameAPort(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "there") })
+	req := request(t, "GET", addr, "/", nil)
+	req.Host = ""
+	req.Header.Set("E2b-Sandbox-Id", id)
+	req.Header.Set("E2b-Sandbox-Port", "8080")
+	if _, got := do(t, req); got != "there" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhoIsNotThereIsA502InTheProxysWords(t *testing.T) {
+	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) {})
+	for host, want := range map[string]string{
+		"8080-i9.x":       `{"sandboxId":"i9","message":"The sandbox was not found","code":502}`,
+		"81-" + id + ".x": `{"sandboxId":"` + id + `","message":"The sandbox is running but port is not open","port":81,"code":502}`,
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			req := request(t, method, addr, "/", strings.NewReader("body"))
+			req.Host = host
+			res, got := do(t, req)
+			if got != want || res.StatusCode != 502 || res.Header.Get("Content-Type") != "application/json; charset=utf-8" {
+				t.Errorf("%s: %d %q %s, want %s", host, res.StatusCode, res.Header.Get("Content-Type"), got, want)
+			}
+		}
+	}
+}
+
+func TestLargeBodiesGoBothWays(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		w.Write(b)
+	})
+	want := make([]byte, 20<<20) // more than the gateway takes of its own requests
+	rand.Read(want)
+	for _, chunked := range []bool{false, true} {
+		req := request(t, "POST", addr, "/", bytes.NewReader(want))
+		if chunked {
+			req.ContentLength = -1
+		}
+		if _, got := do(t, req); got != string(want) {
+			t.Errorf("chunked %v: %d bytes, want %d", chunked, len(got), len(want))
+		}
+	}
+}
+
+func TestEventsLeaveAtOnce(t *testing.T) {
+	next := make(chan string)
+	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		for s := range next {
+			io.WriteString(w, s)
+			w.(http.Flusher).Flush()
+		}
+	})
+	res, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for _, want := range []string{"data: 1\n\n", "data: 2\n\n"} {
+		next <- want
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	close(next)
+	if rest, err := io.ReadAll(res.Body); len(rest) > 0 || err != nil {
+		t.Errorf("at the end: %q, %v", rest, err)
+	}
+}
+
+func TestTrailersAndBodilessAnswers(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/204":
+			w.WriteHeader(204)
+		case "/304":
+			w.Header().Set("Etag", `"x"`)
+			w.WriteHeader(304)
+		case "/empty":
+		case "/head":
+			w.Header().Set("Content-Length", "1000")
+		default:
+			w.Header().Set("Trailer", "X-Sum")
+			io.WriteString(w, "body")
+			w.Header().Set("X-Sum", "42")
+		}
+	})
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		length             int64
+	}{
+		{"GET", "/204", "", 204, 0}, {"GET", "/304", "", 304, 0}, {"GET", "/empty", "", 200, 0}, {"HEAD", "/head", "", 200, 1000}, {"GET", "/trailer", "body", 200, -1},
+	} {
+		res, got := do(t, request(t, tt.method, addr, tt.path, nil))
+		if res.StatusCode != tt.status || got != tt.body || res.ContentLength != tt.length && tt.status == 200 {
+			t.Errorf("%s: %d %q, length %d", tt.path, res.StatusCode, got, res.ContentLength)
+		}
+		if tt.path == "/trailer" && res.Trailer.Get("X-Sum") != "42" {
+			t.Errorf("trailer %v", res.Trailer)
+		}
+	}
+}
+
+// A server that dies in the midst of an answer, with or without a length, gives
+// its client an error, never a short answer that looks whole.
+func TestAnAnswerThatBreaksOffIsAnError(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/length" {
+			w.Header().Set("Content-Length", "100")
+		}
+		io.WriteString(w, "half")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	for _, path := range []string{"/length", "/chunked"} {
+		res, err := http.DefaultClient.Do(request(t, "GET", addr, path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(got) != "half" || err == nil {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+}
+
+func TestAClientThatLeavesIsNoticed(t *testing.T) {
+	left := make(chan struct{})
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(left)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx)) //nolint:bodyclose // there is none
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	select {
+	case <-left:
+	case <-time.After(10 * time.Second):
+		t.Error("the server was not told")
+	}
+}
+
+// The server switches to a protocol in which it answers each line.
+func TestSwitchedProtocols(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "lines" || r.Header.Get("Connection") != "Upgrade" {
+			http.Error(w, "no", 400)
+			return
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\nX-Own: 1\r\n\r\n")
+		rw.Flush()
+		for {
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				io.WriteString(rw, "bye\n")
+				rw.Flush()
+				return
+			}
+			io.WriteString(rw, "got "+line)
+			rw.Flush()
+		}
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	// What is said right behind the request must arrive, too.
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: lines\r\n\r\nearly\n", id)
+	r := bufio.NewReader(c)
+	res, err := http.ReadResponse(r, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("X-Own") != "1" || res.Header.Get("Upgrade") != "lines" {
+		t.Fatalf("%v, %v", res, err)
+	}
+	for i, want := range []string{"got early\n", "got line 1\n", "got line 2\n"} {
+		if i > 0 {
+			fmt.Fprintf(c, "line %d\n", i)
+		}
+		if got, err := r.ReadString('\n'); got != want || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	c.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(r); string(got) != "bye\n" || err != nil {
+		t.Errorf("after half a close: %q, %v", got, err)
+	}
+}
+
+// Requests that came at once on one connection are answered in turn, and what is
+// for another sandbox does not go to this one.
+func TestPipelinedRequestsAreToldApart(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s", r.URL.Path, b)
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	var all strings.Builder
+	const n = 50
+	for i := range n {
+		fmt.Fprintf(&all, "GET /%d HTTP/1.1\r\nHost: 8080-%s.x\r\n\r\n", i, id)
+		fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: 8080-%s.x\r\nContent-Length: 4\r\n\r\nbody", i, id)
+		fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: 8080-iother.x\r\nContent-Length: 4\r\n\r\nbody", i)
+	}
+	go io.WriteString(c, all.String())
+	r := bufio.NewReader(c)
+	for i := range n {
+		for _, want := range []string{fmt.Sprintf("/%d ", i), fmt.Sprintf("/%d body", i), `{"sandboxId":"iother","message":"The sandbox was not found","code":502}`} {
+			res, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatalf("answer %d: %v", i, err)
+			}
+			got, err := io.ReadAll(res.Body)
+			if string(got) != want || err != nil {
+				t.Fatalf("answer %d: %q, %v; want %q", i, got, err, want)
+			}
+		}
+	}
+}
+
+// A server that answers and does not read on must not hold the client for ever.
+func TestAnEarlyAnswerToALargeBodyArrives(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: 8080-%s.x\r\nContent-Length: %d\r\n\r\n", id, 1<<30)
+	go io.CopyN(c, zeroes{}, 1<<30) //nolint:errcheck // the server hangs up
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %v, %v", res, err)
+	}
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func BenchmarkRequest(b *testing.B) {
+	addr, _ := gateway(b, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+	req := request(b, "GET", addr, "/", nil)
+	for b.Loop() {
+		do(b, req)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build linux && long
+
+package drivertest
+
+const creates = 10_000

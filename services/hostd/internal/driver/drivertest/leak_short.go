@@ -1,0 +1,5 @@
+//go:build linux && !long
+
+package drivertest
+
+const creates = 200 // with -tags long they are 10,000

@@ -1,0 +1,106 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.MemoryLimit {
+			t.Skipf("there is none: %v", caps.Notes)
+		}
+		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.OOM = 128, true })
+		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
+			t.Errorf("before: %q", got)
+		}
+		// tail holds the whole of an endless line.
+		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & head -c 300m /dev/zero | (tail; echo "tail: $?") | tr -d '\0'; kill -0 $! && echo the neighbour lives`)
+		if !strings.Contains(got, "tail: 137") || !strings.Contains(got, "the neighbour lives") {
+			t.Errorf("300 MB in 128 MiB: %.200q", got)
+		}
+		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
+			t.Errorf("after: %q", got)
+		}
+	}
+}
+
+func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.PidsLimit {
+			t.Skipf("there is no limit: %v", caps.Notes)
+		}
+		const most = 64
+		b := s.create(t, func(sp *driver.Spec) { sp.PIDs = most })
+		got := b.shAs(t, 1000, "exec 2>/dev/null; i=0; while [ $i -lt 300 ]; do setsid sleep 1000 >/dev/null & i=$((i+1)); done; echo all 300")
+		if strings.Contains(got, "all 300") {
+			t.Error("300 forks were allowed")
+		}
+		if n := stats(t, b.Instance).Processes; n > most || n < most/4 {
+			t.Errorf("%d processes, want at most %d and not many fewer", n, most)
+		}
+		// The shim answers, though it cannot start anything.
+		if got := ask(t, b.Instance, request{Call: "descriptors"}).Out; got == "" {
+			t.Error("no answer")
+		}
+	}
+}
+
+func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.CPULimit {
+			t.Skipf("there is none: %v", caps.Notes)
+		}
+		b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
+		b.sh(t, "for i in 1 2; do setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & done")
+		before, start := stats(t, b.Instance).CPU, time.Now()
+		for time.Since(start) < time.Second {
+			b.sh(t, "true") // these, too, are bound by it
+		}
+		took := time.Since(start)
+		share := float64(stats(t, b.Instance).CPU-before) / float64(took)
+		if share > 0.45 { // a period or two of the quota more
+			t.Errorf("%.2f CPUs, want 0.3", share)
+		}
+	}
+}
+
+// limitsDisk: one file, or many small ones, end at the limit, and the place goes
+// on; where a driver cannot bound them all together, at least one file's size is.
+func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		const most = 16 // MiB
+		b := s.create(t, func(sp *driver.Spec) { sp.DiskMiB = most })
+		got := b.sh(t, "cd $HOME; head -c 40m /dev/zero > one 2>/dev/null; stat -c %s one")
+		if n := number(t, got); n > most<<20 {
+			t.Errorf("one file has %d bytes, want at most %d MiB", n, most)
+		}
+		if !caps.DiskLimit {
+			return
+		}
+		got = b.sh(t, `exec 2>/dev/null; cd /tmp; for i in 1 2 3; do head -c 10m /dev/zero > $i; head -c 10m /dev/zero > /usr/local/$i; head -c 10m /dev/zero > /etc/$i; done
+			mkdir many; i=0; while [ $i -lt 50000 ] && : > many/$i; do i=$((i+1)); done; echo $i`)
+		if n := number(t, got); n >= 50000 {
+			t.Errorf("%d files", n)
+		}
+		if st := stats(t, b.Instance); st.DiskBytes > most<<20 || st.DiskBytes < most<<19 {
+			t.Errorf("%d bytes are used, want nearly %d MiB", st.DiskBytes, most)
+		}
+		if got := b.sh(t, "rm -rf /tmp/* /usr/local/1 && echo again > /tmp/x && cat /tmp/x"); got != "again" {
+			t.Errorf("after some was removed: %q", got)
+		}
+	}
+}
+
+func (s *suite) limitsFiles(t *testing.T) {
+	b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
+	got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")
+	if got != "256\n256" {
+		t.Errorf("got %q, want 256 and no more", got)
+	}
+}

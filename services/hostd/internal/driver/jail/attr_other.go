@@ -1,0 +1,7 @@
+//go:build !linux && !freebsd
+
+package jail
+
+import "syscall"
+
+func dieWithUs() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,269 @@
+package jail
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// Create is driver.Driver.Create.
+func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if err := d.vacate(ctx, s); err != nil {
+		return nil, err
+	}
+	template := ""
+	if s.From == "" {
+		var err error
+		if template, err = d.template(ctx, cmp.Or(s.Template, "base")); err != nil {
+			return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+		}
+	}
+	boot, err := live.BootID()
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	state := live.State{Driver: name, ID: s.ID, Boot: boot, Dataset: d.pool + "/run/" + string(s.ID)}
+	proc, err := d.make(ctx, s, template, &state)
+	if err != nil {
+		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(sweep, s.Dir, state); err != nil {
+			d.log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// vacate makes sure that nothing lives in the directory.
+func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
+	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+// make makes a sandbox. The state is on disk before the first thing that it names
+// is made.
+func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state *live.State) (*live.Proc, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	root := filepath.Join(s.Dir, rootDir)
+	if err := d.fill(ctx, s, template, root, state.Dataset); err != nil {
+		return nil, err
+	}
+	if err := install(root, s.ShimPath); err != nil {
+		return nil, fmt.Errorf("put the shim into the jail: %w", err)
+	}
+	if _, err := d.tools.run(ctx, "jail", "-c", "name="+jailName(s.ID), "path="+root, "host.hostname="+string(s.ID),
+		"persist", "mount.devfs", "devfs_ruleset=4", "children.max=0", "enforce_statfs=2", "securelevel=2",
+		"exec.clean", "ip4=disable", "ip6=disable"); err != nil {
+		return nil, err
+	}
+	for _, rule := range d.rules(s) {
+		if _, err := d.tools.run(ctx, "rctl", "-a", rule); err != nil {
+			return nil, err
+		}
+	}
+	return d.start(ctx, s, state)
+}
+
+// fill makes the sandbox's files, mounted at root.
+func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, dataset string) error {
+	set := []string{"-o", "mountpoint=" + root, "-o", "setuid=" + onOff(s.Sudo)}
+	if s.DiskMiB > 0 {
+		set = append(set, "-o", fmt.Sprintf("quota=%dM", s.DiskMiB))
+	}
+	if s.From == "" {
+		_, err := d.tools.run(ctx, "zfs", slices.Concat([]string{"clone"}, set, []string{template, dataset})...)
+		return err
+	}
+	f, err := os.Open(filepath.Join(s.From, streamFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read from
+	return d.tools.pipe(ctx, f, nil, "zfs", slices.Concat([]string{"receive"}, set, []string{dataset})...)
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+// rules are the limits; none where the kernel does not account.
+func (d *Driver) rules(s driver.Spec) []string {
+	if !d.limited() {
+		return nil
+	}
+	subject := "jail:" + jailName(s.ID) + ":"
+	rules := []string{fmt.Sprintf("%smaxproc:deny=%d", subject, maxProcesses)}
+	if s.MemoryMiB > 0 {
+		rules = append(rules, fmt.Sprintf("%smemoryuse:deny=%dm", subject, s.MemoryMiB))
+	}
+	if s.CPUMilli > 0 {
+		rules = append(rules, fmt.Sprintf("%spcpu:deny=%d", subject, max(s.CPUMilli/10, 1)))
+	}
+	return rules
+}
+
+// start starts the shim in the jail and waits until it accepts.
+func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*live.Proc, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close() //nolint:errcheck // nothing was written
+	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the shim has its own
+	listener, err := live.Listen(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close() //nolint:errcheck // the shim has its own
+	attr := &syscall.SysProcAttr{Setsid: true}
+	pidfd := live.PidFD(attr)
+	p, err := os.StartProcess(d.tools.path("jexec"), append([]string{"jexec"}, command(s)...), &os.ProcAttr{
+		Sys: attr, Files: []*os.File{null, null, log, listener, null},
+	})
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Watch(p, *pidfd)
+	if err != nil {
+		return nil, err
+	}
+	listener.Close() //nolint:errcheck // see above; without the shim, nobody listens
+	state.PID = proc.PID
+	if state.Start, err = live.StartTime(proc.PID); err == nil {
+		err = state.Save(s.Dir)
+	}
+	if err == nil {
+		err = live.Accepts(ctx, s.Dir)
+	}
+	if err != nil {
+		said, _ := os.ReadFile(filepath.Join(s.Dir, logFile)) //nolint:errcheck // what there is of it
+		return nil, fmt.Errorf("%w: %.1000q", err, said)
+	}
+	return proc, nil
+}
+
+// command is how the shim is started in the jail: jexec's arguments.
+func command(s driver.Spec) []string {
+	env := map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh", "LANG": "C.UTF-8",
+	}
+	for k, v := range s.Env {
+		env[k] = v
+	}
+	args := []string{"-l", "-U", "root", jailName(s.ID), "/usr/bin/env", "-i"}
+	for k, v := range env {
+		args = append(args, k+"="+v)
+	}
+	slices.Sort(args[6:])
+	return append(append(args, shimInside), s.ShimArgs...)
+}
+
+// template is the last snapshot of a template.
+func (d *Driver) template(ctx context.Context, template string) (string, error) {
+	if !validName(template) {
+		return "", kind.Newf(kind.NotFound, "find template", "", "template %q not found", template)
+	}
+	set := d.pool + "/tpl/" + template
+	ok, err := d.tools.ask(ctx, "zfs", "list", "-H", "-o", "name", set)
+	if err != nil {
+		return "", err
+	}
+	last := ""
+	if ok {
+		all, err := d.tools.run(ctx, "zfs", "list", "-H", "-o", "name", "-t", "snapshot", "-s", "creation", "-d", "1", set)
+		if err != nil {
+			return "", err
+		}
+		last = lastLine(all)
+	}
+	if last == "" {
+		return "", kind.Newf(kind.NotFound, "find template", "", "template %q not found", template)
+	}
+	return last, nil
+}
+
+// validName reports whether a template's name can be a part of a data set's.
+func validName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return s != "" && s[0] != '-'
+}
+
+// install puts the shim into a root, whoever wrote the tree that is there: a link
+// in it leads nowhere outside.
+func install(root, shim string) error {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // it was only walked through
+	if err := dir.RemoveAll(shimDir); err != nil {
+		return err
+	}
+	if err := dir.Mkdir(shimDir, 0o755); err != nil {
+		return err
+	}
+	src, err := os.Open(shim)
+	if err != nil {
+		return err
+	}
+	defer src.Close() //nolint:errcheck // it was only read from
+	dst, err := dir.OpenFile(shimInside[1:], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o555)
+	if err != nil {
+		return err
+	}
+	_, err = dst.ReadFrom(src)
+	return errors.Join(err, dst.Close())
+}
+
+const (
+	shimDir    = ".millrace"
+	shimInside = "/" + shimDir + "/shim"
+)
+
+// number parses one of zfs or rctl; 0 for anything else.
+func number(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,266 @@
+//go:build linux
+
+package jail
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// The test binary is also every program of FreeBSD's that the driver runs, by the
+// name that it is called by. It writes down how it was called, fails where it was
+// told to, and does as much of the work as Linux allows: a jail has no walls, but
+// what runs in it really runs.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(fakeDir); dir != "" {
+		if name := filepath.Base(os.Args[0]); DefaultTools()[name] != "" {
+			f := fake{dir}
+			os.Exit(f.play(name, os.Args[1:]))
+		}
+	}
+	drivertest.Main(m)
+}
+
+const fakeDir = "JAIL_TEST_DIR"
+
+// fake is the machine as the programs see it: a directory with data sets (sets),
+// jails (jails) and rules (rules), each a file.
+type fake struct{ dir string }
+
+// fakeTools puts the programs first on PATH.
+func fakeTools(t *testing.T) fake {
+	t.Helper()
+	dir := os.Getenv(fakeDir)
+	if dir != "" { // a process that a test started
+		return fake{dir}
+	}
+	dir = t.TempDir()
+	f := fake{dir}
+	bin := filepath.Join(dir, "bin")
+	for _, d := range []string{"bin", "sets", "jails", "rules"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range DefaultTools() {
+		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, set := range []string{"tank/tpl", "tank/run", "tank/tpl/base", "tank/tpl/base@v1", "tank/tpl/base@v2"} {
+		f.put("sets", set, "")
+	}
+	t.Setenv(fakeDir, dir)
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return f
+}
+
+func (f fake) path(kind, name string) string {
+	return filepath.Join(f.dir, kind, strings.ReplaceAll(name, "/", "%"))
+}
+
+func (f fake) put(kind, name, value string) {
+	if err := os.WriteFile(f.path(kind, name), []byte(value), 0o666); err != nil {
+		panic(err)
+	}
+}
+
+func (f fake) get(kind, name string) (string, bool) {
+	b, err := os.ReadFile(f.path(kind, name))
+	return string(b), err == nil
+}
+
+// all are the names of a kind that begin with prefix, in order.
+func (f fake) all(kind, prefix string) []string {
+	entries, _ := os.ReadDir(filepath.Join(f.dir, kind))
+	var out []string
+	for _, e := range entries {
+		if name := strings.ReplaceAll(e.Name(), "%", "/"); strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// calls are the command lines so far.
+func (f fake) calls() [][]string {
+	b, _ := os.ReadFile(filepath.Join(f.dir, "log"))
+	var out [][]string
+	for line := range strings.Lines(string(b)) {
+		var call []string
+		if json.Unmarshal([]byte(line), &call) == nil {
+			out = append(out, call)
+		}
+	}
+	return out
+}
+
+func (f fake) play(name string, args []string) int {
+	lock, err := os.OpenFile(filepath.Join(f.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o666)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return 70
+	}
+	call := append([]string{name}, args...)
+	line, _ := json.Marshal(call)
+	log, err := os.OpenFile(filepath.Join(f.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		return 70
+	}
+	fmt.Fprintf(log, "%s\n", line)
+	log.Close()
+	if fail, _ := os.ReadFile(filepath.Join(f.dir, "fail")); len(fail) > 0 && strings.HasPrefix(strings.Join(call, " "), string(fail)) {
+		fmt.Fprintln(os.Stderr, "told to fail")
+		return 1
+	}
+	if err := f.work(name, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (f fake) work(name string, args []string) error {
+	last := args[len(args)-1]
+	switch name + " " + args[0] {
+	case "sysctl -n":
+		racct, _ := os.ReadFile(filepath.Join(f.dir, "racct"))
+		fmt.Println(strings.TrimSpace(string(racct) + " ")[:min(1, len(racct))])
+	case "zfs list":
+		return f.list(args, last)
+	case "zfs clone", "zfs receive":
+		root := strings.TrimPrefix(args[2], "mountpoint=")
+		f.put("sets", last, root)
+		if err := os.MkdirAll(filepath.Join(root, "home/user"), 0o777); err != nil || args[0] == "clone" {
+			return err
+		}
+		return unix.Exec("/bin/tar", []string{"tar", "-xf-", "-C", root}, os.Environ())
+	case "zfs snapshot":
+		f.put("sets", last, "")
+	case "zfs send":
+		set, _, _ := strings.Cut(last, "@")
+		root, _ := f.get("sets", set)
+		return unix.Exec("/bin/tar", []string{"tar", "-cf-", "-C", root, "--exclude=./.millrace", "."}, os.Environ())
+	case "zfs destroy":
+		root, _ := f.get("sets", last)
+		if root != "" {
+			if err := os.RemoveAll(root); err != nil {
+				return err
+			}
+		}
+		return os.Remove(f.path("sets", last))
+	case "jail -c":
+		f.put("jails", strings.TrimPrefix(args[1], "name="), strings.TrimPrefix(args[2], "path="))
+	case "jail -r":
+		return f.removeJail(last)
+	case "jls -j":
+		if _, ok := f.get("jails", args[1]); !ok {
+			return fmt.Errorf("jail %q not found", args[1])
+		}
+		fmt.Println(7)
+	case "jexec -l":
+		return f.exec(args)
+	case "rctl -a":
+		f.put("rules", last, "")
+	case "rctl -r":
+		for _, rule := range f.all("rules", last+":") {
+			os.Remove(f.path("rules", rule))
+		}
+	case "rctl -u":
+		fmt.Print("cputime=3\nmemoryuse=4096\nmaxproc=2\n")
+	case "umount -f":
+	default:
+		if name == "rctl" {
+			fmt.Println(strings.Join(f.all("rules", last+":"), "\n"))
+			return nil
+		}
+		return fmt.Errorf("no such use of %s: %v", name, args)
+	}
+	return nil
+}
+
+func (f fake) list(args []string, set string) error {
+	if slices.Contains(args, "used") {
+		root, _ := f.get("sets", set)
+		n, err := live.DiskUsage(context.Background(), root)
+		fmt.Println(n)
+		return err
+	}
+	if _, ok := f.get("sets", set); !ok {
+		return fmt.Errorf("dataset %q does not exist", set)
+	}
+	if slices.Contains(args, "snapshot") {
+		fmt.Println(strings.Join(f.all("sets", set+"@"), "\n"))
+		return nil
+	}
+	fmt.Println(set)
+	return nil
+}
+
+// exec becomes what is to run in the jail. Names of files are as on the host if
+// there is such a file in the jail's root.
+func (f fake) exec(args []string) error {
+	const fixed = 4 // -l -U root NAME
+	root, ok := f.get("jails", args[fixed-1])
+	if !ok {
+		return fmt.Errorf("jail %q not found", args[fixed-1])
+	}
+	f.put("jails", args[fixed-1], root+"\n"+strconv.Itoa(os.Getpid()))
+	argv := slices.Clone(args[fixed:])
+	for i, a := range argv {
+		key, value, ok := strings.Cut(a, "=")
+		if !ok {
+			key, value = "", a
+		} else {
+			key += "="
+		}
+		if _, err := os.Stat(root + value); err == nil && strings.HasPrefix(value, "/") {
+			argv[i] = key + root + value
+		}
+	}
+	return unix.Exec(argv[0], argv, nil)
+}
+
+// removeJail kills whatever came from a jail's first process.
+func (f fake) removeJail(name string) error {
+	value, ok := f.get("jails", name)
+	if !ok {
+		return fmt.Errorf("jail %q not found", name)
+	}
+	_, word, _ := strings.Cut(value, "\n")
+	if pid, err := strconv.Atoi(word); err == nil {
+		for {
+			all, err := live.Processes()
+			if err != nil {
+				return err
+			}
+			below := live.Descendants(all, pid)
+			if len(below) == 0 {
+				break
+			}
+			for _, p := range below {
+				unix.Kill(p, unix.SIGKILL)
+			}
+		}
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	return os.Remove(f.path("jails", name))
+}

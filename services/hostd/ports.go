@@ -1,0 +1,61 @@
+package hostd
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// portTimeout is how long a sandbox may take to let somebody in.
+const portTimeout = 10 * time.Second
+
+// tunnels takes the streams that gateways open to the sandboxes' ports, until ctx
+// ends.
+func (h *host) tunnels(ctx context.Context) error {
+	err := h.log.ServeTunnels(ctx, h.cfg.Name, func(s *mux.Stream) {
+		h.wg.Go(func() { h.port(s) })
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was told to end
+	}
+	return err
+}
+
+// port carries a stream to the port of a sandbox, which its target names as
+// <sandbox>:<port>.
+func (h *host) port(s *mux.Stream) {
+	inside, err := h.openPort(s.Target())
+	if err != nil {
+		s.Abort(err)
+		return
+	}
+	s.Accept()
+	mux.Join(s, inside) //nolint:errcheck // both ends know
+}
+
+func (h *host) openPort(target string) (*mux.Stream, error) {
+	name, port, _ := strings.Cut(target, ":")
+	id, err := sandbox.ParseID(name)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return nil, kind.Newf(kind.Precondition, "open port", name, "there is no port %q", port)
+	}
+	b := h.box(id)
+	if b == nil {
+		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
+	}
+	conn := b.link()
+	if conn == nil {
+		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
+	}
+	ctx, cancel := context.WithTimeout(h.life, portTimeout)
+	defer cancel()
+	return conn.Open(ctx, port)
+}
