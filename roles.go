@@ -149,6 +149,7 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 		}
 		defer unlock()
 		n.Slog = logger
+		limitMemory(cfg.Getenv)
 		return runNATS(ctx, &n, logger)
 	})
 }

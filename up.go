@@ -67,6 +67,7 @@ other verbs find it.`
 // longest, the gateway drains while all behind it still works.
 func (u *up) run(ctx context.Context) error {
 	begun := time.Now()
+	limitMemory(u.cfg.Getenv)
 	if err := u.prepare(); err != nil {
 		return err
 	}

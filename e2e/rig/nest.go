@@ -38,6 +38,11 @@ func (n *Nest) add(name string, env []string, args ...string) (*Program, error) 
 	if err != nil {
 		return nil, err
 	}
+	return n.addOf(bin, name, env, args...)
+}
+
+// addOf starts a program of the binary bin.
+func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, error) {
 	base := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.Dir, "GOTRACEBACK=all", "TMPDIR=" + os.TempDir()}
 	p := &Program{Name: name, bin: bin, args: args, env: append(base, env...), log: filepath.Join(n.Dir, name+".log")}
 	if err := p.start(); err != nil {

@@ -17,6 +17,7 @@ type Options struct {
 	Driver string   // default: Driver
 	Args   []string // more arguments of `up`
 	Env    []string // more of its environment
+	Binary string   // default: the one under test
 }
 
 // Up is everything in one process.
@@ -53,6 +54,12 @@ func StartUp(opt Options) (*Up, error) {
 			return nil, err
 		}
 	}
+	if opt.Binary == "" {
+		var err error
+		if opt.Binary, err = built(); err != nil {
+			return nil, err
+		}
+	}
 	nest, err := newNest()
 	if err != nil {
 		return nil, err
@@ -63,7 +70,7 @@ func StartUp(opt Options) (*Up, error) {
 	}
 	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr, made: &nest.made}}
 	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--log-level", "info"}, opt.Args...)
-	if u.Program, err = nest.add("up", opt.Env, args...); err == nil {
+	if u.Program, err = nest.addOf(opt.Binary, "up", opt.Env, args...); err == nil {
 		err = u.await()
 	}
 	if err != nil {
@@ -107,6 +114,13 @@ func (u *Up) Restart() error {
 		return err
 	}
 	return u.await()
+}
+
+// Upgrade kills it and begins another life, of the binary under test.
+func (u *Up) Upgrade(t testing.TB) error {
+	u.Kill9()
+	u.bin = Binary(t)
+	return u.Restart()
 }
 
 // address is the file that tells the client's verbs where it serves.

@@ -1,0 +1,81 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// states are the state files of a host's sandboxes.
+func states(t *testing.T, s *rig.Split, host string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.Dir, host, "sandboxes", "*", "state.json"))
+	must(t, err)
+	return found
+}
+
+// reboot makes a host's machine look as after a reboot: its daemon and all that
+// ran in its sandboxes are gone, what is on the disk is there, and of an earlier
+// boot.
+func reboot(t *testing.T, s *rig.Split, host string) {
+	t.Helper()
+	s.Program(host).Kill9()
+	for _, file := range states(t, s, host) {
+		raw, err := os.ReadFile(file)
+		must(t, err)
+		var state map[string]any
+		must(t, json.Unmarshal(raw, &state))
+		pid, _ := state["pid"].(float64)
+		if pid < 2 || state["boot"] == nil {
+			t.Fatalf("%s: %s", file, raw)
+		}
+		must(t, syscall.Kill(int(pid), syscall.SIGKILL))
+		// From here on the pid may be anybody's: nothing may be done to it.
+		state["pid"], state["boot"] = os.Getpid(), "an earlier one"
+		raw, err = json.Marshal(state)
+		must(t, err)
+		must(t, os.WriteFile(file, raw, 0o600))
+	}
+}
+
+// The machine of a host reboots: everything that ran is lost, which each record
+// says without a code, nothing is left, and the host serves again by itself.
+func TestFaultMachineReboots(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	var ids []string
+	for range 3 {
+		box := a.Create(t).ID
+		for i := range 4 {
+			spec := counter{every: 10 * time.Millisecond}.spec()
+			if i == 3 {
+				spec = counter{every: 10 * time.Millisecond}.terminal()
+			}
+			id, _ := launch(t, a, box, spec)
+			ids = append(ids, id)
+		}
+	}
+	reboot(t, s, "host-1")
+	must(t, s.Revive("host-1"))
+	for _, id := range ids {
+		lines := a.Events(t, id, "follow=1").All(t)
+		if end := rig.End(t, lines); end.ExitCode != nil || end.Cause != "shim_lost" {
+			t.Errorf("%s", end.Raw)
+		}
+	}
+	must(t, s.Settled(1))
+	if !rig.Poll(progressTimeout, func() bool {
+		left, err := os.ReadDir(filepath.Join(s.Dir, "host-1", "sandboxes"))
+		return err == nil && len(left) == 0
+	}) {
+		t.Error("a sandbox's directory is left")
+	}
+	if run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t); run.End == nil {
+		t.Errorf("after the reboot: %+v", run)
+	}
+}
