@@ -278,6 +278,76 @@ export const cases = {
       assert.deepEqual(all.map((r) => r.stdout), all.map((_, i) => `${i}\n`))
     }),
 
+  files: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const dir = 'sdk-files'
+      const info = await sbx.files.write(`${dir}/deep/er/a.txt`, 'hello ünïcode')
+      assert.equal(info.name, 'a.txt')
+      assert.ok(info.path.endsWith(`${dir}/deep/er/a.txt`) && info.path.startsWith('/'), info.path)
+      assert.equal(await sbx.files.read(info.path), 'hello ünïcode')
+      assert.equal(await sbx.files.read(`~/${dir}/deep/er/a.txt`), 'hello ünïcode')
+      await sbx.files.write(info.path, '')
+      assert.equal(await sbx.files.read(info.path), '')
+
+      const all = bytes(Array.from({ length: 256 }, (_, i) => String.fromCharCode(i)).join(''))
+      await sbx.files.write(`${dir}/bytes`, new Blob([all]))
+      assert.deepEqual(await sbx.files.read(`${dir}/bytes`, { format: 'bytes' }), all)
+      assert.deepEqual(new Uint8Array(await (await sbx.files.read(`${dir}/bytes`, { format: 'blob' })).arrayBuffer()), all)
+      const chunks = []
+      for await (const c of await sbx.files.read(`${dir}/bytes`, { format: 'stream' })) chunks.push(c)
+      assert.deepEqual(new Uint8Array(Buffer.concat(chunks)), all)
+
+      const many = Array.from({ length: 12 }, (_, i) => ({ path: `${dir}/many/${i}.txt`, data: `number ${i}` }))
+      const made = await sbx.files.write(many)
+      assert.deepEqual(made.map((m) => m.name).sort(), many.map((m) => m.path.split('/').pop()).sort())
+      const listed = await sbx.files.list(`${dir}/many`)
+      assert.deepEqual(listed.map((e) => e.name).sort(), many.map((m) => m.path.split('/').pop()).sort())
+      assert.ok(listed.every((e) => e.type === 'file' && e.path.includes(`/${dir}/many/`)))
+      assert.equal((await sbx.files.list(dir, { depth: 3 })).some((e) => e.name === 'a.txt'), true)
+
+      assert.equal(await sbx.files.exists(`${dir}/bytes`), true)
+      assert.equal(await sbx.files.exists(`${dir}/none`), false)
+      const moved = await sbx.files.rename(`${dir}/bytes`, `${dir}/elsewhere/b`)
+      assert.equal(moved.name, 'b')
+      assert.equal(await sbx.files.exists(`${dir}/bytes`), false)
+      const got = await sbx.files.getInfo(`${dir}/elsewhere/b`)
+      assert.equal(got.size, all.length)
+      assert.equal(got.type, 'file')
+      assert.equal(got.permissions, '-rw-r--r--')
+      assert.ok(Math.abs(Date.now() - got.modifiedTime.getTime()) < 120_000, String(got.modifiedTime))
+
+      assert.equal(await sbx.files.makeDir(`${dir}/made`), true)
+      assert.equal(await sbx.files.makeDir(`${dir}/made`), false)
+      await sbx.files.remove(dir)
+      assert.equal(await sbx.files.exists(dir), false)
+      await sbx.files.remove(dir)
+
+      await assert.rejects(sbx.files.read(`${dir}/none`), e2b.NotFoundError)
+      await assert.rejects(sbx.files.list(`${dir}/none`), e2b.NotFoundError)
+      await assert.rejects(sbx.files.list('/etc/hostname'), e2b.InvalidArgumentError)
+      await assert.rejects(sbx.files.read('/tmp'), e2b.InvalidArgumentError)
+      await assert.rejects(sbx.files.rename(`${dir}/none`, `${dir}/x`), e2b.NotFoundError)
+      await assert.rejects(sbx.files.list('/', { user: 'nobody-there' }), e2b.AuthenticationError)
+    }),
+
+  signed: (e2b, assert) =>
+    within(
+      e2b,
+      async (sbx) => {
+        const up = await sbx.uploadUrl('/tmp/signed.txt', { useSignatureExpiration: 60 })
+        const form = new FormData()
+        form.append('file', new Blob(['by address']), '/tmp/signed.txt')
+        const sent = await fetch(up, { method: 'POST', body: form })
+        assert.equal(sent.status, 200, await sent.text())
+        const down = await sbx.downloadUrl('/tmp/signed.txt', { useSignatureExpiration: 60 })
+        assert.equal(await (await fetch(down)).text(), 'by address')
+        const late = await sbx.downloadUrl('/tmp/signed.txt', { useSignatureExpiration: -60 })
+        const refused = await fetch(late)
+        assert.deepEqual([refused.status, (await refused.json()).message], [401, 'signature is already expired'])
+      },
+      { secure: true },
+    ),
+
   async auth(e2b, assert) {
     await assert.rejects(e2b.Sandbox.create('base', { apiKey: 'e2b_' + '0'.repeat(40) }), e2b.AuthenticationError)
     await assert.rejects(e2b.Sandbox.create('no-such-template'))

@@ -1,6 +1,9 @@
 package mux
 
-import "io"
+import (
+	"io"
+	"net"
+)
 
 // Joined is what Join takes: a *Stream, a TCP or unix connection...
 type Joined interface {
@@ -42,7 +45,7 @@ func Cut(c io.Closer, err error) {
 	case *Stream:
 		c.Abort(err)
 		return
-	case interface{ SetLinger(sec int) error }:
+	case *net.TCPConn:
 		c.SetLinger(0) //nolint:errcheck // then it ends in order
 	}
 	c.Close() //nolint:errcheck // it is given up

@@ -56,6 +56,7 @@ var rooms = []room{
 	{path: "events/sandbox", may: []string{"events/kind"}},
 	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
+	{path: "events/file", may: []string{"events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
@@ -82,7 +83,6 @@ var rooms = []room{
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", sys, group}},
-	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
 	// The client speaks the public wire only: nothing of ours but the form of

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
@@ -125,6 +126,7 @@ func (s *server) routes(local bool) {
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
+		files.New(s.core, s.streams),
 		ndjson.New(s.core, s.streams),
 		interpreter.New(s.core, s.streams),
 		processes.New(s.core, s.streams),

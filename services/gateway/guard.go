@@ -7,6 +7,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/files"
 )
 
 // refuseFraming refuses what a proxy in front may have read otherwise than the
@@ -75,8 +77,8 @@ func ambiguousPath(p []byte) bool {
 	return false
 }
 
-// streamedBody is the one request whose body is read while it comes: each
-// message of it is bounded by its surface.
+// streamedBody is the one request whose answer may cross its body: each message
+// of it is bounded by its surface.
 const streamedBody = "/process.Process/StreamInput"
 
 // prealloc is how much of a body is believed before it has come.
@@ -89,6 +91,8 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	switch {
 	case body == nil:
 		return c.Next()
+	case c.Path() == files.Path && c.Method() == fiber.MethodPost:
+		return files.Streamed(c)
 	case c.Path() == streamedBody:
 		// The client may take its time, and what it has not sent when the
 		// answer leaves must not become a request.

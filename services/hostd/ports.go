@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // portTimeout is how long a sandbox may take to let somebody in.
@@ -27,7 +28,7 @@ func (h *host) tunnels(ctx context.Context) error {
 }
 
 // port carries a stream to the port of a sandbox, which its target names as
-// <sandbox>:<port>.
+// <sandbox>:<port>, or to its files: <sandbox>:files.
 func (h *host) port(s *mux.Stream) {
 	inside, err := h.openPort(s.Target())
 	if err != nil {
@@ -44,7 +45,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	if n, err := strconv.ParseUint(port, 10, 16); port != wire.TargetFiles && (err != nil || n == 0) {
 		return nil, kind.Newf(kind.Precondition, "open port", name, "there is no port %q", port)
 	}
 	b := h.box(id)

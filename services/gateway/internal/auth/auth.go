@@ -27,6 +27,7 @@ type Keys interface {
 
 // Tokens knows the sandboxes' tokens: a *core.Core.
 type Tokens interface {
+	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
 	Visitor(ctx context.Context, id sandbox.ID) (core.Principal, error)
 }
@@ -60,11 +61,17 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 		if !DataPlane(c.Path()) {
 			return refuse(c, msgKey)
 		}
-		p, err := byToken(c, tokens)
+		by := byToken
+		if c.Path() == FilesPath {
+			by = byFile
+		}
+		p, err := by(c, tokens)
 		switch {
 		case err == nil:
 			Set(c, p)
 			return c.Next()
+		case kind.Is(err, kind.Unauthenticated) && c.Path() == FilesPath:
+			return refuse(c, kind.Message(err))
 		case kind.Is(err, kind.Unauthenticated):
 			return refuse(c, msgToken)
 		}

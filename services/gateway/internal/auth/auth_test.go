@@ -3,9 +3,14 @@ package auth_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -40,6 +45,84 @@ func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Princ
 
 func (tokens) Visitor(_ context.Context, id sandbox.ID) (core.Principal, error) {
 	return core.Principal{Tenant: "alice", Sandbox: id}, nil
+}
+
+func (tokens) Token(id sandbox.ID) string {
+	if id == "i1" {
+		return "right"
+	}
+	return "another's"
+}
+
+func (k tokens) Signer(by func(string) bool) (sandbox.ID, bool) {
+	for _, id := range []sandbox.ID{"i2", "i1"} {
+		if by(k.Token(id)) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// WIRE-E2B 3.4: an address that was signed opens a file, and nothing else.
+func TestSignatures(t *testing.T) {
+	sign := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return "signature=v1_" + url.QueryEscape(base64.RawStdEncoding.EncodeToString(sum[:]))
+	}
+	const missing, invalid, expired, mismatch = "missing signature query parameter", "invalid signature", "signature is already expired", "access token present in header but does not match"
+	future, past := fmt.Sprint(time.Now().Unix()+60), fmt.Sprint(time.Now().Unix()-60)
+	tests := []struct {
+		name, method, query, sandbox, token string
+		want                                string // of a 401
+	}{
+		{"a token", "GET", "path=/a", "i1", "right", ""},
+		{"a wrong token", "GET", "path=/a", "i1", "wrong", mismatch},
+		{"a wrong token beside a good signature", "GET", "path=/a&" + sign("/a:read::right"), "i1", "wrong", mismatch},
+		{"nothing", "GET", "path=/a", "i1", "", missing},
+		{"nothing, for no sandbox", "GET", "path=/a", "", "", missing},
+		{"a signature", "GET", "path=/a&" + sign("/a:read::right"), "i1", "", ""},
+		{"without a sandbox", "GET", "path=/a&" + sign("/a:read::right"), "", "", ""},
+		{"a token without a sandbox", "GET", "path=/a", "", "right", ""},
+		{"a wrong token without a sandbox", "GET", "path=/a", "", "wrong", mismatch},
+		{"of an upload", "POST", sign(":write::right"), "", "", ""},
+		{"of a user", "GET", "path=/a&username=root&" + sign("/a:read:root:right"), "i1", "", ""},
+		{"of another user", "GET", "path=/a&username=root&" + sign("/a:read:user:right"), "i1", "", invalid},
+		{"of another file", "GET", "path=/b&" + sign("/a:read::right"), "i1", "", invalid},
+		{"of reading, to write", "POST", "path=/a&" + sign("/a:read::right"), "i1", "", invalid},
+		{"of another sandbox", "GET", "path=/a&" + sign("/a:read::another's"), "i1", "", invalid},
+		{"of nobody's", "GET", "path=/a&" + sign("/a:read::guess"), "", "", invalid},
+		{"that ends later", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+future), "i1", "", ""},
+		{"that has ended", "GET", "path=/a&signature_expiration=" + past + "&" + sign("/a:read::right:"+past), "i1", "", expired},
+		{"whose end was moved", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+past), "i1", "", invalid},
+		{"whose end was taken off", "GET", "path=/a&" + sign("/a:read::right:"+past), "i1", "", invalid},
+		{"whose end is no number", "GET", "path=/a&signature_expiration=x&" + sign("/a:read::right:x"), "i1", "", expired},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			app := fiber.New(fiber.Config{ErrorHandler: httperr.Write})
+			app.Use(auth.New(keys{}, tokens{}))
+			var got core.Principal
+			app.All("/files", func(c *fiber.Ctx) error {
+				got = auth.From(c)
+				return nil
+			})
+			req := httptest.NewRequest(tt.method, "/files?"+tt.query, nil)
+			req.Header.Set("E2b-Sandbox-Id", tt.sandbox)
+			req.Header.Set("X-Access-Token", tt.token)
+			resp, err := app.Test(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var body httperr.Body
+			json.NewDecoder(resp.Body).Decode(&body)
+			switch {
+			case tt.want != "" && (resp.StatusCode != 401 || body.Code != 401 || body.Message != tt.want):
+				t.Errorf("%d %+v, want %q", resp.StatusCode, body, tt.want)
+			case tt.want == "" && (resp.StatusCode != 200 || got.Sandbox != "i1"):
+				t.Errorf("%d %+v as %+v", resp.StatusCode, body, got)
+			}
+		})
+	}
 }
 
 func TestMiddleware(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	fspb "github.com/millrace/millrace/schema/filesystem"
@@ -221,36 +222,45 @@ func TestStreamInputIsTakenAsItComes(t *testing.T) {
 	same(t, (&reply{body: string(raw)}).lines(t), []string{`{}`, `END {}`})
 }
 
-func TestN011WriteAndStat(t *testing.T) {
+func TestN011FilesAreAskedAboutAndWritten(t *testing.T) {
 	s := running(t)
 	var err error
 	if s.entry, err = proto.Marshal(&fspb.EntryInfo{Name: "a", Path: "/tmp/a", Type: fspb.FileType_FILE_TYPE_FILE, Size: 3}); err != nil {
 		t.Fatal(err)
 	}
+	const entry = `{"name":"a","type":"FILE_TYPE_FILE","path":"/tmp/a","size":"3"}`
 	for _, tt := range []struct {
 		method, msg string
 		status      int
 		want        string
+		op          file.Op
 	}{
-		{"Write", `{"path":"/tmp/a","data":"YWJj"}`, 200, ""},
-		{"Stat", `{"path":"/tmp/a"}`, 200, ""},
-		{"Stat", `{"path":"/missing"}`, 404, `{"code":"not_found","message":"path '/missing' does not exist"}`},
-		{"Stat", `{}`, 400, `{"code":"invalid_argument","message":"path is required"}`},
-		{"ListDir", `{"path":"/"}`, 501, `{"code":"unimplemented","message":"/filesystem.Filesystem/ListDir is not implemented"}`},
+		{"Write", `{"path":"/tmp/a","data":"YWJj"}`, 200, `{"entry":` + entry + `}`, file.OpWrite},
+		{"Stat", `{"path":"/tmp/a"}`, 200, `{"entry":` + entry + `}`, file.OpStat},
+		{"MakeDir", `{"path":"/tmp/a"}`, 200, `{"entry":` + entry + `}`, file.OpMakeDir},
+		{"Move", `{"source":"/tmp/b","destination":"/tmp/a"}`, 200, `{"entry":` + entry + `}`, file.OpMove},
+		{"ListDir", `{"path":"/tmp","depth":3}`, 200, `{"entries":[` + entry + `,` + entry + `]}`, file.OpList},
+		{"ListDir", `{}`, 200, `{"entries":[` + entry + `,` + entry + `]}`, file.OpList},
+		{"Remove", `{"path":"/tmp/a"}`, 200, `{}`, file.OpRemove},
+		{"Stat", `{"path":"/missing"}`, 404, `{"code":"not_found","message":"path '/missing' does not exist"}`, file.OpStat},
+		{"Stat", `{}`, 400, `{"code":"invalid_argument","message":"path is required"}`, 0},
+		{"Remove", `{}`, 400, `{"code":"invalid_argument","message":"path is required"}`, 0},
+		{"Move", `{"source":"/a"}`, 400, `{"code":"invalid_argument","message":"destination is required"}`, 0},
 	} {
+		s.asks = nil
 		r := s.post(t, filesystemService+tt.method, typeJSON, tt.msg, "Authorization: Basic dXNlcjo=")
-		if tt.want == "" {
-			var got fspb.StatResponse
-			if err := protojson.Unmarshal([]byte(r.body), &got); err != nil || got.Entry.GetPath() != "/tmp/a" || got.Entry.GetSize() != 3 {
-				t.Errorf("%s: got %d %s", tt.method, r.status, r.body)
-			}
-			continue
-		}
-		if r.status != tt.status || r.body != tt.want {
+		if got := strings.ReplaceAll(r.body, " ", ""); r.status != tt.status || got != strings.ReplaceAll(tt.want, " ", "") {
 			t.Errorf("%s: got %d %s, want %d %s", tt.method, r.status, r.body, tt.status, tt.want)
 		}
-	}
-	if len(s.asks) != 3 || s.asks[0].Method != "write" || string(s.asks[0].Data) != "abc" || s.asks[0].User != "user" || s.asks[1].Method != "stat" {
-		t.Errorf("asked %+v", s.asks)
+		switch {
+		case tt.op == 0 && len(s.asks) > 0:
+			t.Errorf("%s %s was asked", tt.method, tt.msg)
+		case tt.op != 0 && (len(s.asks) != 1 || s.asks[0].Op != tt.op || s.asks[0].User != "user"):
+			t.Errorf("%s asked %+v", tt.method, s.asks)
+		case tt.op == file.OpWrite:
+			if got := <-s.asks[0].content; got != "abc" {
+				t.Errorf("wrote %q", got)
+			}
+		}
 	}
 }

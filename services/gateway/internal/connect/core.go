@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -14,7 +15,7 @@ import (
 type Sandboxes interface {
 	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
-	Ask(ctx context.Context, p core.Principal, sbx sandbox.ID, ask events.Ask) (events.Reply, error)
+	AskFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
 // Catalogue finds processes.

@@ -15,6 +15,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -39,7 +40,7 @@ type fake struct {
 	inputs  []string // "data", or "EOF"
 	signals []int32
 	sizes   []process.Size
-	asks    []events.Ask
+	asks    []asked
 	procs   map[process.ID]*scripted
 
 	script   *surfacetest.Record // of what Start starts
@@ -94,14 +95,54 @@ func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec p
 	return surfacetest.ID, src, nil
 }
 
-func (f *fake) Ask(_ context.Context, _ core.Principal, _ sandbox.ID, ask events.Ask) (events.Reply, error) {
+// AskFiles answers as a sandbox would whose every file is f.entry.
+func (f *fake) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asks = append(f.asks, ask)
-	if ask.Path == "/missing" {
-		return events.Reply{}, kind.New(kind.NotFound, "", "", "path '/missing' does not exist")
-	}
-	return events.Reply{Data: f.entry}, nil
+	a := asked{Request: *req, content: make(chan string, 1)}
+	f.asks = append(f.asks, a)
+	up, toUp := io.Pipe()
+	down, toDown := io.Pipe()
+	entry := f.entry
+	go func() {
+		if _, err := file.ReadFrame(up, nil); err != nil {
+			toDown.CloseWithError(err)
+			return
+		}
+		if req.Path == "/missing" {
+			toDown.CloseWithError(kind.New(kind.NotFound, "", "", "path '/missing' does not exist"))
+			return
+		}
+		if req.Op == file.OpWrite {
+			b, _ := io.ReadAll(up)
+			a.content <- string(b)
+		}
+		if req.Op != file.OpRemove {
+			toDown.Write(file.AppendFrame(nil, entry))
+		}
+		if req.Op == file.OpList {
+			toDown.Write(file.AppendFrame(nil, entry))
+		}
+		toDown.Close()
+	}()
+	return core.AskOver(ctx, filesPipe{down, toUp}, req)
+}
+
+// asked is a question about files.
+type asked struct {
+	file.Request
+	content chan string // of a write
+}
+
+type filesPipe struct {
+	*io.PipeReader
+	*io.PipeWriter
+}
+
+func (p filesPipe) CloseWrite() error { return p.PipeWriter.Close() }
+func (p filesPipe) Abort(err error) {
+	p.PipeReader.CloseWithError(err)
+	p.PipeWriter.CloseWithError(err)
 }
 
 func (f *fake) Find(_ context.Context, _ core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {

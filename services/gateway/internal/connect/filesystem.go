@@ -2,51 +2,126 @@ package connect
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
+
+// maxListing is the most bytes of entries that one ListDir gives.
+const maxListing = 64 << 20
 
 // stat serves Stat.
 func (h *Handler) stat(ctx context.Context, r *call, req *pb.StatRequest) (proto.Message, error) {
-	res := &pb.StatResponse{}
-	entry, err := h.ask(ctx, r, events.Ask{Method: "stat", Path: req.GetPath(), User: r.user})
-	res.Entry = entry
-	return res, err
+	res := &pb.StatResponse{Entry: &pb.EntryInfo{}}
+	return res, h.entry(ctx, r, &file.Request{Op: file.OpStat, Path: req.GetPath()}, nil, res.GetEntry())
+}
+
+// makeDir serves MakeDir.
+func (h *Handler) makeDir(ctx context.Context, r *call, req *pb.MakeDirRequest) (proto.Message, error) {
+	res := &pb.MakeDirResponse{Entry: &pb.EntryInfo{}}
+	return res, h.entry(ctx, r, &file.Request{Op: file.OpMakeDir, Path: req.GetPath()}, nil, res.GetEntry())
+}
+
+// move serves Move.
+func (h *Handler) move(ctx context.Context, r *call, req *pb.MoveRequest) (proto.Message, error) {
+	if req.GetDestination() == "" {
+		return nil, fail(CodeInvalid, "destination is required")
+	}
+	res := &pb.MoveResponse{Entry: &pb.EntryInfo{}}
+	return res, h.entry(ctx, r, &file.Request{Op: file.OpMove, Path: req.GetSource(), To: req.GetDestination()}, nil, res.GetEntry())
 }
 
 // write serves Write, which is not E2B's but the seed's (N-011): one small file.
 func (h *Handler) write(ctx context.Context, r *call, req *pb.WriteRequest) (proto.Message, error) {
-	res := &pb.WriteResponse{}
-	if len(req.GetData()) > events.MaxAsk {
-		return nil, fail(CodeInvalid, "%d bytes are more than one Write takes (%d): use POST /files", len(req.GetData()), events.MaxAsk)
-	}
-	entry, err := h.ask(ctx, r, events.Ask{Method: "write", Path: req.GetPath(), User: r.user, Data: req.GetData(), Mode: 0o644})
-	res.Entry = entry
-	return res, err
+	res := &pb.WriteResponse{Entry: &pb.EntryInfo{}}
+	return res, h.entry(ctx, r, &file.Request{Op: file.OpWrite, Path: req.GetPath()}, req.GetData(), res.GetEntry())
 }
 
-// ask puts a question whose answer is an EntryInfo, as protobuf, to the sandbox.
-func (h *Handler) ask(ctx context.Context, r *call, ask events.Ask) (*pb.EntryInfo, error) {
-	if ask.Path == "" {
+// entry asks what is answered with one entry; content is what a write writes.
+func (h *Handler) entry(ctx context.Context, r *call, req *file.Request, content []byte, into *pb.EntryInfo) error {
+	if req.Path == "" {
+		return fail(CodeInvalid, "path is required")
+	}
+	return h.ask(ctx, r, req, func(f *core.Files) error {
+		if req.Op == file.OpWrite {
+			if _, err := f.Write(content); err != nil {
+				return err
+			}
+			if err := f.CloseWrite(); err != nil {
+				return err
+			}
+		}
+		raw, err := f.Only()
+		if err != nil {
+			return err
+		}
+		return parseEntry(raw, into)
+	})
+}
+
+// remove serves Remove.
+func (h *Handler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (proto.Message, error) {
+	if req.GetPath() == "" {
 		return nil, fail(CodeInvalid, "path is required")
 	}
+	return &pb.RemoveResponse{}, h.ask(ctx, r, &file.Request{Op: file.OpRemove, Path: req.GetPath()}, (*core.Files).Done)
+}
+
+// listDir serves ListDir. No path is the user's home.
+func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) (proto.Message, error) {
+	res := &pb.ListDirResponse{}
+	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
+	return res, h.ask(ctx, r, ask, func(f *core.Files) error {
+		for size := 0; ; {
+			raw, err := f.Entry()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if size += len(raw); size > maxListing {
+				return fail(CodeExhausted, "more than %d entries in the directory: ask for less depth", len(res.GetEntries()))
+			}
+			e := &pb.EntryInfo{}
+			if err := parseEntry(raw, e); err != nil {
+				return err
+			}
+			res.Entries = append(res.Entries, e)
+		}
+	})
+}
+
+// ask puts a question about files to the sandbox, as the user the client named,
+// and has with read the answer.
+func (h *Handler) ask(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
 	if err := h.routed(r); err != nil {
-		return nil, err
+		return err
 	}
-	reply, err := h.core.Ask(ctx, r.who, r.sbx, ask)
-	if err == nil {
-		err = reply.Err
-	}
+	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
+	defer cancel()
+	req.User = r.user
+	f, err := h.core.AskFiles(ctx, r.who, r.sbx, req)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	entry := &pb.EntryInfo{}
-	if err := proto.Unmarshal(reply.Data, entry); err != nil {
-		return nil, kind.Wrap(kind.Internal, "read answer", string(r.sbx), err)
+	defer f.Close()
+	if err = with(f); err != nil && ctx.Err() != nil {
+		return ctx.Err() // what the stream says is that it was cut
 	}
-	return entry, nil
+	return err
+}
+
+// parseEntry reads what a sandbox says of a file.
+func parseEntry(raw []byte, into *pb.EntryInfo) error {
+	if err := proto.Unmarshal(raw, into); err != nil {
+		return kind.Wrap(kind.Internal, "read answer", "", err)
+	}
+	return nil
 }

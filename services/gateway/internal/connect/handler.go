@@ -53,9 +53,13 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post(processService+"Update", unary(h, h.update))
 	r.Post(processService+"StreamInput", h.streamInput)
 	r.Post(filesystemService+"Stat", unary(h, h.stat))
+	r.Post(filesystemService+"MakeDir", unary(h, h.makeDir))
+	r.Post(filesystemService+"Move", unary(h, h.move))
+	r.Post(filesystemService+"ListDir", unary(h, h.listDir))
+	r.Post(filesystemService+"Remove", unary(h, h.remove))
 	r.Post(filesystemService+"Write", unary(h, h.write))
 	r.Post(filesystemService+"WatchDir", h.stream(unimplementedStream))
-	for _, m := range []string{"MakeDir", "Move", "ListDir", "Remove", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"} {
+	for _, m := range []string{"CreateWatcher", "GetWatcherEvents", "RemoveWatcher"} {
 		r.Post(filesystemService+m, unimplemented)
 	}
 }

@@ -2,7 +2,7 @@ package core
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -25,12 +25,18 @@ func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stre
 	if err := c.alive(&st); err != nil {
 		return nil, err
 	}
+	return c.openStream(ctx, &st, strconv.Itoa(port))
+}
+
+// openStream opens a stream to what target names in a sandbox that runs: a port,
+// or its files.
+func (c *Core) openStream(ctx context.Context, st *sandbox.State, target string) (*mux.Stream, error) {
 	host, _ := c.view.Host(st.Host)
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	s, err := c.tunnels.Open(ctx, st.Host, host.Epoch, fmt.Sprintf("%s:%d", id, port))
+	s, err := c.tunnels.Open(ctx, st.Host, host.Epoch, string(st.ID)+":"+target)
 	if kind.Is(err, kind.Deadline) {
-		return nil, &kind.Error{Op: "open port", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
+		return nil, &kind.Error{Op: "open stream", ID: string(st.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}
 	return s, err
 }

@@ -67,6 +67,13 @@ func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", 
 // Write answers with err.
 func Write(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
 
+// WriteAs answers with err and another status than its kind's.
+func WriteAs(c *fiber.Ctx, status int, err error) error {
+	b := Of(err)
+	b.Code = status
+	return write(c, b)
+}
+
 func write(c *fiber.Ctx, b Body) error {
 	raw, err := json.Marshal(b)
 	if err != nil {

@@ -31,7 +31,13 @@ func (c *session) newStreams() *mux.Mux {
 			defer c.s.mu.Unlock()
 			c.wake.Signal()
 		},
-		Accept: func(s *mux.Stream) { go toPort(s) },
+		Accept: func(s *mux.Stream) {
+			if s.Target() == wire.TargetFiles {
+				go c.s.files.Serve(s)
+				return
+			}
+			go toPort(s)
+		},
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/services/hostd/internal/files"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -39,7 +40,8 @@ type Shim struct {
 	spawned chan struct{} // gets a value after a fork: there is something to wait for
 	done    chan struct{} // closed when the sandbox has ended and all is acked
 	broken  chan error    // has what makes it impossible to go on
-	install sync.Mutex    // one connection after the other
+	files   *files.Server
+	install sync.Mutex // one connection after the other
 
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
 	procs     map[string]*proc
@@ -96,6 +98,10 @@ func (s *Shim) Run(ctx context.Context) error {
 	if err := becomeReaper(s.pid1); err != nil {
 		return err
 	}
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	defer s.files.Close() //nolint:errcheck // the process ends
 	go s.reap()
 	go s.accept()
 	var err error

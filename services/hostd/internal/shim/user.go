@@ -2,6 +2,7 @@ package shim
 
 import (
 	"cmp"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func (a *account) groups() []uint32 {
 
 func colonFile(path string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
-		b, err := os.ReadFile(path)
+		b, err := readAccounts(path)
 		if err != nil {
 			return
 		}
@@ -108,6 +109,22 @@ func colonFile(path string) func(func([]string) bool) {
 			}
 		}
 	}
+}
+
+// maxAccounts is the most bytes of a file of accounts that are looked at.
+const maxAccounts = 1 << 20
+
+// readAccounts reads a file of the sandbox's making, which may be anything.
+func readAccounts(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read from
+	if err := regular(path, f); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, maxAccounts))
 }
 
 // credential is what a child needs to run as a; nil: it already does.

@@ -72,9 +72,10 @@ func (s *store) add(t testing.TB, entries ...entry) []byte {
 	for _, e := range entries {
 		h := tar.Header{Name: e.name, Mode: e.mode, Uid: e.uid, Gid: e.uid, Typeflag: e.flag, ModTime: time.Unix(9, 0)}
 		body := ""
-		if e.flag == 0 {
+		switch {
+		case e.flag == 0:
 			h.Typeflag, h.Size, body = tar.TypeReg, int64(len(e.body)), e.body
-		} else {
+		default:
 			h.Linkname = e.body
 		}
 		m.Size += h.Size
@@ -122,9 +123,9 @@ func newStore(t testing.TB) *store {
 	return &store{dir: dir}
 }
 
-func open(t testing.TB, dir string, s *store, most int64) *Cache {
+func open(t testing.TB, dir string, s *store, max int64) *Cache {
 	t.Helper()
-	c, err := Open(Config{Dir: dir, Source: s, Max: most})
+	c, err := Open(Config{Dir: dir, Source: s, Max: max})
 	if err != nil {
 		t.Fatal(err)
 	}

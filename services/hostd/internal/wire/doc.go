@@ -85,13 +85,18 @@ const (
 
 // TypeStreams and above are frames of package events/mux, from both ends: byte
 // streams beside the processes. Hostd opens those to a port of the sandbox, which
-// its target names in decimal; the shim opens those with the target TargetProxy,
-// each a connection to the proxy that hostd is. They end with the connection.
-// Since version 2.
+// its target names in decimal, or with the target TargetFiles, each a question
+// about files (package events/file); the shim opens those with the target
+// TargetProxy, each a connection to the proxy that hostd is. They end with the
+// connection. Since version 2.
 const TypeStreams Type = mux.FirstType
 
-// TargetProxy is what the shim's streams name.
-const TargetProxy = "proxy"
+// TargetProxy is what the shim's streams name, TargetFiles those of hostd's that
+// are for no port.
+const (
+	TargetProxy = "proxy"
+	TargetFiles = "files"
+)
 
 // Limits of the streams.
 const (

@@ -1,0 +1,247 @@
+package file
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Op is what is to be done; the numbers are sent and must not change.
+type Op uint8
+
+// The operations.
+const (
+	OpStat    Op = 1
+	OpList    Op = 2
+	OpMakeDir Op = 3
+	OpMove    Op = 4
+	OpRemove  Op = 5
+	OpRead    Op = 6
+	OpWrite   Op = 7
+)
+
+// Request is a question about files.
+type Request struct {
+	Op    Op
+	Path  string // absolute, or relative to the user's home
+	To    string // where a move ends
+	User  string // empty: the sandbox's default user
+	Depth uint32 // of a list; 0: 1
+	Mode  uint32 // of a file that a write makes; 0: 0644
+	Meta  map[string]string
+}
+
+// Limits of a request, in bytes.
+const (
+	MaxPath    = 4096
+	MaxUser    = 256
+	MaxMeta    = 4096 // of keys and values
+	MaxFrame   = 64 << 10
+	maxMetaKey = 246
+)
+
+// ErrMalformed is what cannot be read as a frame or a request.
+var ErrMalformed = kind.New(kind.Invalid, "file", "", "malformed request")
+
+// Check says what can never be asked; its errors are Invalid.
+func (r *Request) Check() error {
+	for _, p := range [...]string{r.Path, r.To} {
+		switch {
+		case len(p) > MaxPath:
+			return kind.Newf(kind.Invalid, "file", "", "path is longer than %d bytes", MaxPath)
+		case hasNUL(p):
+			return kind.New(kind.Invalid, "file", "", "path has a NUL byte")
+		}
+	}
+	switch {
+	case r.Op < OpStat || r.Op > OpWrite:
+		return kind.Newf(kind.Unimplemented, "file", "", "operation %d", r.Op)
+	case len(r.User) > MaxUser || hasNUL(r.User):
+		return kind.New(kind.Unauthenticated, "file", "", "invalid username")
+	}
+	return CheckMeta(r.Meta)
+}
+
+// CheckMeta says what cannot be a file's metadata: keys and values are printable
+// ASCII.
+func CheckMeta(meta map[string]string) error {
+	total := 0
+	for k, v := range meta {
+		total += len(k) + len(v)
+		switch {
+		case k == "" || len(k) > maxMetaKey:
+			return kind.Newf(kind.Invalid, "file", "", "metadata key of %d bytes: want 1 to %d", len(k), maxMetaKey)
+		case !printable(k) || !printable(v):
+			return kind.Newf(kind.Invalid, "file", "", "metadata %q is not printable ASCII", k)
+		}
+	}
+	if total > MaxMeta {
+		return kind.Newf(kind.Invalid, "file", "", "metadata of %d bytes, the limit is %d", total, MaxMeta)
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func hasNUL(s string) bool {
+	for i := range len(s) {
+		if s[i] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Append appends r's bytes; equal requests give equal bytes.
+func (r *Request) Append(b []byte) []byte {
+	b = appendUint(b, 1, uint64(r.Op))
+	b = appendString(b, 2, r.Path)
+	b = appendString(b, 3, r.To)
+	b = appendString(b, 4, r.User)
+	b = appendUint(b, 5, uint64(r.Depth))
+	b = appendUint(b, 6, uint64(r.Mode))
+	keys := make([]string, 0, len(r.Meta))
+	for k := range r.Meta {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		b = appendString(b, 7, k)
+		b = protowire.AppendString(protowire.AppendTag(b, 8, protowire.BytesType), r.Meta[k])
+	}
+	return b
+}
+
+// Parse reads what Append wrote, and checks it.
+func Parse(b []byte) (Request, error) {
+	var r Request
+	key := ""
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) {
+		switch num {
+		case 1:
+			r.Op = Op(min(u, 255))
+		case 2:
+			r.Path = string(v)
+		case 3:
+			r.To = string(v)
+		case 4:
+			r.User = string(v)
+		case 5:
+			r.Depth = uint32(min(u, 1<<31))
+		case 6:
+			r.Mode = uint32(u & 0o777)
+		case 7:
+			key = string(v)
+		case 8:
+			if r.Meta == nil {
+				r.Meta = make(map[string]string)
+			}
+			r.Meta[key] = string(v)
+		}
+	})
+	if err == nil {
+		err = r.Check()
+	}
+	return r, err
+}
+
+// Range is a part of a file. Length -1 is up to its end.
+type Range struct{ Offset, Length int64 }
+
+// Append appends the range's bytes.
+func (r Range) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Offset))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.Length))
+}
+
+// ParseRange reads what Append wrote.
+func ParseRange(b []byte) (Range, error) {
+	if len(b) != 16 {
+		return Range{}, ErrMalformed
+	}
+	r := Range{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
+	if r.Offset < 0 || r.Length < -1 {
+		return Range{}, ErrMalformed
+	}
+	return r, nil
+}
+
+// AppendFrame appends a frame around b.
+func AppendFrame(dst, b []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b)))
+	return append(dst, b...)
+}
+
+// ReadFrame reads a frame into buf, which it grows as needed. io.EOF is the end
+// of the stream between two frames.
+func ReadFrame(r io.Reader, buf []byte) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return buf, err
+	}
+	n := int(binary.LittleEndian.Uint32(head[:]))
+	if n > MaxFrame {
+		return buf, ErrMalformed
+	}
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	_, err := io.ReadFull(r, buf)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return buf, err
+}
+
+func fields(b []byte, f func(num protowire.Number, u uint64, v []byte)) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return ErrMalformed
+		}
+		b = b[n:]
+		var u uint64
+		var v []byte
+		switch typ {
+		case protowire.VarintType:
+			u, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			v, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return ErrMalformed
+		}
+		b = b[n:]
+		f(num, u, v)
+	}
+	return nil
+}
+
+func appendUint(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+func appendString(b []byte, num protowire.Number, v string) []byte {
+	if v == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
+}

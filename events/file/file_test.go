@@ -1,0 +1,90 @@
+package file_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+)
+
+func TestRequestsComeBackAsTheyWere(t *testing.T) {
+	for _, r := range []file.Request{
+		{Op: file.OpStat, Path: "/a"},
+		{Op: file.OpMove, Path: "~/x", To: "y", User: "root"},
+		{Op: file.OpWrite, Path: "p", Mode: 0o600, Meta: map[string]string{"k": "v", "empty": ""}},
+		{Op: file.OpList, Path: "", Depth: 7},
+	} {
+		got, err := file.Parse(r.Append(nil))
+		if err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("got %+v, %v; want %+v", got, err, r)
+		}
+	}
+}
+
+func TestWhatCannotBeAsked(t *testing.T) {
+	long := strings.Repeat("x", file.MaxPath+1)
+	tests := []struct {
+		name string
+		req  file.Request
+		want kind.Kind
+	}{
+		{"no operation", file.Request{Path: "/"}, kind.Unimplemented},
+		{"an unknown operation", file.Request{Op: 99}, kind.Unimplemented},
+		{"a long path", file.Request{Op: file.OpStat, Path: long}, kind.Invalid},
+		{"a long destination", file.Request{Op: file.OpMove, To: long}, kind.Invalid},
+		{"NUL in a path", file.Request{Op: file.OpStat, Path: "a\x00b"}, kind.Invalid},
+		{"NUL in a user", file.Request{Op: file.OpStat, User: "a\x00b"}, kind.Unauthenticated},
+		{"an empty key", file.Request{Op: file.OpWrite, Meta: map[string]string{"": "v"}}, kind.Invalid},
+		{"a long key", file.Request{Op: file.OpWrite, Meta: map[string]string{long[:247]: "v"}}, kind.Invalid},
+		{"much metadata", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": long}}, kind.Invalid},
+		{"metadata that is not ASCII", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": "ü"}}, kind.Invalid},
+		{"a line end in metadata", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": "a\nb"}}, kind.Invalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := file.Parse(tt.req.Append(nil)); !kind.Is(err, tt.want) {
+				t.Errorf("got %v, want kind %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	b := file.AppendFrame(nil, []byte("one"))
+	b = file.AppendFrame(b, nil)
+	r := bytes.NewReader(b)
+	for _, want := range []string{"one", ""} {
+		if got, err := file.ReadFrame(r, nil); err != nil || string(got) != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	if _, err := file.ReadFrame(r, nil); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last: %v", err)
+	}
+	if _, err := file.ReadFrame(bytes.NewReader(b[:5]), nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half a frame: %v", err)
+	}
+	if _, err := file.ReadFrame(strings.NewReader("\xff\xff\xff\xff"), nil); !kind.Is(err, kind.Invalid) {
+		t.Errorf("a frame of 4 GiB: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add((&file.Request{Op: file.OpWrite, Path: "/a", Meta: map[string]string{"k": "v"}}).Append(nil))
+	f.Add([]byte("\x08\x01\x12\x02/a"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := file.Parse(b)
+		if err != nil {
+			return
+		}
+		again, err := file.Parse(r.Append(nil))
+		if err != nil || !reflect.DeepEqual(again, r) {
+			t.Errorf("%+v became %+v, %v", r, again, err)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// FilesPath is the one path that a signature opens, too.
+const FilesPath = "/files"
+
+// The texts of a 401 there are envd's, which clients compare.
+const (
+	msgMismatch = "access token present in header but does not match"
+	msgMissing  = "missing signature query parameter"
+	msgInvalid  = "invalid signature"
+	msgExpired  = "signature is already expired"
+)
+
+// byFile finds out who asks for a file: the bearer of the sandbox's token, or of
+// an address that was signed with it, which need not name the sandbox.
+func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
+	id, named := route.Sandbox(c)
+	token := c.Get("X-Access-Token")
+	if !named && token != "" {
+		id, named = tokens.Signer(func(t string) bool { return hmac.Equal([]byte(t), []byte(token)) })
+		if !named {
+			return core.Principal{}, unauthenticated(msgMismatch)
+		}
+	}
+	if named && (token != "" || c.Query("signature") == "") {
+		p, err := tokens.Bearer(c.UserContext(), id, token)
+		switch {
+		case kind.Is(err, kind.NotFound):
+			return core.Principal{}, nil
+		case !kind.Is(err, kind.Unauthenticated):
+			return p, err
+		case token != "":
+			return p, unauthenticated(msgMismatch)
+		}
+	}
+	s, err := signatureOf(c)
+	if err != nil {
+		return core.Principal{}, err
+	}
+	if !named {
+		if id, named = tokens.Signer(s.by); !named {
+			return core.Principal{}, unauthenticated(msgInvalid)
+		}
+	}
+	if !s.by(tokens.Token(id)) {
+		if p, err := tokens.Bearer(c.UserContext(), id, ""); err == nil {
+			return p, nil // it asks for no proof
+		}
+		return core.Principal{}, unauthenticated(msgInvalid)
+	}
+	if s.expired(time.Now()) {
+		return core.Principal{}, unauthenticated(msgExpired)
+	}
+	p, err := tokens.Bearer(c.UserContext(), id, tokens.Token(id))
+	if kind.Is(err, kind.NotFound) {
+		return core.Principal{}, nil
+	}
+	return p, err
+}
+
+func unauthenticated(msg string) error {
+	return kind.New(kind.Unauthenticated, "authenticate", "", msg)
+}
+
+// signature is what an address says was signed, and the proof.
+type signature struct {
+	proof string
+	text  string // up to the token
+	until string // after it
+}
+
+const (
+	signaturePrefix = "v1_"
+	opRead          = "read"
+	opWrite         = "write"
+)
+
+func signatureOf(c *fiber.Ctx) (signature, error) {
+	s := signature{proof: strings.Clone(c.Query("signature"))}
+	if s.proof == "" {
+		return s, unauthenticated(msgMissing)
+	}
+	op := opRead
+	if c.Method() == http.MethodPost {
+		op = opWrite
+	}
+	s.text = strings.Join([]string{c.Query("path"), op, c.Query("username"), ""}, ":")
+	s.until = strings.Clone(c.Query("signature_expiration"))
+	return s, nil
+}
+
+// by reports whether whoever has the token signed.
+func (s *signature) by(token string) bool {
+	text := s.text + token
+	if s.until != "" {
+		text += ":" + s.until
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hmac.Equal([]byte(s.proof), []byte(signaturePrefix+base64.RawStdEncoding.EncodeToString(sum[:])))
+}
+
+func (s *signature) expired(now time.Time) bool {
+	if s.until == "" {
+		return false
+	}
+	at, err := strconv.ParseInt(s.until, 10, 64)
+	return err != nil || now.Unix() > at
+}
+
+// Signer is what finds the sandbox with whose token an address was signed.
+type Signer interface {
+	Token(id sandbox.ID) string
+	// Signer gives the sandbox whose token by is true for.
+	Signer(by func(token string) bool) (sandbox.ID, bool)
+}

@@ -1,0 +1,282 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/klauspost/compress/gzip"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+)
+
+// get serves a file, or its head.
+func (h *Handler) get(c *fiber.Ctx) error {
+	a, err := newAsk(c, file.OpRead)
+	if err != nil {
+		return err
+	}
+	coding, ok := negotiate(c.Get(fiber.HeaderAcceptEncoding))
+	if !ok {
+		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: there are identity and gzip"))
+	}
+	// The answer outlives the handler.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
+	f, err := h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+	if err != nil {
+		cancel()
+		return err
+	}
+	d := &download{f: f, cancel: cancel}
+	if err := d.open(); err != nil {
+		d.Close() //nolint:errcheck // the first error is told
+		return err
+	}
+	res, err := d.answer(request(c), coding)
+	if err != nil {
+		d.Close() //nolint:errcheck // the first error is told
+		return err
+	}
+	for k, v := range c.Response().Header.All() { // those of the middleware
+		if name := http.CanonicalHeaderKey(string(k)); name != fiber.HeaderContentType {
+			res.Header[name] = append(res.Header[name], string(v))
+		}
+	}
+	get := func(context.Context) (*http.Response, error) { return res, nil }
+	h.streams.Relay(c, true, get, nil)
+	return nil
+}
+
+// request is what of a request decides about an answer's head.
+func request(c *fiber.Ctx) *http.Request {
+	r := &http.Request{Method: c.Method(), Header: make(http.Header)}
+	for _, name := range [...]string{"Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since", "If-Match", "If-None-Match"} {
+		if v := c.Get(name); v != "" && !(name == "Range" && strings.Contains(v, ",")) {
+			r.Header.Set(name, strings.Clone(v))
+		}
+	}
+	return r
+}
+
+// download is a file on its way to a client.
+type download struct {
+	f      *core.Files
+	cancel context.CancelFunc
+	entry  pb.EntryInfo
+	body   io.Reader
+}
+
+// Read reads the body.
+func (d *download) Read(p []byte) (int, error) { return d.body.Read(p) }
+
+// Close gives up what was not read.
+func (d *download) Close() error {
+	d.f.Close()
+	d.cancel()
+	return nil
+}
+
+// open reads what the sandbox says of the file.
+func (d *download) open() error {
+	raw, err := d.f.Only()
+	if err != nil {
+		return err
+	}
+	return kind.Wrap(kind.Internal, "read answer", "", proto.Unmarshal(raw, &d.entry))
+}
+
+// answer is the whole answer.
+func (d *download) answer(r *http.Request, coding string) (*http.Response, error) {
+	if d.entry.GetSize() == 0 {
+		if err := d.measure(); err != nil {
+			return nil, err
+		}
+	}
+	head := &head{header: make(http.Header), status: http.StatusOK}
+	d.describe(head.header)
+	if coding == codingGzip && len(r.Header) == 0 && d.entry.GetSize() != 0 {
+		return d.compressed(head.header)
+	}
+	at := place{size: d.entry.GetSize()}
+	if at.size < 0 { // it has no size before it is read
+		return &http.Response{StatusCode: http.StatusOK, Header: head.header, ContentLength: -1, Body: d}, nil
+	}
+	// The head is the library's; it reads nothing, and where it would tells which
+	// part is wanted.
+	http.ServeContent(head, r, "", d.entry.GetModifiedTime().AsTime().Truncate(time.Second), &at)
+	length, err := strconv.ParseInt(head.header.Get(fiber.HeaderContentLength), 10, 64)
+	if err != nil {
+		length = 0 // 304, 412, or 416 with a text of the library's
+	}
+	switch {
+	case head.status >= http.StatusBadRequest:
+		text := strings.TrimSpace(string(head.text))
+		return nil, fiber.NewError(head.status, text)
+	case d.body != nil: // measured: it has been read already
+	case length > 0 && r.Method != http.MethodHead:
+		if err := d.f.Part(file.Range{Offset: at.offset, Length: length}); err != nil {
+			return nil, err
+		}
+		d.body = io.LimitReader(d.f, length)
+	default:
+		d.body = strings.NewReader("")
+	}
+	return &http.Response{StatusCode: head.status, Header: head.header, ContentLength: length, Body: d}, nil
+}
+
+// describe sets what does not depend on the part.
+func (d *download) describe(h http.Header) {
+	ct := mime.TypeByExtension(path.Ext(d.entry.GetName()))
+	if ct == "" {
+		ct = fiber.MIMEOctetStream
+	}
+	h.Set(fiber.HeaderContentType, ct)
+	h.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	if v := mime.FormatMediaType("inline", map[string]string{"filename": d.entry.GetName()}); v != "" {
+		h.Set(fiber.HeaderContentDisposition, v)
+	} else {
+		h.Set(fiber.HeaderContentDisposition, "inline")
+	}
+}
+
+// smallest is how much of a file without a size is read before its answer
+// begins.
+const smallest = 64 << 10
+
+// measure reads the beginning of a file that says it is empty: those of /proc do,
+// and are not.
+func (d *download) measure() error {
+	if err := d.f.Part(file.Range{Length: -1}); err != nil {
+		return err
+	}
+	begin := make([]byte, smallest)
+	n, err := io.ReadFull(d.f, begin)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		d.entry.Size = int64(n)
+		d.body = strings.NewReader(string(begin[:n]))
+		return nil
+	case err != nil:
+		return err
+	}
+	d.entry.Size = -1
+	d.body = io.MultiReader(strings.NewReader(string(begin)), d.f)
+	return nil
+}
+
+// compressed is the answer with gzip.
+func (d *download) compressed(h http.Header) (*http.Response, error) {
+	src := d.body
+	if src == nil {
+		if err := d.f.Part(file.Range{Length: -1}); err != nil {
+			return nil, err
+		}
+		src = d.f
+	}
+	h.Set(fiber.HeaderContentEncoding, codingGzip)
+	r, w := io.Pipe()
+	d.body = r
+	go func() {
+		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err == nil {
+			_, err = io.Copy(z, src)
+		}
+		if err == nil {
+			err = z.Close()
+		}
+		w.CloseWithError(err) //nolint:errcheck // it never fails
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: -1, Body: &piped{d, r}}, nil
+}
+
+// piped is a download whose reader is fed by a goroutine, which ends with it.
+type piped struct {
+	*download
+	r *io.PipeReader
+}
+
+func (p *piped) Close() error {
+	p.r.Close() //nolint:errcheck // it never fails
+	return p.download.Close()
+}
+
+// head takes an answer's head, and the text of an error.
+type head struct {
+	header http.Header
+	status int
+	text   []byte
+}
+
+func (h *head) Header() http.Header  { return h.header }
+func (h *head) WriteHeader(code int) { h.status = code }
+func (h *head) Write(p []byte) (int, error) {
+	h.text = append(h.text, p...)
+	return len(p), nil
+}
+
+// place is a file that has a size and no content: it remembers where reading was
+// to begin.
+type place struct{ size, offset int64 }
+
+func (p *place) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (p *place) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		offset += p.size
+	}
+	p.offset = offset
+	return offset, nil
+}
+
+const codingGzip = "gzip"
+
+// negotiate says how the content is to be coded; false: in no way that there is.
+func negotiate(accept string) (coding string, ok bool) {
+	if accept == "" {
+		return "", true
+	}
+	q := map[string]float64{}
+	for part := range strings.SplitSeq(accept, ",") {
+		name, params, _ := strings.Cut(part, ";")
+		weight := 1.0
+		if v, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q="); ok {
+			if w, err := strconv.ParseFloat(v, 64); err == nil {
+				weight = w
+			}
+		}
+		q[strings.ToLower(strings.TrimSpace(name))] = weight
+	}
+	gz, named := q[codingGzip]
+	other, rest := q["*"]
+	if !named {
+		gz = other
+	}
+	identity, said := q["identity"]
+	switch {
+	case !said && rest:
+		identity = other
+	case !said && len(q) == 1 && named:
+		identity = gz / 2 // nothing else was named: gzip is what it wants
+	case !said:
+		identity = max(gz, 0.001)
+	}
+	switch {
+	case gz > identity:
+		return codingGzip, true
+	case identity > 0:
+		return "", true
+	}
+	return "", false
+}

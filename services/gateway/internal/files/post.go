@@ -1,0 +1,292 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/klauspost/compress/gzip"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// written is a file that was put in its place, as clients are told.
+type written struct {
+	Path     string            `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+const (
+	metaHeader = "x-metadata-"
+
+	// stall is how long a client may send nothing of its upload.
+	stall = time.Minute
+	// lingering bounds how long a body is read that nobody wants.
+	lingering = 20 * time.Second
+)
+
+// post takes one or more files.
+func (h *Handler) post(c *fiber.Ctx) error {
+	out, err := h.upload(c, bodyOf(c))
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return c.Send(raw)
+}
+
+func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
+	a, err := newAsk(c, file.OpWrite)
+	if err != nil {
+		return nil, err
+	}
+	if a.Meta, err = metadata(c); err != nil {
+		return nil, err
+	}
+	content, err := decoded(c.Get(fiber.HeaderContentEncoding), body)
+	if err != nil {
+		return nil, err
+	}
+	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	switch {
+	case err == nil && media == fiber.MIMEOctetStream:
+		if a.Path == "" {
+			return nil, invalid("path query parameter is required for raw body upload")
+		}
+		w, err := h.write(c.UserContext(), &a, content)
+		return []written{w}, err
+	case err == nil && strings.HasPrefix(media, "multipart/") && params["boundary"] != "":
+		return h.parts(c.UserContext(), a, multipart.NewReader(content, params["boundary"]))
+	}
+	return nil, invalid("unsupported content type: %q, expected multipart/form-data or application/octet-stream", c.Get(fiber.HeaderContentType))
+}
+
+// parts writes the files of a form, each as it comes.
+func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]written, error) {
+	out := []written{}
+	seen := make(map[string]bool)
+	named := a.Path // by the query, which counts for all
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, broken(err)
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		if a.Path = named; named == "" {
+			if a.Path, err = fileName(part); err != nil {
+				return nil, err
+			}
+		}
+		if seen[path.Clean(a.Path)] {
+			return nil, twice(a.Path, out)
+		}
+		w, err := h.write(ctx, &a, part)
+		if err != nil {
+			return nil, err
+		}
+		if seen[w.Path] {
+			return nil, twice(w.Path, out)
+		}
+		seen[path.Clean(a.Path)], seen[w.Path] = true, true
+		out = append(out, w)
+	}
+}
+
+func twice(p string, done []written) error {
+	text := fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request, only the first specified file was uploaded", p)
+	var others []string
+	for _, w := range done {
+		if w.Path != p {
+			others = append(others, w.Path)
+		}
+	}
+	if len(others) > 0 {
+		text += ", also the following files were uploaded: " + strings.Join(others, ", ")
+	}
+	return invalid("%s", text)
+}
+
+// fileName is the name a part gives its file, with all its slashes.
+func fileName(part *multipart.Part) (string, error) {
+	_, params, err := mime.ParseMediaType(part.Header.Get(fiber.HeaderContentDisposition))
+	if err != nil || params["filename"] == "" {
+		return "", invalid("a part of the form has no filename")
+	}
+	return params["filename"], nil
+}
+
+// write streams one file into the sandbox.
+func (h *Handler) write(ctx context.Context, a *ask, content io.Reader) (written, error) {
+	f, err := h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+	if err != nil {
+		return written{}, err
+	}
+	defer f.Close()
+	src := &source{Reader: content}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, make([]byte, copyBuffer)); err != nil {
+		if src.err != nil {
+			return written{}, broken(src.err)
+		}
+		return written{}, err
+	}
+	if err := f.CloseWrite(); err != nil {
+		return written{}, err
+	}
+	raw, err := f.Only()
+	if err != nil {
+		return written{}, err
+	}
+	var e pb.EntryInfo
+	if err := proto.Unmarshal(raw, &e); err != nil {
+		return written{}, kind.Wrap(kind.Internal, "read answer", "", err)
+	}
+	return written{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, nil
+}
+
+const copyBuffer = 64 << 10
+
+// source remembers that reading failed: otherwise the sandbox did.
+type source struct {
+	io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// metadata reads the headers that are the file's metadata.
+func metadata(c *fiber.Ctx) (map[string]string, error) {
+	var meta map[string]string
+	for k, v := range c.Request().Header.All() {
+		key, ok := strings.CutPrefix(strings.ToLower(string(k)), metaHeader)
+		if !ok {
+			continue
+		}
+		if meta == nil {
+			meta = make(map[string]string)
+		}
+		meta[key] = string(v)
+	}
+	return meta, file.CheckMeta(meta)
+}
+
+// decoded takes a body's coding off.
+func decoded(coding string, body io.Reader) (io.Reader, error) {
+	switch strings.ToLower(coding) {
+	case "", "identity":
+		return body, nil
+	case codingGzip:
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, broken(err)
+		}
+		return z, nil
+	}
+	return nil, invalid("unsupported Content-Encoding: %s", coding)
+}
+
+func invalid(format string, args ...any) error {
+	return kind.Newf(kind.Invalid, "upload", "", format, args...)
+}
+
+// broken says that the body could not be read to its end.
+func broken(err error) error {
+	var k *kind.Error
+	if errors.As(err, &k) {
+		return err
+	}
+	return &kind.Error{Op: "upload", Kind: kind.Invalid, Msg: "the body cannot be read: " + err.Error(), Err: err}
+}
+
+// body is a request's body as it comes.
+type body struct {
+	c     *fiber.Ctx
+	r     io.Reader
+	n     int64 // bytes read
+	ended bool  // nothing more can be read: after the end the next request follows
+	whole bool  // and all of it was
+}
+
+type local struct{}
+
+// Streamed is the middleware that leaves a body to its surface, and sees to what
+// is left of it: read for a while, because a client that is cut off while it sends
+// never sees the answer, or else closed with the connection, because it would be
+// taken for the next request.
+func Streamed(c *fiber.Ctx) error {
+	b := &body{c: c, r: c.Context().RequestBodyStream()}
+	c.Locals(local{}, b)
+	c.Context().SetConnectionClose()
+	err := c.Next()
+	b.drain()
+	if b.whole && !c.Request().Header.ConnectionClose() {
+		c.Response().Header.ResetConnectionClose()
+	}
+	return err
+}
+
+// bodyOf is what the middleware left.
+func bodyOf(c *fiber.Ctx) io.Reader {
+	if b, ok := c.Locals(local{}).(*body); ok {
+		return b
+	}
+	return strings.NewReader(string(c.Request().Body()))
+}
+
+// Read reads the body; a client that sends nothing for long is given up.
+func (b *body) Read(p []byte) (int, error) {
+	if b.ended {
+		return 0, io.EOF
+	}
+	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read tells
+	n, err := b.r.Read(p)
+	b.n += int64(n)
+	if errors.Is(err, io.EOF) && b.cut() {
+		err = io.ErrUnexpectedEOF
+	}
+	b.ended, b.whole = err != nil, errors.Is(err, io.EOF)
+	return n, err
+}
+
+// cut reports whether a body that came to an end did so because the client left:
+// the server does not tell.
+func (b *body) cut() bool {
+	if length := b.c.Request().Header.ContentLength(); length >= 0 {
+		return b.n < int64(length)
+	}
+	return stream.Left(b.c)
+}
+
+func (b *body) drain() {
+	for end := time.Now().Add(lingering); !b.ended && time.Now().Before(end); {
+		io.CopyN(io.Discard, b, 1<<20) //nolint:errcheck // ended tells
+	}
+}

@@ -1,0 +1,38 @@
+package stream
+
+import (
+	"net"
+	"syscall"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// Left reports whether the client has closed its side of the connection, or all of
+// it, as far as can be seen now without reading. A body whose length is not told
+// beforehand and that ended because its client left looks to the server like one
+// that is whole.
+func Left(c *fiber.Ctx) bool {
+	conn := c.Context().Conn()
+	if r, ok := conn.(*replayed); ok {
+		conn = r.Conn
+	}
+	return closedThere(conn)
+}
+
+func closedThere(conn net.Conn) bool {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return true
+	}
+	left := true
+	err = rc.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		left = n <= 0 && err != syscall.EAGAIN && err != syscall.EINTR
+	})
+	return err != nil || left
+}

@@ -1,0 +1,41 @@
+package stream
+
+import (
+	"net"
+	"testing"
+)
+
+func TestAClientThatLeftIsSeenToHaveLeft(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if closedThere(conn) {
+		t.Error("a silent client has left")
+	}
+	client.Write([]byte("ab"))
+	b := make([]byte, 1)
+	conn.Read(b)
+	if closedThere(conn) {
+		t.Error("a client with something to say has left")
+	}
+	client.(*net.TCPConn).CloseWrite()
+	conn.Read(b)
+	if n, err := conn.Read(b); err == nil {
+		t.Fatalf("%d bytes after the end", n)
+	}
+	if !closedThere(conn) {
+		t.Error("a client that ended is still there")
+	}
+}

@@ -1,0 +1,233 @@
+package files
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+)
+
+const (
+	fileMode   = 0o644
+	copyBuffer = 128 << 10
+	maxLinks   = 40
+)
+
+// The names under which content waits until all of it came: in the place of
+// nothing, or of a file.
+const (
+	hiddenPrefix = ".millrace-upload-"
+	hiddenNew    = hiddenPrefix + "new-"
+	hiddenOld    = hiddenPrefix + "old-"
+	hiddenRandom = 16
+)
+
+// Hidden reports whether a name is that of content that waits.
+func Hidden(name string) bool {
+	return strings.HasPrefix(name, hiddenPrefix) && len(name) == len(hiddenNew)+hiddenRandom
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// read sends a file's entry, then the part of it that is asked for.
+func (o *op) read() error {
+	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY) // opening a FIFO must not wait
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), o.path)
+	defer f.Close() //nolint:errcheck // it was only read from
+	e := entry{path: o.path}
+	if err := unix.Fstat(fd, &e.st); err != nil {
+		return err
+	}
+	if err := regular(o.path, &e.st); err != nil {
+		return err
+	}
+	e.meta = readMeta(procPath(fd))
+	if err := o.send(&e); err != nil {
+		return err
+	}
+	if err := o.out.Flush(); err != nil {
+		return err
+	}
+	raw, err := file.ReadFrame(o.in, nil)
+	if isEOF(err) {
+		return nil // who asks wants no more than the entry
+	}
+	if err != nil {
+		return err
+	}
+	part, err := file.ParseRange(raw)
+	if err != nil {
+		return err
+	}
+	return o.sendPart(f, part)
+}
+
+// sendPart sends a part of a file, which may end sooner only if that was asked
+// for.
+func (o *op) sendPart(f *os.File, part file.Range) error {
+	if part.Offset > 0 {
+		if _, err := f.Seek(part.Offset, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	length := part.Length
+	if length < 0 {
+		length = math.MaxInt64
+	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{o.out}, struct{ io.Reader }{io.LimitReader(f, length)}, make([]byte, copyBuffer))
+	if err == nil && part.Length >= 0 && n < part.Length {
+		err = kind.Newf(kind.Unavailable, "read", "", "path '%s' became shorter while it was read", o.path)
+	}
+	return err
+}
+
+func regular(p string, st *unix.Stat_t) error {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return nil
+	case unix.S_IFDIR:
+		return kind.Newf(kind.Invalid, "file", "", "path '%s' is a directory", p)
+	}
+	return kind.Newf(kind.Invalid, "file", "", "path '%s' is not a regular file", p)
+}
+
+// place is where a file is put: a name in an open directory.
+type place struct {
+	dir  int
+	name string
+	mode uint32 // of what is there, or of a new file
+	old  bool   // something is there
+}
+
+// write takes a file's content and puts it in place.
+func (o *op) write() error {
+	if _, err := o.ensure(path.Dir(o.path)); err != nil {
+		return err
+	}
+	at, err := o.place(o.path)
+	if err != nil {
+		return err
+	}
+	defer closeFd(at.dir)
+	name, fd, err := at.begin()
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = o.fill(f, at)
+	if err2 := f.Close(); err == nil {
+		err = err2
+	}
+	if err == nil {
+		err = unix.Renameat(at.dir, name, at.dir, at.name)
+	}
+	if err != nil {
+		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is told
+		return err
+	}
+	e, err := o.statAt(at.dir, at.name, o.path)
+	if err != nil {
+		return err
+	}
+	return o.send(&e)
+}
+
+// place finds where a write to p ends: links are followed, also one to nothing.
+func (o *op) place(p string) (*place, error) {
+	for range maxLinks {
+		dir, base, err := o.openParent(p)
+		if err != nil {
+			return nil, err
+		}
+		at := &place{dir: dir, name: base, mode: o.req.Mode}
+		if at.mode == 0 {
+			at.mode = fileMode
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return at, nil
+		case err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK:
+			p, err = linkTarget(dir, base, p)
+			closeFd(dir)
+			if err != nil {
+				return nil, err
+			}
+			continue
+		case err == nil:
+			err = regular(o.path, &st)
+		}
+		if err != nil {
+			closeFd(dir)
+			return nil, err
+		}
+		at.mode, at.old = st.Mode&0o7777&^(unix.S_ISUID|unix.S_ISGID), true
+		return at, nil
+	}
+	return nil, unix.ELOOP
+}
+
+// linkTarget is the path that the link at p leads to. It is not made clean: what
+// ".." means behind another link is for the kernel to say.
+func linkTarget(dir int, base, p string) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(dir, base, buf[:])
+	if err != nil {
+		return "", err
+	}
+	to := string(buf[:n])
+	if !strings.HasPrefix(to, "/") {
+		at, _ := path.Split(p)
+		to = at + to
+	}
+	for strings.HasSuffix(to, "/") && to != "/" {
+		to = to[:len(to)-1]
+	}
+	if base := path.Base(to); base == "." || base == ".." {
+		return "", unix.EISDIR
+	}
+	return to, nil
+}
+
+// begin makes the file that is written to.
+func (at *place) begin() (string, int, error) {
+	prefix := hiddenNew
+	if at.old {
+		prefix = hiddenOld
+	}
+	var b [hiddenRandom / 2]byte
+	rand.Read(b[:]) //nolint:errcheck // it never fails
+	name := prefix + hex.EncodeToString(b[:])
+	fd, err := unix.Openat(at.dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	return name, fd, err
+}
+
+// fill writes what comes, and makes the file what it is to be.
+func (o *op) fill(f *os.File, at *place) error {
+	fd := int(f.Fd())
+	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{o.in}, make([]byte, copyBuffer)); err != nil {
+		return err
+	}
+	if err := writeMeta(fd, o.req.Meta); err != nil {
+		return err
+	}
+	if o.give {
+		if err := unix.Fchown(fd, o.who.UID, o.who.GID); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(fd, at.mode)
+}

@@ -1,0 +1,241 @@
+package files
+
+import (
+	"errors"
+	"os"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+const dirMode = 0o755
+
+// list tells of all that is in a directory, and in those below it to a depth, in
+// the order of their names; each directory comes before what is in it. Links are
+// told of and not followed.
+func (o *op) list() error {
+	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	if errors.Is(err, unix.ENOTDIR) {
+		return kind.Newf(kind.Invalid, "list", "", "path is not a directory: %s", o.path)
+	}
+	if err != nil {
+		return err
+	}
+	return o.walk(fd, o.path, max(o.req.Depth, 1))
+}
+
+// walk lists an open directory, which it closes.
+func (o *op) walk(fd int, at string, depth uint32) error {
+	dir := os.NewFile(uintptr(fd), at)
+	defer dir.Close() //nolint:errcheck // it was only read from
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if Hidden(name) {
+			continue
+		}
+		p := path.Join(at, name)
+		e, err := o.statAt(fd, name, p)
+		switch {
+		case errors.Is(err, unix.ENOENT): // it went meanwhile
+			continue
+		case err != nil:
+			return err
+		}
+		if err := o.send(&e); err != nil {
+			return err
+		}
+		if depth == 1 || e.st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		sub, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		switch {
+		case oneOf(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES):
+			continue // it went, it is another by now, or it is not ours to see
+		case err != nil:
+			return err
+		}
+		if err := o.walk(sub, p, depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDir makes a directory that was not there.
+func (o *op) makeDir() error {
+	made, err := o.ensure(o.path)
+	switch {
+	case errors.Is(err, unix.ENOTDIR) && o.isFile(o.path):
+		return kind.Newf(kind.Invalid, "make directory", "", "path already exists but it is not a directory: %s", o.path)
+	case err != nil:
+		return err
+	case !made:
+		return kind.Newf(kind.Conflict, "make directory", "", "directory already exists: %s", o.path)
+	}
+	return o.sendStat(o.path)
+}
+
+// isFile reports whether something stands at p that is no directory.
+func (o *op) isFile(p string) bool {
+	fd, err := o.open(p, unix.O_PATH)
+	if err != nil {
+		return false
+	}
+	defer closeFd(fd)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
+}
+
+// ensure makes the directories of p that are missing, and reports whether the last
+// one was.
+func (o *op) ensure(p string) (made bool, err error) {
+	fd, err := o.openDir(p)
+	if err == nil {
+		closeFd(fd)
+		return false, nil
+	}
+	if !errors.Is(err, unix.ENOENT) || p == "/" {
+		return false, err
+	}
+	at, base := path.Split(p)
+	if _, err := o.ensure(path.Clean(at)); err != nil {
+		return false, err
+	}
+	dir, err := o.openDir(at)
+	if err != nil {
+		return false, err
+	}
+	defer closeFd(dir)
+	switch err := unix.Mkdirat(dir, base, dirMode); {
+	case err == unix.EEXIST: // somebody else made it; or it is a link to nothing
+		fd, err := o.openDir(p)
+		if err == nil {
+			closeFd(fd)
+		}
+		return false, err
+	case err != nil:
+		return false, err
+	}
+	return true, o.own(dir, base)
+}
+
+// own gives what was made to the account.
+func (o *op) own(dir int, name string) error {
+	if !o.give {
+		return nil
+	}
+	return unix.Fchownat(dir, name, o.who.UID, o.who.GID, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// move renames, and makes the directories that the new name needs.
+func (o *op) move() error {
+	to, err := Resolve(o.who.Home, o.req.To)
+	if err != nil {
+		return err
+	}
+	from, name, err := o.openParent(o.path)
+	if err != nil {
+		return err
+	}
+	defer closeFd(from)
+	var st unix.Stat_t
+	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err // before anything is made
+	}
+	if _, err := o.ensure(path.Dir(to)); err != nil {
+		return errorOf(to, err)
+	}
+	dir, base, err := o.openParent(to)
+	if err != nil {
+		return errorOf(to, err)
+	}
+	defer closeFd(dir)
+	err = unix.Renameat(from, name, dir, base)
+	if errors.Is(err, unix.EXDEV) {
+		return kind.Newf(kind.Precondition, "move", "", "'%s' and '%s' are on different file systems", o.path, to)
+	}
+	if err != nil {
+		return errorOf(to, err)
+	}
+	return o.sendStat(to)
+}
+
+// remove removes what is at the path and all below it. What is not there is
+// removed already.
+func (o *op) remove() error {
+	dir, base, err := o.openParent(o.path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer closeFd(dir)
+	return removeAll(dir, base)
+}
+
+// removeAll removes a name of a directory; links are not followed.
+func removeAll(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	for n := 0; ; n++ {
+		err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		switch {
+		case err == nil || err == unix.ENOENT:
+			return nil
+		case err != unix.ENOTEMPTY && err != unix.EEXIST || n == racing:
+			return err // ENOTEMPTY at the end: somebody fills it as fast
+		}
+		if err := empty(dir, name); err != nil {
+			return err
+		}
+	}
+}
+
+// removeBatch is how many names of a directory are held at a time.
+const removeBatch = 1024
+
+// empty removes all that is in a directory.
+func empty(dir int, name string) error {
+	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close() //nolint:errcheck // it was only read from
+	for {
+		names, err := f.Readdirnames(removeBatch)
+		if len(names) == 0 {
+			if err != nil && !isEOF(err) {
+				return err
+			}
+			return nil
+		}
+		for _, n := range names {
+			if err := removeAll(fd, n); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func oneOf(err error, errnos ...unix.Errno) bool {
+	for _, e := range errnos {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

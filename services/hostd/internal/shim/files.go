@@ -1,0 +1,22 @@
+package shim
+
+import "github.com/millrace/millrace/services/hostd/internal/files"
+
+// openFiles prepares to answer questions about files. The shim's own root is the
+// sandbox's.
+func (s *Shim) openFiles() error {
+	srv, err := files.New(files.Config{
+		Lookup: func(user string) (files.Account, error) {
+			a, err := s.lookup(user)
+			return files.Account{Home: a.home, UID: a.uid, GID: a.gid}, err
+		},
+		Name: func(group bool, id uint32) string {
+			if group {
+				return nameOf("/etc/group", id)
+			}
+			return nameOf("/etc/passwd", id)
+		},
+	})
+	s.files = srv
+	return err
+}
