@@ -49,6 +49,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
+			Network: networkToPB(&b.Network),
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -71,6 +72,10 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		f.Body = &pb.SandboxFrame_Resumed{Resumed: &pb.SandboxResumed{Message: b.Message}}
 	case sandbox.Snapshotted:
 		f.Body = &pb.SandboxFrame_Snapshotted{Snapshotted: &pb.SandboxSnapshotted{Snapshot: string(b.Snapshot), Memory: b.Memory}}
+	case sandbox.NetworkSet:
+		f.Body = &pb.SandboxFrame_NetworkSet{NetworkSet: &pb.SandboxNetworkSet{Network: networkToPB(&b.Network)}}
+	case sandbox.NetworkUsed:
+		f.Body = &pb.SandboxFrame_NetworkUsed{NetworkUsed: &pb.SandboxNetworkUsed{Sent: b.Sent, Received: b.Received}}
 	case sandbox.Stopping:
 		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
 	case sandbox.Destroyed:
@@ -110,6 +115,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
 			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
+			Network: networkFromPB(r.Network),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
@@ -132,6 +138,10 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		return sandbox.Resumed{Message: b.Resumed.Message}
 	case *pb.SandboxFrame_Snapshotted:
 		return sandbox.Snapshotted{Snapshot: sandbox.SnapshotID(b.Snapshotted.Snapshot), Memory: b.Snapshotted.Memory}
+	case *pb.SandboxFrame_NetworkSet:
+		return sandbox.NetworkSet{Network: networkFromPB(b.NetworkSet.Network)}
+	case *pb.SandboxFrame_NetworkUsed:
+		return sandbox.NetworkUsed{Sent: b.NetworkUsed.Sent, Received: b.NetworkUsed.Received}
 	case *pb.SandboxFrame_Stopping:
 		return sandbox.Stopping{Cause: b.Stopping.Cause}
 	case *pb.SandboxFrame_Destroyed:
@@ -142,6 +152,17 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		return sandbox.Failed{Message: b.Failed.Message}
 	}
 	return nil
+}
+
+func networkToPB(n *sandbox.Network) *pb.SandboxNetwork {
+	return &pb.SandboxNetwork{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
+}
+
+func networkFromPB(n *pb.SandboxNetwork) sandbox.Network {
+	if n == nil {
+		return sandbox.Network{}
+	}
+	return sandbox.Network{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
 }
 
 func specToPB(s *process.Spec) *pb.Spec {

@@ -16,6 +16,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Env: map[string]string{"E": "1"},
 			Deadline: time.Unix(9, 9), Secure: true, AllowInternet: true, CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4,
 			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", From: "s1", FromSandbox: "i1", FromHost: "h",
+			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}"},
 		},
 		sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
 		sandbox.Refused{Kind: 6, Reason: "r"},
@@ -23,6 +24,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
 		sandbox.Pausing{Cause: "user"}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill"}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
+		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2},
 		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	}
 	data, err := encodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)

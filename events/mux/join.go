@@ -1,9 +1,6 @@
 package mux
 
-import (
-	"io"
-	"net"
-)
+import "io"
 
 // Joined is what Join takes: a *Stream, a TCP or unix connection...
 type Joined interface {
@@ -45,7 +42,7 @@ func Cut(c io.Closer, err error) {
 	case *Stream:
 		c.Abort(err)
 		return
-	case *net.TCPConn:
+	case interface{ SetLinger(sec int) error }:
 		c.SetLinger(0) //nolint:errcheck // then it ends in order
 	}
 	c.Close() //nolint:errcheck // it is given up

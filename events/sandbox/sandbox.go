@@ -60,7 +60,7 @@ type Event struct {
 }
 
 // Body is one of Requested, Placed, Refused, Running, DeadlineSet, Pausing,
-// Paused, Resuming, Resumed, Snapshotted, Stopping, Destroyed, Lost or Failed.
+// Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Stopping, Destroyed, Lost or Failed.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -85,6 +85,7 @@ type Requested struct {
 	From          SnapshotID // what it begins from; empty: from the template alone
 	FromSandbox   ID         // that From was made of
 	FromHost      string     // that has From
+	Network       Network    // its Internet is AllowInternet
 }
 
 // What happens at a sandbox's deadline.
@@ -142,6 +143,14 @@ type Snapshotted struct {
 	Memory   bool
 }
 
+// NetworkSet changes what it may reach and who may reach it; its host sees to it.
+type NetworkSet struct{ Network Network }
+
+// NetworkUsed says how many bytes went through its way out since it was made, as
+// far as its host knows: what went in the last minute of a host's daemon that was
+// killed is not counted.
+type NetworkUsed struct{ Sent, Received uint64 }
+
 // DeadlineSet moves the hard end.
 type DeadlineSet struct{ Deadline time.Time }
 
@@ -167,6 +176,8 @@ func (Paused) kind() string      { return "paused" }
 func (Resuming) kind() string    { return "resuming" }
 func (Resumed) kind() string     { return "resumed" }
 func (Snapshotted) kind() string { return "snapshotted" }
+func (NetworkSet) kind() string  { return "network_set" }
+func (NetworkUsed) kind() string { return "network_used" }
 func (Stopping) kind() string    { return "stopping" }
 func (Destroyed) kind() string   { return "destroyed" }
 func (Lost) kind() string        { return "lost" }

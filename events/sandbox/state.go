@@ -31,14 +31,14 @@ var next = map[Phase]map[string]Phase{
 	PhaseRequested: {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseRequested, "stopping": PhaseDestroyed},
 	PhasePlaced:    {"running": PhaseRunning, "failed": PhaseFailed, "lost": PhaseLost, "deadline_set": PhasePlaced, "stopping": PhaseStopping},
 	PhaseRunning: {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"pausing": PhasePausing, "snapshotted": PhaseRunning},
+		"pausing": PhasePausing, "snapshotted": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
 	PhasePausing: {"deadline_set": PhasePausing, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing},
+		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing, "network_set": PhasePausing, "network_used": PhasePausing},
 	PhasePaused: {"deadline_set": PhasePaused, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"resuming": PhaseResuming, "snapshotted": PhasePaused},
+		"resuming": PhaseResuming, "snapshotted": PhasePaused, "network_set": PhasePaused, "network_used": PhasePaused},
 	PhaseResuming: {"deadline_set": PhaseResuming, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"resumed": PhaseRunning, "paused": PhasePaused, "snapshotted": PhaseResuming},
-	PhaseStopping: {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping},
+		"resumed": PhaseRunning, "paused": PhasePaused, "snapshotted": PhaseResuming, "network_set": PhaseResuming, "network_used": PhaseResuming},
+	PhaseStopping: {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping, "network_used": PhaseStopping},
 }
 
 // State is a sandbox as its record tells it. It is a value: Apply gives a new
@@ -60,6 +60,8 @@ type State struct {
 	Message  string // why the last pause or resume failed; empty: it did not
 	Cause    string // why it stops, ended or was refused
 	Refusal  kind.Kind
+	Network  Network     // what it may reach now
+	Used     NetworkUsed // as far as it is known
 
 	// Isolation is what it really has; empty until running.
 	Isolation Isolation
@@ -95,6 +97,8 @@ func (s State) Apply(e Event) (State, error) {
 	switch b := e.Body.(type) {
 	case Requested:
 		s.Request, s.Created, s.Deadline = b, e.Time, b.Deadline
+		s.Network = b.Network
+		s.Network.Internet = b.AllowInternet
 	case Placed:
 		s.Host, s.Epoch, s.Driver = b.Host, b.Epoch, b.Driver
 	case Refused:
@@ -115,6 +119,10 @@ func (s State) Apply(e Event) (State, error) {
 	case Resumed:
 		s.Message, s.Cause, s.Still = b.Message, "", time.Time{}
 	case Snapshotted: // a fact about its past that changes nothing
+	case NetworkSet:
+		s.Network = b.Network
+	case NetworkUsed:
+		s.Used = b
 	case Stopping:
 		s.Cause = b.Cause
 	case Destroyed:

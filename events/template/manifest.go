@@ -96,10 +96,8 @@ func (m *Manifest) check() error {
 	case strings.ContainsAny(m.User, ":/\x00\n ") || strings.HasPrefix(m.User, "-"):
 		return invalid("its user %q is no user name", m.User)
 	}
-	for k, v := range m.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return invalid("its variable %q cannot be set", k)
-		}
+	if k, ok := settable(m.Env); !ok {
+		return invalid("its variable %q cannot be set", k)
 	}
 	for _, p := range m.Parts {
 		if _, err := ParseSum(string(p)); err != nil {
@@ -107,6 +105,17 @@ func (m *Manifest) check() error {
 		}
 	}
 	return nil
+}
+
+// settable reports whether all can be set as an environment, or names one that
+// cannot.
+func settable(env map[string]string) (name string, ok bool) {
+	for k, v := range env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return k, false
+		}
+	}
+	return "", true
 }
 
 func invalid(format string, args ...any) error {

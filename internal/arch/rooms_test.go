@@ -83,6 +83,7 @@ var rooms = []room{
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", sys, group}},
+	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
 	// The client speaks the public wire only: nothing of ours but the form of

@@ -54,14 +54,14 @@ func (a *app) templateBuild() *cobra.Command {
 	var b image.Build
 	var as string
 	recipes := image.Recipes()
-	about := ""
+	var about strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(recipes)) {
-		about += fmt.Sprintf("  %-10s %s\n", name, recipes[name])
+		fmt.Fprintf(&about, "  %-10s %s\n", name, recipes[name])
 	}
 	c := &cobra.Command{
 		Use:       "build RECIPE",
 		Short:     "Build a template from Debian's packages",
-		Long:      "Build a template from Debian's packages, with mmdebstrap, as root or not:\n\n" + about,
+		Long:      "Build a template from Debian's packages, with mmdebstrap, as root or not:\n\n" + about.String(),
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: slices.Sorted(maps.Keys(recipes)),
 		RunE: func(cmd *cobra.Command, args []string) error {

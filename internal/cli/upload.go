@@ -121,11 +121,11 @@ func (p *progress) bytes(what string, n, of int64) {
 	if p.terminal {
 		every = tellTerminal
 	}
-	if now := time.Now(); what == p.what && now.Sub(p.last) < every {
+	now := time.Now()
+	if what == p.what && now.Sub(p.last) < every {
 		return
-	} else {
-		p.what, p.last = what, now
 	}
+	p.what, p.last = what, now
 	text := what + " " + bytesOf(n)
 	if of > 0 {
 		text += " of " + bytesOf(of)

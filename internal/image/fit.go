@@ -71,7 +71,7 @@ func (t *tree) overwrite(files map[string]string) error {
 		if path.Base(path.Dir(name)) == "bin" {
 			mode = dirMode
 		}
-		if err := t.write(name, body, mode, 0); err != nil {
+		if err := t.write(name, body, mode); err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,10 @@ func (t *tree) addUser() error {
 			group += fmt.Sprintf("%s:x:%d:\n", name, userID)
 		}
 	}
-	if err := t.write(passwdFile, passwd, 0o644, 0); err != nil {
+	if err := t.write(passwdFile, passwd, 0o644); err != nil {
 		return err
 	}
-	if err := t.write(groupFile, group, 0o644, 0); err != nil {
+	if err := t.write(groupFile, group, 0o644); err != nil {
 		return err
 	}
 	home, err := t.walk(t.root, []string{"home"}, 0, true)
@@ -119,7 +119,7 @@ func (t *tree) addSudo() error {
 	if sudo == nil || sudo.mode&0o4000 == 0 {
 		return invalid("it has no /usr/bin/sudo")
 	}
-	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440, 0)
+	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
 // text is the body of a file that was kept, with a newline at its end.

@@ -38,7 +38,6 @@ type inode struct {
 type tree struct {
 	root  *node
 	names int
-	size  int64
 }
 
 const (
@@ -189,15 +188,15 @@ func (n *node) pathOf() string {
 	return "/"
 }
 
-// write puts a file with a body into the tree; its directory is made if it
+// write puts a file of root's with a body into the tree; its directory is made if it
 // lacks.
-func (t *tree) write(p, body string, mode int64, uid int) error {
+func (t *tree) write(p, body string, mode int64) error {
 	dir, err := t.walk(t.root, strings.Split(path.Dir(p), "/"), 0, true)
 	if err != nil {
 		return err
 	}
 	_, err = t.put(dir, path.Base(p), &inode{
-		mode: mode, uid: uid, gid: uid, body: []byte(body), inMemory: true, size: int64(len(body)),
+		mode: mode, body: []byte(body), inMemory: true, size: int64(len(body)),
 	}, 0)
 	return err
 }

@@ -1508,6 +1508,8 @@ type SandboxFrame struct {
 	//	*SandboxFrame_Resuming
 	//	*SandboxFrame_Resumed
 	//	*SandboxFrame_Snapshotted
+	//	*SandboxFrame_NetworkSet
+	//	*SandboxFrame_NetworkUsed
 	Body          isSandboxFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1683,6 +1685,24 @@ func (x *SandboxFrame) GetSnapshotted() *SandboxSnapshotted {
 	return nil
 }
 
+func (x *SandboxFrame) GetNetworkSet() *SandboxNetworkSet {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_NetworkSet); ok {
+			return x.NetworkSet
+		}
+	}
+	return nil
+}
+
+func (x *SandboxFrame) GetNetworkUsed() *SandboxNetworkUsed {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_NetworkUsed); ok {
+			return x.NetworkUsed
+		}
+	}
+	return nil
+}
+
 type isSandboxFrame_Body interface {
 	isSandboxFrame_Body()
 }
@@ -1743,6 +1763,14 @@ type SandboxFrame_Snapshotted struct {
 	Snapshotted *SandboxSnapshotted `protobuf:"bytes,15,opt,name=snapshotted,proto3,oneof"`
 }
 
+type SandboxFrame_NetworkSet struct {
+	NetworkSet *SandboxNetworkSet `protobuf:"bytes,30,opt,name=network_set,json=networkSet,proto3,oneof"`
+}
+
+type SandboxFrame_NetworkUsed struct {
+	NetworkUsed *SandboxNetworkUsed `protobuf:"bytes,31,opt,name=network_used,json=networkUsed,proto3,oneof"`
+}
+
 func (*SandboxFrame_Requested) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Placed) isSandboxFrame_Body() {}
@@ -1771,6 +1799,10 @@ func (*SandboxFrame_Resumed) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Snapshotted) isSandboxFrame_Body() {}
 
+func (*SandboxFrame_NetworkSet) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_NetworkUsed) isSandboxFrame_Body() {}
+
 type SandboxRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
@@ -1791,6 +1823,7 @@ type SandboxRequested struct {
 	Snapshot      string                 `protobuf:"bytes,16,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                             // what it begins from; empty: from the template alone
 	ForkedFrom    string                 `protobuf:"bytes,17,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`       // the sandbox that snapshot was made of
 	SnapshotHost  string                 `protobuf:"bytes,18,opt,name=snapshot_host,json=snapshotHost,proto3" json:"snapshot_host,omitempty"` // the host that has the snapshot
+	Network       *SandboxNetwork        `protobuf:"bytes,30,opt,name=network,proto3" json:"network,omitempty"`                               // its internet is allow_internet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1949,6 +1982,13 @@ func (x *SandboxRequested) GetSnapshotHost() string {
 		return x.SnapshotHost
 	}
 	return ""
+}
+
+func (x *SandboxRequested) GetNetwork() *SandboxNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
 }
 
 type SandboxPlaced struct {
@@ -2543,6 +2583,179 @@ func (x *SandboxResumed) GetMessage() string {
 	return ""
 }
 
+// SandboxNetwork is what a sandbox may reach, and who may reach it.
+type SandboxNetwork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Internet      bool                   `protobuf:"varint,1,opt,name=internet,proto3" json:"internet,omitempty"` // what no rule names is allowed
+	Allow         []string               `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny          []string               `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
+	Private       bool                   `protobuf:"varint,4,opt,name=private,proto3" json:"private,omitempty"` // its ports need its traffic token
+	MaskHost      string                 `protobuf:"bytes,5,opt,name=mask_host,json=maskHost,proto3" json:"mask_host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxNetwork) Reset() {
+	*x = SandboxNetwork{}
+	mi := &file_event_v1_event_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxNetwork) ProtoMessage() {}
+
+func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxNetwork.ProtoReflect.Descriptor instead.
+func (*SandboxNetwork) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SandboxNetwork) GetInternet() bool {
+	if x != nil {
+		return x.Internet
+	}
+	return false
+}
+
+func (x *SandboxNetwork) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetPrivate() bool {
+	if x != nil {
+		return x.Private
+	}
+	return false
+}
+
+func (x *SandboxNetwork) GetMaskHost() string {
+	if x != nil {
+		return x.MaskHost
+	}
+	return ""
+}
+
+type SandboxNetworkSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Network       *SandboxNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxNetworkSet) Reset() {
+	*x = SandboxNetworkSet{}
+	mi := &file_event_v1_event_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxNetworkSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxNetworkSet) ProtoMessage() {}
+
+func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
+func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+type SandboxNetworkUsed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sent          uint64                 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
+	Received      uint64                 `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxNetworkUsed) Reset() {
+	*x = SandboxNetworkUsed{}
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxNetworkUsed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxNetworkUsed) ProtoMessage() {}
+
+func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
+func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SandboxNetworkUsed) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *SandboxNetworkUsed) GetReceived() uint64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
 type SandboxSnapshotted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Snapshot      string                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
@@ -2553,7 +2766,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2778,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2791,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -2618,7 +2831,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2843,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2856,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Snapshot) GetId() string {
@@ -2764,7 +2977,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2989,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +3002,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -2851,7 +3064,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3076,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3089,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Command) GetId() string {
@@ -3046,7 +3259,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3271,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3284,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -3091,7 +3304,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3316,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3329,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -3142,7 +3355,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3367,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3380,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -3187,7 +3400,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3412,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3425,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -3242,7 +3455,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3467,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3480,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -3308,7 +3521,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3533,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3546,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -3357,7 +3570,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3369,7 +3582,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3382,7 +3595,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Ask) GetMethod() string {
@@ -3433,7 +3646,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3658,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3671,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Reply) GetCommand() string {
@@ -3521,7 +3734,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3746,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3759,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Lease) GetHost() string {
@@ -3684,7 +3897,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3909,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3922,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -3801,7 +4014,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +4026,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4039,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -3859,7 +4072,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +4084,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +4097,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -3907,7 +4120,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3919,7 +4132,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3932,7 +4145,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -3966,7 +4179,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4191,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4204,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4120,7 +4333,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x04 \x01(\x04R\bfirstSeq\x127\n" +
-	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xba\a\n" +
+	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xcf\b\n" +
 	"\fSandboxFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12C\n" +
 	"\trequested\x18\x02 \x01(\v2#.millrace.event.v1.SandboxRequestedH\x00R\trequested\x12:\n" +
@@ -4137,8 +4350,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06paused\x18\f \x01(\v2 .millrace.event.v1.SandboxPausedH\x00R\x06paused\x12@\n" +
 	"\bresuming\x18\r \x01(\v2\".millrace.event.v1.SandboxResumingH\x00R\bresuming\x12=\n" +
 	"\aresumed\x18\x0e \x01(\v2!.millrace.event.v1.SandboxResumedH\x00R\aresumed\x12I\n" +
-	"\vsnapshotted\x18\x0f \x01(\v2%.millrace.event.v1.SandboxSnapshottedH\x00R\vsnapshottedB\x06\n" +
-	"\x04body\"\xeb\x05\n" +
+	"\vsnapshotted\x18\x0f \x01(\v2%.millrace.event.v1.SandboxSnapshottedH\x00R\vsnapshotted\x12G\n" +
+	"\vnetwork_set\x18\x1e \x01(\v2$.millrace.event.v1.SandboxNetworkSetH\x00R\n" +
+	"networkSet\x12J\n" +
+	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsedB\x06\n" +
+	"\x04body\"\xa8\x06\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -4163,7 +4379,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bsnapshot\x18\x10 \x01(\tR\bsnapshot\x12\x1f\n" +
 	"\vforked_from\x18\x11 \x01(\tR\n" +
 	"forkedFrom\x12#\n" +
-	"\rsnapshot_host\x18\x12 \x01(\tR\fsnapshotHost\x1a;\n" +
+	"\rsnapshot_host\x18\x12 \x01(\tR\fsnapshotHost\x12;\n" +
+	"\anetwork\x18\x1e \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -4203,7 +4420,18 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"on_timeout\x18\x02 \x01(\tR\tonTimeout\"*\n" +
 	"\x0eSandboxResumed\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"H\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\x8d\x01\n" +
+	"\x0eSandboxNetwork\x12\x1a\n" +
+	"\binternet\x18\x01 \x01(\bR\binternet\x12\x14\n" +
+	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x03 \x03(\tR\x04deny\x12\x18\n" +
+	"\aprivate\x18\x04 \x01(\bR\aprivate\x12\x1b\n" +
+	"\tmask_host\x18\x05 \x01(\tR\bmaskHost\"P\n" +
+	"\x11SandboxNetworkSet\x12;\n" +
+	"\anetwork\x18\x01 \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\"D\n" +
+	"\x12SandboxNetworkUsed\x12\x12\n" +
+	"\x04sent\x18\x01 \x01(\x04R\x04sent\x12\x1a\n" +
+	"\breceived\x18\x02 \x01(\x04R\breceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xfc\x02\n" +
@@ -4345,7 +4573,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -4381,27 +4609,30 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxPaused)(nil),      // 31: millrace.event.v1.SandboxPaused
 	(*SandboxResuming)(nil),    // 32: millrace.event.v1.SandboxResuming
 	(*SandboxResumed)(nil),     // 33: millrace.event.v1.SandboxResumed
-	(*SandboxSnapshotted)(nil), // 34: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 35: millrace.event.v1.Snapshot
-	(*UseSample)(nil),          // 36: millrace.event.v1.UseSample
-	(*Command)(nil),            // 37: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 38: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 39: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 40: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 41: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 42: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 43: millrace.event.v1.DrainHost
-	(*Ask)(nil),                // 44: millrace.event.v1.Ask
-	(*Reply)(nil),              // 45: millrace.event.v1.Reply
-	(*Lease)(nil),              // 46: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 47: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 48: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 49: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 50: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 51: millrace.event.v1.TemplateUntagged
-	nil,                        // 52: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 53: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 54: millrace.event.v1.SandboxRequested.EnvEntry
+	(*SandboxNetwork)(nil),     // 34: millrace.event.v1.SandboxNetwork
+	(*SandboxNetworkSet)(nil),  // 35: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 36: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 37: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 38: millrace.event.v1.Snapshot
+	(*UseSample)(nil),          // 39: millrace.event.v1.UseSample
+	(*Command)(nil),            // 40: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 41: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 42: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 43: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 44: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 45: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 46: millrace.event.v1.DrainHost
+	(*Ask)(nil),                // 47: millrace.event.v1.Ask
+	(*Reply)(nil),              // 48: millrace.event.v1.Reply
+	(*Lease)(nil),              // 49: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 50: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 51: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 52: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 53: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 54: millrace.event.v1.TemplateUntagged
+	nil,                        // 55: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 56: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 57: millrace.event.v1.SandboxRequested.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -4417,7 +4648,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	52, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	55, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -4440,26 +4671,30 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	31, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
 	32, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
 	33, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	34, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	53, // 37: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	54, // 38: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	38, // 39: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	39, // 40: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	40, // 41: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	41, // 42: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	44, // 43: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
-	42, // 44: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	43, // 45: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 46: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	48, // 47: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	49, // 48: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	50, // 49: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	51, // 50: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	37, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	35, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	36, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	56, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	57, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	34, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	34, // 42: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	41, // 43: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	42, // 44: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	43, // 45: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	44, // 46: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	47, // 47: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
+	45, // 48: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	46, // 49: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 50: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	51, // 51: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	52, // 52: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	53, // 53: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	54, // 54: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -4498,8 +4733,10 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_Resuming)(nil),
 		(*SandboxFrame_Resumed)(nil),
 		(*SandboxFrame_Snapshotted)(nil),
+		(*SandboxFrame_NetworkSet)(nil),
+		(*SandboxFrame_NetworkUsed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[36].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[39].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -4508,7 +4745,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[46].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[49].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -4520,7 +4757,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -103,7 +103,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	case body == nil:
 		h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
 			return h.transport.RoundTrip(req.WithContext(ctx))
-		}, failure(t))
+		}, failure(t)) //nolint:bodyclose // Relay closes it
 		return nil
 	}
 	return h.upload(c, t, req, body)
@@ -133,7 +133,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	h.streams.Relay(c, clean, func(relaying context.Context) (*http.Response, error) {
 		context.AfterFunc(relaying, cancel)
 		return res, err
-	}, failure(t))
+	}, failure(t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
 		context.AfterFunc(relaying, cancel)
 		return res, err
-	}, failure(t))
+	}, failure(t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
 

@@ -30,6 +30,11 @@ type change struct {
 	Snapshot  string            `json:"snapshot,omitempty"`
 	From      string            `json:"forked_from,omitempty"`
 	Memory    bool              `json:"memory,omitempty"`
+	Internet  *bool             `json:"internet,omitempty"`
+	Allow     []string          `json:"allow,omitempty"`
+	Deny      []string          `json:"deny,omitempty"`
+	Sent      uint64            `json:"sent,omitempty"`
+	Received  uint64            `json:"received,omitempty"`
 }
 
 func appendChange(dst []byte, e *sandbox.Event) []byte {
@@ -56,6 +61,10 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 		out.Message = b.Message
 	case sandbox.Snapshotted:
 		out.Snapshot, out.Memory = string(b.Snapshot), b.Memory
+	case sandbox.NetworkSet:
+		out.Internet, out.Allow, out.Deny = &b.Network.Internet, b.Network.Allow, b.Network.Deny
+	case sandbox.NetworkUsed:
+		out.Sent, out.Received = b.Sent, b.Received
 	case sandbox.Stopping:
 		out.Cause = b.Cause
 	case sandbox.Destroyed:

@@ -313,5 +313,5 @@ func (c *Cache) free() int64 {
 	if err := unix.Statfs(c.cfg.Dir, &st); err != nil {
 		return 0
 	}
-	return int64(st.Bavail) * int64(st.Bsize)
+	return int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // their types differ between systems
 }

@@ -72,10 +72,9 @@ func (s *store) add(t testing.TB, entries ...entry) []byte {
 	for _, e := range entries {
 		h := tar.Header{Name: e.name, Mode: e.mode, Uid: e.uid, Gid: e.uid, Typeflag: e.flag, ModTime: time.Unix(9, 0)}
 		body := ""
-		switch {
-		case e.flag == 0:
+		if e.flag == 0 {
 			h.Typeflag, h.Size, body = tar.TypeReg, int64(len(e.body)), e.body
-		default:
+		} else {
 			h.Linkname = e.body
 		}
 		m.Size += h.Size
@@ -123,9 +122,9 @@ func newStore(t testing.TB) *store {
 	return &store{dir: dir}
 }
 
-func open(t testing.TB, dir string, s *store, max int64) *Cache {
+func open(t testing.TB, dir string, s *store, most int64) *Cache {
 	t.Helper()
-	c, err := Open(Config{Dir: dir, Source: s, Max: max})
+	c, err := Open(Config{Dir: dir, Source: s, Max: most})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,201 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Resolver resolves names: a *net.Resolver.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Way is one sandbox's way out. Its methods may be called concurrently.
+type Way struct {
+	s      *Server
+	policy atomic.Pointer[Policy]
+
+	sent, received atomic.Uint64
+
+	mu    sync.Mutex
+	flows map[*flow]struct{}
+}
+
+// flow is a connection to the world.
+type flow struct {
+	net.Conn
+	w    *Way
+	name string // by which it was reached; empty: by its address
+	addr netip.Addr
+}
+
+const (
+	dialTimeout    = 10 * time.Second // of a connection, with its name's resolution
+	addressTimeout = 4 * time.Second  // of one of several addresses
+	maxAddresses   = 8                // of a name that are tried
+)
+
+// Way gives a way out that the policy bounds.
+func (s *Server) Way(p *Policy) *Way {
+	w := &Way{s: s, flows: make(map[*flow]struct{})}
+	w.policy.Store(p)
+	return w
+}
+
+// SetPolicy bounds the way anew: connections that it forbids are cut.
+func (w *Way) SetPolicy(p *Policy) {
+	w.policy.Store(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for f := range w.flows {
+		if !p.allows(f.name, f.addr) {
+			mux.Cut(f.Conn, nil)
+		}
+	}
+}
+
+// Used is how many bytes went out and came in.
+func (w *Way) Used() (sent, received uint64) { return w.sent.Load(), w.received.Load() }
+
+// dial connects to HOST:PORT. Errors: Denied, NotFound where there is no such
+// name, Precondition where nobody listens, Deadline, Unavailable.
+func (w *Way) dial(ctx context.Context, hostport string) (*flow, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	host, service, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is no host and port", hostport)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil || port == 0 {
+		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is no port", service)
+	}
+	name, addrs, err := w.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	err = denied(host)
+	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+		if !w.allows(name, a) {
+			continue
+		}
+		f, dialErr := w.connect(ctx, name, netip.AddrPortFrom(a, uint16(port)))
+		if dialErr == nil {
+			return f, nil
+		}
+		err = dialErr
+	}
+	return nil, err
+}
+
+// resolve gives a host's addresses, and its name if it is no address itself.
+func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []netip.Addr, err error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return "", []netip.Addr{a.Unmap()}, nil
+	}
+	name, ok := sandbox.CleanName(host)
+	if !ok {
+		return "", nil, kind.Newf(kind.Invalid, "dial", "", "%q is neither an address nor a name", host)
+	}
+	if !w.policy.Load().resolves(name) {
+		return "", nil, denied(name)
+	}
+	addrs, err = w.s.cfg.Resolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return "", nil, kind.Newf(kind.NotFound, "dial", "", "%s has no address", name)
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return name, addrs, nil
+}
+
+func (w *Way) allows(name string, a netip.Addr) bool {
+	return w.s.cfg.Operator.allows(a, w.s.cfg.own) && w.policy.Load().allows(name, a)
+}
+
+// connect dials an address that was judged.
+func (w *Way) connect(ctx context.Context, name string, to netip.AddrPort) (*flow, error) {
+	d := net.Dialer{Timeout: addressTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		// What the kernel is about to be asked for, once more.
+		if at, err := netip.ParseAddrPort(address); err != nil || !w.allows(name, at.Addr()) {
+			return denied(address)
+		}
+		return nil
+	}}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, dialError(to, err)
+	}
+	f := &flow{Conn: conn, w: w, name: name, addr: to.Addr()}
+	w.mu.Lock()
+	w.flows[f] = struct{}{}
+	w.mu.Unlock()
+	if !w.allows(name, f.addr) { // the policy may have changed meanwhile
+		mux.Cut(f, nil)
+		return nil, denied(to.String())
+	}
+	return f, nil
+}
+
+func dialError(to netip.AddrPort, err error) error {
+	var ne net.Error
+	switch {
+	case kind.Is(err, kind.Denied):
+		return denied(to.String())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return kind.Newf(kind.Precondition, "dial", "", "%s refuses connections", to)
+	case errors.As(err, &ne) && ne.Timeout():
+		return kind.Newf(kind.Deadline, "dial", "", "%s does not answer", to)
+	}
+	return kind.Newf(kind.Unavailable, "dial", "", "%s cannot be reached", to)
+}
+
+// Read counts what comes.
+func (f *flow) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	f.w.received.Add(uint64(n))
+	return n, err
+}
+
+// Write counts what goes.
+func (f *flow) Write(p []byte) (int, error) {
+	n, err := f.Conn.Write(p)
+	f.w.sent.Add(uint64(n))
+	return n, err
+}
+
+// CloseWrite ends what is sent.
+func (f *flow) CloseWrite() error {
+	if c, ok := f.Conn.(*net.TCPConn); ok {
+		return c.CloseWrite()
+	}
+	return f.Close()
+}
+
+// SetLinger is net.TCPConn's.
+func (f *flow) SetLinger(sec int) error {
+	if c, ok := f.Conn.(*net.TCPConn); ok {
+		return c.SetLinger(sec)
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (f *flow) Close() error {
+	f.w.mu.Lock()
+	delete(f.w.flows, f)
+	f.w.mu.Unlock()
+	return f.Conn.Close()
+}

@@ -1,0 +1,136 @@
+package egress
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+)
+
+// SOCKS5 (RFC 1928): without authentication, CONNECT only.
+const (
+	socksVersion = 5
+	socksNone    = 0    // no authentication
+	socksRefused = 0xff // no method will do
+	socksConnect = 1
+	socksIPv4    = 1
+	socksName    = 3
+	socksIPv6    = 4
+
+	socksOK          = 0
+	socksFailure     = 1
+	socksDenied      = 2
+	socksUnreachable = 4
+	socksClosed      = 5
+	socksTimeout     = 6
+	socksCommand     = 7
+	socksAddress     = 8
+)
+
+// socks serves a connection whose first byte said SOCKS5.
+func (w *Way) socks(c *client) {
+	code, target := greet(c)
+	var f *flow
+	if code == socksOK {
+		var err error
+		if f, err = w.dial(context.Background(), target); err != nil { //nolint:contextcheck // a dial bounds itself
+			code = socksCode(err)
+		}
+	}
+	if code == socksRefused {
+		c.Close() //nolint:errcheck // it was told
+		return
+	}
+	_, err := c.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
+	if f == nil || err != nil {
+		c.Close() //nolint:errcheck // it was told
+		if f != nil {
+			f.Close() //nolint:errcheck // nobody uses it
+		}
+		return
+	}
+	c.SetDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	mux.Join(c, f)             //nolint:errcheck // both ends know
+}
+
+// greet reads what a client wants: the code is socksOK, what it is to be told, or
+// socksRefused if there is nothing more to say.
+func greet(c io.ReadWriter) (code byte, target string) {
+	var b [256]byte
+	if _, err := io.ReadFull(c, b[:2]); err != nil || b[0] != socksVersion {
+		return socksRefused, ""
+	}
+	methods := b[2 : 2+min(int(b[1]), len(b)-2)]
+	if _, err := io.ReadFull(c, methods); err != nil || len(methods) != int(b[1]) {
+		return socksRefused, ""
+	}
+	if !slices.Contains(methods, socksNone) {
+		c.Write([]byte{socksVersion, socksRefused}) //nolint:errcheck // it ends anyway
+		return socksRefused, ""
+	}
+	if _, err := c.Write([]byte{socksVersion, socksNone}); err != nil {
+		return socksRefused, ""
+	}
+	if _, err := io.ReadFull(c, b[:4]); err != nil || b[0] != socksVersion {
+		return socksRefused, ""
+	}
+	command, family := b[1], b[3]
+	host, ok := socksHost(c, family)
+	if !ok {
+		return socksAddress, ""
+	}
+	if _, err := io.ReadFull(c, b[:2]); err != nil {
+		return socksRefused, ""
+	}
+	if command != socksConnect {
+		return socksCommand, ""
+	}
+	return socksOK, net.JoinHostPort(host, strconv.Itoa(int(binary.BigEndian.Uint16(b[:2]))))
+}
+
+func socksHost(r io.Reader, family byte) (string, bool) {
+	var b [256]byte
+	var n int
+	switch family {
+	case socksIPv4:
+		n = 4
+	case socksIPv6:
+		n = 16
+	case socksName:
+		if _, err := io.ReadFull(r, b[:1]); err != nil {
+			return "", false
+		}
+		n = int(b[0])
+	default:
+		return "", false
+	}
+	if _, err := io.ReadFull(r, b[:n]); err != nil {
+		return "", false
+	}
+	if family == socksName {
+		return string(b[:n]), true
+	}
+	a, ok := netip.AddrFromSlice(b[:n])
+	return a.String(), ok
+}
+
+func socksCode(err error) byte {
+	switch kind.Of(err) {
+	case kind.Denied:
+		return socksDenied
+	case kind.NotFound, kind.Unavailable:
+		return socksUnreachable
+	case kind.Precondition:
+		return socksClosed
+	case kind.Deadline:
+		return socksTimeout
+	}
+	return socksFailure
+}
