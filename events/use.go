@@ -52,19 +52,6 @@ func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since tim
 	return decodeSamples(msgs)
 }
 
-// LastSample gives the newest sample of a sandbox; ok is false if there is none.
-func (l *Log) LastSample(ctx context.Context, host string, id sandbox.ID) (s Sample, ok bool, err error) {
-	msgs, err := l.directGet(ctx, streamUse, getRequest{Last: useSubject(host, id)})
-	if err != nil || len(msgs) == 0 {
-		return Sample{}, false, err
-	}
-	all, err := decodeSamples(msgs)
-	if err != nil {
-		return Sample{}, false, err
-	}
-	return all[0], true, nil
-}
-
 func decodeSamples(msgs []stored) ([]Sample, error) {
 	out := make([]Sample, 0, len(msgs))
 	for _, m := range msgs {

@@ -87,6 +87,16 @@ func (s *State) Standing() bool {
 	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
 }
 
+// minAwake is the least time that a sandbox is given which traffic resumed.
+const minAwake = 5 * time.Minute
+
+// Woken is what is appended to the record of a paused sandbox to resume it for
+// somebody who needs it: it lives on for as long as it was made for.
+func (s *State) Woken(now time.Time) []Body {
+	lifetime := max(minAwake, s.Request.Deadline.Sub(s.Created))
+	return []Body{Resuming{Cause: CauseTraffic}, DeadlineSet{Deadline: now.Add(lifetime)}}
+}
+
 // Apply is the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
 	to, ok := next[s.Phase][e.Body.kind()]

@@ -55,6 +55,7 @@ type box struct {
 	closed    bool                // nothing can be started or sent any more
 	told      sandbox.Phase       // what the record said last
 	toldSeq   uint64              // where it did
+	goes      bool                // since the last pause it has gone on
 }
 
 const (
@@ -87,7 +88,9 @@ func (b *box) tell(s *sandbox.State) {
 		return // somebody was told a newer one first
 	}
 	if b.toldSeq = s.Seq; b.told != s.Phase {
-		b.told = s.Phase
+		if b.told = s.Phase; s.Phase == sandbox.PhasePausing {
+			b.goes = false
+		}
 		select {
 		case b.turn <- struct{}{}:
 		default:

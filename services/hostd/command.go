@@ -47,8 +47,8 @@ func (h *host) dispatch(c events.Command) {
 		h.spawn("snapshot "+string(b.id), func() error { return b.snapshot(h.life, c, snap) })
 		return
 	}
-	if b.standing() {
-		h.refuse(c, errPaused(b.id))
+	if err := b.usable(); err != nil {
+		h.refuse(c, err)
 		return
 	}
 	b.order.Lock()

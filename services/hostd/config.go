@@ -24,6 +24,10 @@ type Config struct {
 	Slog     *slog.Logger  // default: silence
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
+	// SampleEvery is how often what a sandbox uses is put on record; default 5 s.
+	// events.MaxSamples of a sandbox are kept.
+	SampleEvery time.Duration
+
 	TemplateCache int64         // bytes of templates that are kept though no sandbox uses them; default 32 GiB
 	Capacity      int           // sandboxes; default 64
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
@@ -81,6 +85,9 @@ func setDefaults(cfg *Config) error {
 	}
 	if cfg.Capacity == 0 {
 		cfg.Capacity = defaultCapacity
+	}
+	if cfg.SampleEvery == 0 {
+		cfg.SampleEvery = defaultSampleEvery
 	}
 	if cfg.Spool == 0 {
 		cfg.Spool = defaultSpool

@@ -122,6 +122,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.watch(work) })
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
+	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.prove(work) })

@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -11,16 +12,51 @@ import (
 // does not matter who asked, nor which life of the host was there to hear it.
 
 // standing reports whether the record says that the sandbox is paused, or on its
-// way there or back: commands would wait for nobody knows how long.
+// way there or back.
 func (b *box) standing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := sandbox.State{Phase: b.told}
-	return s.Standing()
+	return s.Standing() && !b.goes
 }
 
-func errPaused(id sandbox.ID) error {
-	return kind.New(kind.Conflict, "command", string(id), "the sandbox is paused")
+// usable reports whether a command may be passed on: it is refused where it would
+// wait for nobody knows how long. Somebody who knew of no pause yet is what wakes
+// a sandbox whose creator wanted that.
+func (b *box) usable() error {
+	switch {
+	case !b.standing():
+		return nil
+	case b.req.AutoResume:
+		b.h.spawn("wake "+string(b.id), func() error { return b.wake(b.h.life) })
+		return nil
+	}
+	return kind.New(kind.Conflict, "command", string(b.id), "the sandbox is paused")
+}
+
+// wake has the record ask for the end of a pause.
+func (b *box) wake(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	_, err := b.h.view.AwaitSandbox(ctx, b.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	if err != nil {
+		return err
+	}
+	_, err = b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Phase != sandbox.PhasePaused {
+			return nil, nil
+		}
+		return s.Woken(time.Now()), nil
+	})
+	return err
+}
+
+// goOn takes commands from now on, whatever the record says yet: who reads there
+// that the sandbox goes on may be faster than we are.
+func (b *box) goOn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.goes = true
 }
 
 func (b *box) asked() sandbox.Phase {
@@ -82,6 +118,7 @@ func (b *box) pause(ctx context.Context) error {
 	err := b.inst.Pause(ctx)
 	if b.still = true; err != nil {
 		b.thaw(ctx) // of some of it, perhaps
+		b.goOn()
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -111,6 +148,8 @@ func (b *box) resume(ctx context.Context) error {
 	}
 	if b.still = err != nil; b.still {
 		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
+	} else {
+		b.goOn()
 	}
 	if err := b.h.fault("resumed"); err != nil {
 		return err

@@ -88,6 +88,32 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// Who sends a command because he knew of no pause wakes a sandbox that is to be
+// woken, and the command is done.
+func TestCommandWakes(t *testing.T) {
+	r := lively(t)
+	sbx := r.request(sandbox.Requested{AutoResume: true})
+	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Can.Pause {
+		t.Skipf("driver %s cannot pause", s.Driver)
+	}
+	cat := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
+	for range 3 {
+		r.awaitPhase(sbx, sandbox.PhaseRunning)
+		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+		if rec := r.whole(r.start(sbx, sh("echo woken"))); string(rec.out[process.Stdout]) != "woken\n" {
+			t.Errorf("a start in a paused sandbox: %s", rec.types())
+		}
+		r.awaitPhase(sbx, sandbox.PhaseRunning)
+		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+		if _, err := r.call(cat, events.Stdin{Data: []byte("x")}); err != nil {
+			t.Errorf("input to a paused sandbox: %v", err)
+		}
+		if s, _ := r.view.Sandbox(sbx); time.Until(s.Deadline) < 4*time.Minute {
+			t.Errorf("woken until %v", s.Deadline)
+		}
+	}
+}
+
 // A paused sandbox stays so over lives of its host, and what it had to say when
 // it was paused is said when it goes on.
 func TestPauseOutlivesHost(t *testing.T) {
@@ -174,5 +200,34 @@ func TestPauseThatCannotBe(t *testing.T) {
 		if s := r.awaitPhase(sbx, want); s.Phase != want || want == sandbox.PhaseRunning && s.Message == "" {
 			t.Errorf("after a pause for %s: %s, %q", cause, s.Phase, s.Message)
 		}
+	}
+}
+
+// What a sandbox uses is put on record from time to time, and not while it is
+// paused.
+func TestMeasures(t *testing.T) {
+	r := newRig(t)
+	r.cfg.SampleEvery = 50 * time.Millisecond
+	r.begin()
+	r.awaitLease(0)
+	sbx, id := r.counting()
+	samples := func() []events.Sample {
+		t.Helper()
+		got, err := r.log.Samples(r.ctx(), hostName, sbx, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	r.whole(id)
+	got := samples()
+	if len(got) < 2 || got[len(got)-1].CPU <= 0 || got[len(got)-1].CPU < got[0].CPU || got[len(got)-1].MemoryBytes == 0 || got[0].Processes < 2 {
+		t.Errorf("samples %+v", got)
+	}
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+	before := samples()
+	<-time.After(10 * r.cfg.SampleEvery)
+	if after := samples(); len(after) > len(before)+1 { // one may have been on its way
+		t.Errorf("%d samples of a sandbox that was paused", len(after)-len(before))
 	}
 }

@@ -103,8 +103,8 @@ func (p *proc) spawn(ctx context.Context) error {
 	if p.b == nil {
 		return p.fail(ctx, kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here"))
 	}
-	if p.b.standing() {
-		return p.fail(ctx, errPaused(p.b.id))
+	if err := p.b.usable(); err != nil {
+		return p.fail(ctx, err)
 	}
 	p.mu.Lock()
 	p.track = link.NewTrack(p.spec.PTY != nil)

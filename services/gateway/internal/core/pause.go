@@ -8,9 +8,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// minAwake is the least time that a sandbox is given which traffic resumed.
-const minAwake = 5 * time.Minute
-
 // PauseSandbox has a sandbox stand still and returns when it does. Conflict if it
 // does already, Unimplemented if its host cannot, NotFound unless it runs.
 func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) error {
@@ -55,7 +52,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) err
 type ResumeOptions struct {
 	Deadline  time.Time // its hard end
 	OnTimeout string    // what happens there; empty: as before
-	Cause     string    // why; empty: sandbox.CauseUser
+	Traffic   bool      // somebody needs it: the other fields mean nothing
 }
 
 // ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
@@ -64,9 +61,6 @@ type ResumeOptions struct {
 func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
 	if st, err = c.find(ctx, p, id); err != nil {
 		return st, false, err
-	}
-	if opt.Cause == "" {
-		opt.Cause = sandbox.CauseUser
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
@@ -102,8 +96,11 @@ func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
 	case sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhaseResuming:
 		return nil, nil
 	case sandbox.PhasePaused:
+		if opt.Traffic {
+			return s.Woken(time.Now()), nil
+		}
 		return []sandbox.Body{
-			sandbox.Resuming{Cause: opt.Cause, OnTimeout: opt.OnTimeout},
+			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout},
 			sandbox.DeadlineSet{Deadline: opt.Deadline},
 		}, nil
 	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseStopping:
@@ -112,11 +109,9 @@ func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
 	return nil, noSandbox(s.ID)
 }
 
-// wake resumes a sandbox because somebody needs it. It lives on for as long as
-// it was made for.
+// wake resumes a sandbox because somebody needs it.
 func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox.State, error) {
-	lifetime := max(minAwake, s.Request.Deadline.Sub(s.Created))
-	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Deadline: time.Now().Add(lifetime), Cause: sandbox.CauseTraffic})
+	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Traffic: true})
 	return st, err
 }
 

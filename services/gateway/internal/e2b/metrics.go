@@ -1,0 +1,114 @@
+package e2b
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// metricBody is SandboxMetric. What no host measures is 0.
+type metricBody struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUCount      uint32    `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"` // of all of them
+	MemUsed       uint64    `json:"memUsed"`
+	MemTotal      uint64    `json:"memTotal"`
+	MemCache      uint64    `json:"memCache"`
+	DiskUsed      uint64    `json:"diskUsed"`
+	DiskTotal     uint64    `json:"diskTotal"`
+}
+
+// maxMetrics is of how many sandboxes at once somebody may ask.
+const maxMetrics = 100
+
+// metrics turns samples into what clients know: one a sample but the first, which
+// only says where the count of the CPU began.
+func metrics(u *core.Use) []metricBody {
+	out := []metricBody{}
+	for i := 1; i < len(u.Samples); i++ {
+		was, s := &u.Samples[i-1], &u.Samples[i]
+		pct := 0.0
+		if took := s.Time.Sub(was.Time); took > 0 && s.CPU > was.CPU && u.CPUs > 0 {
+			pct = 100 * float64(s.CPU-was.CPU) / float64(took) / u.CPUs
+		}
+		out = append(out, metricBody{
+			Timestamp: s.Time.UTC(), TimestampUnix: s.Time.Unix(),
+			CPUCount: uint32(math.Ceil(u.CPUs)), CPUUsedPct: math.Round(pct*100) / 100,
+			MemUsed: s.MemoryBytes, MemTotal: u.Memory, DiskUsed: s.DiskBytes, DiskTotal: u.Disk,
+		})
+	}
+	return out
+}
+
+// sandboxMetrics answers what one sandbox used between start and end, in Unix
+// seconds.
+func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	since, err := unixSeconds(c, "start")
+	if err != nil {
+		return err
+	}
+	until, err := unixSeconds(c, "end")
+	if err != nil {
+		return err
+	}
+	if !since.IsZero() && !until.IsZero() && until.Before(since) {
+		return invalid("end is before start")
+	}
+	u, err := h.core.Use(c.UserContext(), auth.From(c), id, since, until)
+	if err != nil {
+		return err
+	}
+	return c.JSON(metrics(&u))
+}
+
+func unixSeconds(c *fiber.Ctx, name string) (time.Time, error) {
+	s := c.Query(name)
+	if s == "" {
+		return time.Time{}, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt32*1000 {
+		return time.Time{}, invalid("%s must be Unix seconds", name)
+	}
+	return time.Unix(n, 0), nil
+}
+
+// newestMetrics answers the newest of several sandboxes; of those that are not
+// there, or were not measured yet, nothing.
+func (h *Handler) newestMetrics(c *fiber.Ctx) error {
+	var ids []sandbox.ID
+	for s := range strings.SplitSeq(c.Query("sandbox_ids"), ",") {
+		id, err := route.Parse(s)
+		if err != nil {
+			return invalid("sandbox_ids must be ids of sandboxes, with commas")
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) > maxMetrics {
+		return invalid("at most %d sandbox_ids", maxMetrics)
+	}
+	all, err := h.core.LastUse(c.UserContext(), auth.From(c), ids)
+	if err != nil {
+		return err
+	}
+	out := make(map[string]metricBody)
+	for i := range all {
+		if m := metrics(&all[i]); len(m) > 0 {
+			out[string(all[i].State.ID)] = m[len(m)-1]
+		}
+	}
+	return c.JSON(fiber.Map{"sandboxes": out})
+}

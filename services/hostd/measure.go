@@ -1,0 +1,71 @@
+package hostd
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+)
+
+const (
+	defaultSampleEvery = 5 * time.Second
+	measureTimeout     = time.Second // of one sandbox
+	measureAtOnce      = 8
+)
+
+// measure puts on record what each sandbox uses, from time to time. A sample that
+// cannot be had or stored is left out: the next one says more.
+func (h *host) measure(ctx context.Context) error {
+	t := time.NewTicker(h.cfg.SampleEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		var g errgroup.Group
+		g.SetLimit(measureAtOnce)
+		for _, b := range h.measured() {
+			g.Go(func() error { b.measure(ctx); return nil })
+		}
+		g.Wait() //nolint:errcheck // none fails
+	}
+}
+
+// measured are the sandboxes that run.
+func (h *host) measured() []*box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []*box
+	for _, b := range h.boxes {
+		select {
+		case <-b.ready:
+			out = append(out, b)
+		default: // it is being made, or stands still since before this life
+		}
+	}
+	return out
+}
+
+// measure puts a sample of the box on record. A sandbox that stands still uses
+// nothing new.
+func (b *box) measure(ctx context.Context) {
+	if b.inst == nil || b.standing() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	s, err := b.inst.Stats(ctx)
+	if err == nil {
+		err = b.h.log.PutSample(ctx, b.h.cfg.Name, b.id, events.Sample{
+			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
+		})
+	}
+	if err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) && !kind.Is(err, kind.Unimplemented) {
+		b.h.slog.Warn("a sandbox could not be measured", "sandbox", b.id, "err", err)
+	}
+}
