@@ -265,6 +265,16 @@ export const cases = {
       await Promise.all(forks.map((f) => f.kill()))
     }),
 
+  metrics: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      await sbx.commands.run('for i in $(seq 1 20000); do :; done; head -c 1000000 /dev/zero > ~/file')
+      let seen = []
+      await until('metrics', async () => (seen = await sbx.getMetrics()).length > 0, 20_000)
+      const m = seen.at(-1)
+      assert.ok(m.memUsed > 0 && m.memTotal >= m.memUsed && m.cpuCount > 0 && m.cpuUsedPct >= 0, JSON.stringify(m))
+      assert.ok(Math.abs(Date.now() - m.timestamp.getTime()) < 20_000, String(m.timestamp))
+    }),
+
   large: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const res = await sbx.commands.run('seq 1 300000')
