@@ -31,7 +31,7 @@ func victim(t *testing.T, d driver.Driver) {
 	if task == "" {
 		return
 	}
-	s := driver.Spec{ID: sandbox.ID(filepath.Base(dir)), Dir: dir, ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 256}
+	s := driver.Spec{ID: sandbox.ID(filepath.Base(dir)), Dir: dir, ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 256, DiskMiB: 16}
 	var in driver.Instance
 	var err error
 	if task == "destroy" {
@@ -87,6 +87,7 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	d := s.newDriver(t)
 	sp, root := spec(t)
 	if task == "destroy" {
+		sp.DiskMiB = 16
 		if _, err := d.Create(t.Context(), sp); err != nil {
 			t.Fatal(err)
 		}

@@ -180,6 +180,7 @@ func checkClean(t *testing.T, s driver.Spec) {
 	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) { //nolint:errcheck // there is one
 		t.Errorf("a mount of %s is left", s.ID)
 	}
+	noLoops(t, s.ID)
 	for _, g := range cgroups(t) {
 		if strings.Contains(g, string(s.ID)) {
 			t.Errorf("cgroup %s is left", g)
@@ -188,6 +189,44 @@ func checkClean(t *testing.T, s driver.Spec) {
 	if pids := marked(s.ID); len(pids) > 0 {
 		t.Errorf("processes %v are left", pids)
 	}
+}
+
+// noLoops waits until no loop device has a file of the sandbox: the kernel
+// unmounts a moment after the last process.
+func noLoops(t *testing.T, id sandbox.ID) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patient)
+	for {
+		left := ""
+		for _, l := range loops() {
+			if strings.Contains(l, string(id)) {
+				left = l
+			}
+		}
+		if left == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Errorf("a loop device is left: %s", left)
+			return
+		}
+	}
+}
+
+// loops are the files behind the host's loop devices.
+func loops() []string {
+	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") //nolint:errcheck // the pattern is good
+	var all []string
+	for _, f := range found {
+		if b, err := os.ReadFile(f); err == nil { // it may go meanwhile
+			all = append(all, string(b))
+		}
+	}
+	return all
 }
 
 // cgroups lists ours, wherever they are.

@@ -18,7 +18,7 @@ import (
 // tells of them; both run as the shim does.
 const (
 	written = `cd $HOME && mkdir -p d/deep && echo one > d/file && ln d/file d/same && ln -s file d/link && mkfifo pipe &&
-		touch d/shut && chmod 000 d/shut && chmod 4751 d/file && truncate -s 1G sparse && touch -d @1000000000 d/deep && echo written`
+		touch d/shut && chmod 000 d/shut && chmod 4751 d/file && truncate -s 60M sparse && touch -d @1000000000 d/deep && echo written`
 	tell = `cd $HOME && cat d/file d/link && stat -c '%n %a %s %F %Y' d/file d/same d/shut sparse pipe d/deep | sed 's/ [0-9]*$//' &&
 		stat -c %Y d/deep && [ d/file -ef d/same ] && echo same`
 )
@@ -76,7 +76,7 @@ func (s *suite) fork(t *testing.T, from string) *box {
 
 func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
-		b := s.create(t, nil)
+		b := s.create(t, func(sp *driver.Spec) { sp.DiskMiB = 64 })
 		if cannotKeep(t, b, caps) {
 			return
 		}

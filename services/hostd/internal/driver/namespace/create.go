@@ -134,7 +134,14 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 	if err != nil {
 		return nil, fmt.Errorf("make cgroups: %w", err)
 	}
-	c, err := d.start(s, state.UIDBase, work, group)
+	var disk *os.File
+	if spec.Disk {
+		if disk, state.Disk, err = d.newDisk(ctx, s.Dir, s.DiskMiB, state.UIDBase); err != nil {
+			return nil, fmt.Errorf("make the disk: %w", err)
+		}
+		defer disk.Close()
+	}
+	c, err := d.start(s, state.UIDBase, work, group, disk)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +229,8 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
 		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses))},
 	}
-	if s.DiskMiB > 0 {
+	ownDisk := d.limitsDisk(s)
+	if s.DiskMiB > 0 && !ownDisk {
 		limits = append(limits, nsinit.Limit{Resource: unix.RLIMIT_FSIZE, Max: uint64(s.DiskMiB) << 20})
 	}
 	if s.MemoryMiB > 0 && !d.cgroups().Caps().Memory {
@@ -235,7 +243,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	spec := nsinit.Spec{
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
 		Argv:    append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
-		KeepOOM: s.OOM, Trial: trial,
+		KeepOOM: s.OOM, Trial: trial, Disk: ownDisk,
 	}
 	if err := fromSnapshot(s, &spec); err != nil {
 		return spec, err

@@ -27,9 +27,10 @@
 // # Limits
 // Memory, processes and CPU are bounded by cgroups v1 or v2 where hostd may make
 // them, as Probe tells. Everywhere each user may have at most Spec.PIDs
-// processes and threads, a file is at most DiskMiB large, and where there is
-// no memory cgroup one process has at most MemoryMiB of data. The disk space of
-// a sandbox as a whole is not bounded.
+// processes and threads, and where there is no memory cgroup one process has at
+// most MemoryMiB of data. As root of the machine, with loop devices and mkfs.ext4,
+// a sandbox with DiskMiB writes to a file system of that size; elsewhere only
+// one file is bounded. /dev/shm counts as memory.
 package namespace
 
 import (
@@ -40,6 +41,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -75,6 +77,9 @@ type Driver struct {
 	uids   uids
 	shims  shims
 
+	diskOnce sync.Once
+	diskErr  error // by diskOnce: why the disk of a sandbox cannot be limited
+
 	mu     sync.Mutex
 	host   *hostTemplate // by mu; nil: not prepared yet
 	groups *cgroup.Tree  // by mu; nil: not looked for yet
@@ -104,7 +109,12 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
 		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: groups.Freeze,
-		Notes: append(groups.Notes, "the disk space of a sandbox is not limited"),
+		Notes: groups.Notes,
+	}
+	if err := d.disks(); err != nil {
+		caps.Notes = append(caps.Notes, "the disk space of a sandbox is not limited: "+err.Error())
+	} else {
+		caps.DiskLimit = true
 	}
 	if !d.ranges {
 		caps.Notes = append(caps.Notes, "hostd is not root: a sandbox has one user and no root, and keeps the groups of hostd's user")
@@ -165,7 +175,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state.PID) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
@@ -176,10 +186,19 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 }
 
 // measure is what a sandbox uses.
-func measure(ctx context.Context, dir string, group *cgroup.Group, pid int) (driver.Stats, error) {
-	s, err := live.Measure(group, pid)
+func measure(ctx context.Context, dir string, group *cgroup.Group, state live.State) (driver.Stats, error) {
+	s, err := live.Measure(group, state.PID)
 	if err != nil {
 		return s, err
+	}
+	if state.Disk != "" {
+		// The root of the sandbox tells of the disk that its changes are on.
+		var fs unix.Statfs_t
+		if err := unix.Statfs(filepath.Join("/proc", strconv.Itoa(state.PID), "root"), &fs); err != nil {
+			return s, err
+		}
+		s.DiskBytes = (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
+		return s, nil
 	}
 	s.DiskBytes, err = live.DiskUsage(ctx, filepath.Join(dir, workDir))
 	return s, err
@@ -242,16 +261,9 @@ func (d *Driver) template(name string) (*hostTemplate, error) {
 	if d.host != nil {
 		return d.host, nil
 	}
-	dir := d.cfg.Templates
-	if dir == "" && d.ranges {
-		dir = "/run/millrace/templates"
-	}
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
-		}
-		dir = filepath.Join(cache, "millrace", "templates")
+	dir, err := d.templatesDir()
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
 	}
 	t, err := newHostTemplate(dir)
 	if err != nil {
@@ -259,6 +271,18 @@ func (d *Driver) template(name string) (*hostTemplate, error) {
 	}
 	d.host = t
 	return t, nil
+}
+
+// templatesDir is where templates are kept.
+func (d *Driver) templatesDir() (string, error) {
+	switch {
+	case d.cfg.Templates != "":
+		return d.cfg.Templates, nil
+	case d.ranges:
+		return "/run/millrace/templates", nil
+	}
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "millrace", "templates"), err
 }
 
 // explain adds what a host's owner can do about it.

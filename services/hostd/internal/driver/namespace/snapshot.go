@@ -99,9 +99,17 @@ func save(ctx context.Context, dir string, state live.State, to string) error {
 	if err := os.Mkdir(layer, 0o755); err != nil {
 		return err
 	}
+	written := filepath.Join(dir, workDir)
+	if state.Disk != "" {
+		mount, err := openDisk(dir, state.Disk)
+		if err != nil {
+			return err
+		}
+		defer mount.Close()
+		written = filepath.Join("/proc/self/fd", strconv.Itoa(int(mount.Fd())))
+	}
 	for _, upper := range nsinit.Uppers() {
-		from := filepath.Join(dir, workDir, upper)
-		if err := live.CopyTree(ctx, from, filepath.Join(layer, upper), live.Copy{Base: state.UIDBase}); err != nil {
+		if err := live.CopyTree(ctx, filepath.Join(written, upper), filepath.Join(layer, upper), live.Copy{Base: state.UIDBase}); err != nil {
 			return saveError(err)
 		}
 	}

@@ -48,7 +48,7 @@ func (f *files) close() {
 }
 
 // start starts the child of a sandbox in the directory work.
-func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Group) (*child, error) {
+func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Group, disk *os.File) (*child, error) {
 	var theirs, ours files
 	defer theirs.close()
 	fail := func(err error) (*child, error) { ours.close(); return nil, err }
@@ -82,7 +82,7 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	theirs.add(faultOut, nil)
 	ours.add(faultIn, nil)
 
-	lent, inherited, err := lend(&s, base, null)
+	lent, inherited, err := lend(&s, base, null, disk)
 	if err != nil {
 		return fail(err)
 	}

@@ -51,8 +51,8 @@ func cloneTree(root string) (*os.File, error) {
 
 // lend opens the mounts that the child is handed, and lists them as it inherits
 // them, null in the place of one that there is not. A child without a uid range
-// walks to them itself.
-func lend(s *driver.Spec, base uint32, null *os.File) (lent, inherited []*os.File, err error) {
+// walks to them itself, and has no disk.
+func lend(s *driver.Spec, base uint32, null, disk *os.File) (lent, inherited []*os.File, err error) {
 	if base == 0 {
 		return nil, nil, nil
 	}
@@ -72,6 +72,9 @@ func lend(s *driver.Spec, base uint32, null *os.File) (lent, inherited []*os.Fil
 			lent = append(lent, f)
 		}
 		inherited = append(inherited, f)
+	}
+	if disk != nil {
+		inherited = append(inherited, disk)
 	}
 	return lent, inherited, nil
 }

@@ -279,6 +279,26 @@ func (c *copier) file(ctx context.Context, name string, st *unix.Stat_t) error {
 	return dst.Close()
 }
 
+// CopyFile copies a file with its holes, to a new one.
+func CopyFile(ctx context.Context, from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if err := unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())); err != nil {
+		if err := copyData(ctx, dst, src); err != nil {
+			return err
+		}
+	}
+	return dst.Close()
+}
+
 const chunk = 16 << 20 // bytes copied between two looks at the context
 
 // copyData copies what is between a file's holes.

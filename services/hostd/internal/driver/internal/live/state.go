@@ -32,6 +32,7 @@ type State struct {
 	UIDBase uint32     `json:"uid_base,omitempty"`
 	Cgroups []string   `json:"cgroups,omitempty"` // directories
 	From    string     `json:"from,omitempty"`    // the snapshot that it was made from, if it still needs it
+	Disk    string     `json:"disk,omitempty"`    // the loop device of its disk
 	Tree    bool       `json:"tree,omitempty"`    // it was made from a template's tree
 	Dataset string     `json:"dataset,omitempty"` // of ZFS
 }

@@ -15,6 +15,7 @@
 //	   the end; anything without the NUL in front of it is an error too
 //	8  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
 //	9  a mount: a snapshot's layers, if Spec.Below and Spec.HasRoot
+//	10 a mount: the sandbox's own disk, if Spec.Disk
 //
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
@@ -54,6 +55,7 @@ const (
 	fdError = 7
 	fdTree  = 8
 	fdBelow = 9
+	fdDisk  = 10
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -66,7 +68,7 @@ func Init(args []string) error {
 	// User ids, capabilities and the filter belong to a thread, and the thread
 	// that executes the shim is the one that stays.
 	runtime.LockOSThread()
-	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree, fdBelow} {
+	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree, fdBelow, fdDisk} {
 		unix.CloseOnExec(fd)
 	}
 	err := run()

@@ -23,6 +23,7 @@ type Spec struct {
 
 	Below  string // the host's directory with the layers of a snapshot, named by numbers from 0; empty: none
 	Layers uint32 // how many they are; the last one is the uppermost
+	Disk   bool   // what the sandbox writes goes to a disk of its own instead of the working directory
 
 	Hostname string
 	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
@@ -90,6 +91,7 @@ func (s *Spec) code(c *coder) {
 	c.flag(&s.Sudo)
 	c.str(&s.Below)
 	c.num32(&s.Layers)
+	c.flag(&s.Disk)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	c.num32(&s.ShmMiB)

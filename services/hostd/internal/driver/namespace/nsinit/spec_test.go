@@ -13,7 +13,7 @@ func sample() Spec {
 	return Spec{
 		EtcLower: "/run/a:b,c\\d", UsrDirs: []string{"bin", "local", "local/bin"}, UsrBind: true, Binds: []string{"lib"},
 		Links: []Text{{"bin", "usr/bin"}}, Files: []Text{{"passwd", "root\n"}, {"empty", ""}},
-		Tree: "/var/lib/tree", Sudo: true, Below: "/var/lib/layers", Layers: 3,
+		Tree: "/var/lib/tree", Sudo: true, Below: "/var/lib/layers", Layers: 3, Disk: true,
 		Hostname: "i1", HasRoot: true, ShmMiB: 64, Limits: []Limit{{7, 1 << 40}},
 		Argv: []string{"shim", ""}, Env: []string{"A=" + strings.Repeat("x", 100_000)}, KeepOOM: true, Trial: true,
 	}

@@ -31,6 +31,7 @@ const (
 	usrSkel = memory + "/usr"
 	etcSkel = memory + "/etc"
 	layers  = memory + "/layers"
+	disk    = memory + "/disk"
 
 	memoryOptions = "mode=755,size=16m,nr_inodes=8k"
 
@@ -96,12 +97,29 @@ func prepare(s *Spec) error {
 	if err := unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, memoryOptions); err != nil {
 		return err
 	}
+	if err := takeDisk(s); err != nil {
+		return fmt.Errorf("take over the disk: %w", err)
+	}
 	for _, d := range []string{root, skel, usrSkel, etcSkel, layers, over, work, usrOver, usrWork, etcOver, etcWork} {
 		if err := unix.Mkdir(d, rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
 	return takeLayers(s)
+}
+
+// takeDisk moves to the sandbox's own disk, if it has one.
+func takeDisk(s *Spec) error {
+	if !s.Disk {
+		return nil
+	}
+	if err := unix.Mkdir(disk, rootDir); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(fdDisk, "", unix.AT_FDCWD, disk, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return err
+	}
+	return unix.Chdir(disk)
 }
 
 // takeLayers mounts the layers of a snapshot.

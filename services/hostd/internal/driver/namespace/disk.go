@@ -1,0 +1,215 @@
+//go:build linux
+
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// A sandbox whose disk is limited writes to a file system of its own, in a sparse
+// file in its directory. No mount of it is to be seen on the host, and nobody but
+// the kernel writes its blocks; it goes when the sandbox's last process has gone.
+const (
+	diskFile = "disk" // in Spec.Dir
+
+	minDiskMiB = 8 // a file system is not smaller
+
+	// What is in a sandbox does not outlive a crash of the host: no journal. Its
+	// tables are left as holes, which are zeroes already.
+	mkfs = "mkfs.ext4"
+)
+
+// makeFS makes a file system in a file that is not there yet.
+func makeFS(ctx context.Context, file string, mib uint32) error {
+	path, err := exec.LookPath(mkfs)
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if err != nil { // it need not be in an ordinary PATH
+			path, err = exec.LookPath(filepath.Join(dir, mkfs))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s is missing (Debian: e2fsprogs)", mkfs)
+	}
+	cmd := exec.CommandContext(ctx, path, "-qF", "-m0", "-b4096", "-O^has_journal,^resize_inode", "-Elazy_itable_init=1,nodiscard",
+		file, strconv.FormatUint(uint64(mib), 10)+"M")
+	cmd.Env = []string{}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", mkfs, err, out)
+	}
+	return nil
+}
+
+// blankDisk is a file with an empty file system. It is made once for each size.
+func (d *Driver) blankDisk(ctx context.Context, mib uint32) (string, error) {
+	dir, err := d.templatesDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("disk-2-%d.ext4", mib))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(dir, newPrefix)
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is empty; what is left is removed later
+	file := filepath.Join(tmp, "disk")
+	if err := makeFS(ctx, file, mib); err != nil {
+		return "", err
+	}
+	return path, os.Rename(file, path)
+}
+
+// newDisk makes the disk of a sandbox and mounts it, in no namespace: it is
+// unmounted with the last descriptor, or the last that is mounted over it. loop
+// is the device.
+func (d *Driver) newDisk(ctx context.Context, dir string, mib, owner uint32) (mount *os.File, loop string, err error) {
+	blank, err := d.blankDisk(ctx, max(mib, minDiskMiB))
+	if err != nil {
+		return nil, "", err
+	}
+	image := filepath.Join(dir, diskFile)
+	if err := live.CopyFile(ctx, blank, image); err != nil {
+		return nil, "", err
+	}
+	dev, err := attachLoop(image)
+	if err != nil {
+		return nil, "", fmt.Errorf("loop device for %s: %w", image, err)
+	}
+	defer dev.Close()
+	if mount, err = mountDisk(dev.Name()); err != nil {
+		return nil, "", err
+	}
+	if err := unix.Fchownat(int(mount.Fd()), "", int(owner), int(owner), unix.AT_EMPTY_PATH); err != nil {
+		mount.Close()
+		return nil, "", err
+	}
+	return mount, dev.Name(), nil
+}
+
+// mountDisk mounts the file system on a device. Of one that is mounted already it
+// is another mount.
+func mountDisk(dev string) (*os.File, error) {
+	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigSetString(fs, "source", dev); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	// Tables that nobody needs are not written, and what is removed is given back.
+	for _, flag := range []string{"noinit_itable", "discard"} {
+		if err := unix.FsconfigSetFlag(fs, flag); err != nil {
+			return nil, os.NewSyscallError("fsconfig "+flag, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", dev, err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount", err)
+	}
+	return os.NewFile(uintptr(fd), dev), nil
+}
+
+// attachLoop gives a file a block device, until nobody uses that any more.
+func attachLoop(path string) (*os.File, error) {
+	image, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
+	const tries = 1000
+	for range tries {
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, os.NewSyscallError("LOOP_CTL_GET_FREE", err)
+		}
+		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		config := unix.LoopConfig{Fd: uint32(image.Fd())}
+		// Without direct I/O everything would be twice in the page cache.
+		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
+		if err == nil {
+			return dev, nil
+		}
+		dev.Close()
+		if !errors.Is(err, unix.EBUSY) { // somebody else was faster
+			return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
+		}
+	}
+	return nil, unix.EBUSY
+}
+
+// openDisk mounts a living sandbox's disk once more, to look at it.
+func openDisk(dir, loop string) (*os.File, error) {
+	dev, err := os.Open(loop)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", loop, err)
+	}
+	var image unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, diskFile), &image); err != nil {
+		return nil, err
+	}
+	if info.Inode != image.Ino {
+		return nil, fmt.Errorf("%s is not the disk of this sandbox any more", loop)
+	}
+	return mountDisk(loop)
+}
+
+// disks says why the disk of a sandbox cannot be limited; nil if it can.
+func (d *Driver) disks() error {
+	d.diskOnce.Do(func() { d.diskErr = d.tryDisk() })
+	return d.diskErr
+}
+
+func (d *Driver) tryDisk() error {
+	if !d.ranges {
+		return errors.New("hostd is not root")
+	}
+	dir, err := os.MkdirTemp("", "millrace-disk-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // the file that was in it is only a trial
+	ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
+	defer cancel()
+	mount, _, err := d.newDisk(ctx, dir, minDiskMiB, 0)
+	if err != nil {
+		return err
+	}
+	return mount.Close()
+}
+
+// limitsDisk reports whether the sandbox gets a disk of its own.
+func (d *Driver) limitsDisk(s *driver.Spec) bool { return s.DiskMiB > 0 && d.disks() == nil }
