@@ -18,7 +18,7 @@ var ErrNoFreezer = errors.New("the group has no freezer")
 // brake is the file that stops and starts a group's processes, and how it is
 // written and read.
 type brake struct {
-	file, stop, start string // what to write, and where
+	file, stop, start string // what to write, and to read, and where
 	state, stopped    string // the file that tells, and a line in it when all stand still
 }
 
@@ -54,13 +54,15 @@ func (b brake) frozen() (bool, error) {
 	return strings.Contains("\n"+string(text), "\n"+b.stopped+"\n"), nil
 }
 
-// Frozen reports whether every process of the group stands still.
+// Frozen reports whether the group was stopped last, not started.
 func (g *Group) Frozen() (bool, error) {
 	b, err := g.brake()
 	if err != nil {
 		return false, err
 	}
-	return b.frozen()
+	text, err := os.ReadFile(b.file)
+	word := strings.TrimSpace(string(text))
+	return word != b.start, err
 }
 
 // Freeze stops every process of the group and returns when all stand still. On
@@ -80,9 +82,10 @@ func (g *Group) Freeze(ctx context.Context) error {
 	return nil
 }
 
-// Thaw lets the group's processes run on. A group without a freezer, or one that
-// is gone, is no error.
-func (g *Group) Thaw(ctx context.Context) error {
+// Thaw lets the group's processes run on; it does not wait until they do, since
+// somebody may stop them again. A group without a freezer, or one that is gone,
+// is no error.
+func (g *Group) Thaw(context.Context) error {
 	b, err := g.brake()
 	if err != nil {
 		return nil //nolint:nilerr // nothing can have been stopped
@@ -91,16 +94,7 @@ func (g *Group) Thaw(ctx context.Context) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return soon(ctx, func() (bool, error) {
-		frozen, err := b.frozen()
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			return true, nil
-		}
-		return !frozen, err
-	})
+	return err
 }
 
 // soon is poll for what takes a tenth of a millisecond.
