@@ -55,6 +55,8 @@ unit() {
 	done
 	step "lint"
 	go run "$lint" run ./...
+	step "the programs that hostd needs besides its own (minutes, the first time)"
+	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
 	again -race -timeout 10m
 }

@@ -1,0 +1,41 @@
+// Command millrace-runsc is gVisor's runsc, compiled from its Go module, so that
+// the driver "gvisor" needs no download. It is a program and a module of its own:
+// gVisor does not enter the dependencies of millrace.
+//
+// Of runsc it has the commands that the driver uses and those with which runsc
+// calls itself, and one flag more (view.go). gVisor promises no stable API: the version is pinned in go.mod,
+// and the driver's contract tests say whether another one fits.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+)
+
+func main() {
+	args, err := makeView(os.Args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "millrace-runsc:", err)
+		os.Exit(1)
+	}
+	os.Args = args
+
+	const group = ""
+	cli.Run(nil, map[util.SubCommand]string{
+		new(cmd.Run):          group,
+		new(cmd.Restore):      group,
+		new(cmd.Checkpoint):   group,
+		new(cmd.FSCheckpoint): group,
+		new(cmd.Pause):        group,
+		new(cmd.Resume):       group,
+
+		new(sentrycmd.Boot):   group,
+		new(sentrycmd.Umount): group,
+		new(cmd.Gofer):        group,
+	}, nil)
+}

@@ -1,0 +1,142 @@
+package sidecar
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lowPriority = 10
+	report      = 10 * time.Second
+)
+
+// Build finds the program, or builds it, which takes as little of the machine as
+// can be. One who builds the same at the same time is waited for. Log gets its
+// progress.
+func (p Program) Build(ctx context.Context, log *slog.Logger) (string, error) {
+	if path, err := p.Find(); err == nil {
+		return path, nil
+	}
+	to, err := p.cached()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(to), p.Name+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if executable(to) { // whoever had the lock
+		return to, nil
+	}
+	tmp := to + ".new"
+	if err := p.compile(ctx, tmp, log); err != nil {
+		os.Remove(tmp) //nolint:errcheck // there may be none
+		return "", fmt.Errorf("build %s: %w", p.Name, err)
+	}
+	return to, os.Rename(tmp, to)
+}
+
+// lock waits for an exclusive lock on a file.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil //nolint:errcheck // nothing was written
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+			if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+				continue
+			}
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		f.Close() //nolint:errcheck // nothing was written
+		return nil, err
+	}
+}
+
+func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error {
+	root, err := source()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	log.Info("a program is built from source", "program", p.Name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
+	cmd.Dir = filepath.Join(root, p.Main)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if p.Module {
+		cmd.Env = append(cmd.Env, "GOWORK=off")
+	}
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, lowPriority) //nolint:errcheck // it takes more of the machine then
+	last := follow(out, func(packages int) {
+		log.Info("a program is being built", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
+	})
+	if err := cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: %s", err, last)
+	}
+	log.Info("a program is built", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
+	return nil
+}
+
+// follow reads what go says, a line for each package that it compiles or an error,
+// tells now and then how many lines there were, and gives the last ones.
+func follow(out io.Reader, tell func(lines int)) string {
+	var lines atomic.Int64
+	done := make(chan struct{})
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		tick := time.NewTicker(report)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				tell(int(lines.Load()))
+			case <-done:
+				return
+			}
+		}
+	}()
+	defer func() { close(done); <-told }()
+	const keep = 8
+	var last []string
+	for s := bufio.NewScanner(out); s.Scan(); {
+		lines.Add(1)
+		if last = append(last, s.Text()); len(last) > keep {
+			last = last[1:]
+		}
+	}
+	return strings.Join(last, "; ")
+}

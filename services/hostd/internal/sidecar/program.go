@@ -1,0 +1,137 @@
+package sidecar
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Program is a program that hostd needs.
+type Program struct {
+	Name   string   // of its file
+	Main   string   // the directory of its main package, from the root of the source
+	Module bool     // Main is a module of its own
+	Inputs []string // files and directories that it is made of, from the root of the source
+}
+
+// Runsc is gVisor's runsc, for the driver "gvisor". It takes minutes to build.
+func Runsc() Program {
+	return Program{Name: "millrace-runsc", Main: "runsc", Module: true, Inputs: []string{"runsc"}}
+}
+
+// Shim is the small shim. It takes seconds to build.
+func Shim() Program {
+	return Program{
+		Name: "millrace-shim", Main: "services/hostd/cmd/millrace-shim",
+		Inputs: []string{"go.mod", "go.sum", "events", "schema", "services/hostd"},
+	}
+}
+
+// ErrNoSource says that a program is neither there nor can be built here.
+var ErrNoSource = errors.New("the source of this program is not on this machine")
+
+// Find gives the path of the program. Its error says where it was looked for.
+func (p Program) Find() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	beside := filepath.Join(filepath.Dir(exe), p.Name)
+	if executable(beside) {
+		return beside, nil
+	}
+	cached, err := p.cached()
+	if err == nil && executable(cached) {
+		return cached, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("there is no %s, and %w", beside, err)
+	}
+	return "", fmt.Errorf("there is no %s, and it has not been built from source yet: %w", beside, fs.ErrNotExist)
+}
+
+func executable(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
+}
+
+// cached is where Build puts the program.
+func (p Program) cached() (string, error) {
+	root, err := source()
+	if err != nil {
+		return "", err
+	}
+	sum, err := p.fingerprint(root)
+	if err != nil {
+		return "", err
+	}
+	dir, err := cacheDir()
+	return filepath.Join(dir, p.Name+"-"+sum), err
+}
+
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil { // a service without a home
+		if os.Geteuid() != 0 {
+			return "", err
+		}
+		dir = "/var/cache"
+	}
+	return filepath.Join(dir, "millrace", "bin"), nil
+}
+
+// source is the root of the source that this program was built from.
+func source() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) { // -trimpath
+		return "", ErrNoSource
+	}
+	const here = "services/hostd/internal/sidecar/program.go"
+	root, found := strings.CutSuffix(filepath.ToSlash(file), "/"+here)
+	if !found {
+		return "", ErrNoSource
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil || !strings.HasPrefix(string(mod), "module github.com/millrace/millrace\n") {
+		return "", ErrNoSource
+	}
+	return root, nil
+}
+
+// fingerprint stands for all that decides about what is built.
+func (p Program) fingerprint(root string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, p.Main) //nolint:errcheck // a hash takes all
+	for _, in := range p.Inputs {
+		err := filepath.WalkDir(filepath.Join(root, in), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !isInput(d.Name()) {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()                                          //nolint:errcheck // it was only read
+			fmt.Fprintf(sum, "%s\n", strings.TrimPrefix(path, root)) //nolint:errcheck // a hash takes all
+			if _, err := io.Copy(sum, f); err != nil {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16], nil
+}
+
+func isInput(name string) bool {
+	return name == "go.mod" || name == "go.sum" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+}
