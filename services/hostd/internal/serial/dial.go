@@ -26,18 +26,20 @@ type deadliner interface {
 // Conn is the dialer's end of a connection. Its methods may be called at the same
 // time.
 type Conn struct {
-	rw io.ReadWriteCloser
+	rw     io.ReadWriteCloser
+	asked  chan struct{} // closed when the sync is written, or cannot be
+	opened chan struct{} // closed when the answer has come, or never will
 
 	read struct {
 		sync.Mutex
 		buf  buffer
 		sum  uint32
 		data []byte // of a record that was not wholly taken
-		err  error
+		err  error  // by opened until that is closed
 	}
 	write struct {
 		sync.Mutex
-		writer
+		writer // err: by asked until that is closed
 	}
 }
 
@@ -47,38 +49,52 @@ var _ net.Conn = (*Conn)(nil)
 // error. Nobody else may read from the stream meanwhile. A listener that does not
 // answer is waited for until ctx ends.
 func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
-	c := &Conn{rw: rw}
-	c.write.w = rw
-	stop := context.AfterFunc(ctx, func() { rw.Close() }) //nolint:errcheck // what waits for it fails
-	err := c.open()
-	if !stop() {
-		err = ctx.Err()
+	c := Begin(rw)
+	select {
+	case <-c.opened:
+	case <-ctx.Done():
+		rw.Close() //nolint:errcheck // what waits for it fails
+		<-c.opened
+		c.read.err = ctx.Err()
 	}
-	if err != nil {
-		rw.Close() //nolint:errcheck // the first error is told
-		return nil, fmt.Errorf("serial: dial: %w", err)
+	<-c.asked
+	if c.read.err != nil {
+		return nil, fmt.Errorf("serial: dial: %w", c.read.err)
 	}
 	return c, nil
 }
 
-func (c *Conn) open() error {
+// Begin is Dial for a listener that may stand still: it does not wait for the
+// answer. What is written goes after the sync as far as there is room; Read waits.
+// A deadline that passes before the answer has come ends the connection.
+func Begin(rw io.ReadWriteCloser) *Conn {
+	c := &Conn{rw: rw, asked: make(chan struct{}), opened: make(chan struct{})}
 	nonce := make([]byte, nonceLen)
 	rand.Read(nonce) //nolint:errcheck // never fails
-	var sync, answer []byte
-	sync, c.write.sum = hello(kindSync, nonce)
-	answer, c.read.sum = hello(kindOpen, nonce)
+	sync, sum := hello(kindSync, nonce)
+	answer, answerSum := hello(kindOpen, nonce)
+	c.write.w, c.write.sum, c.read.sum = rw, sum, answerSum
+	// At once, because the listener may be stuck in a write of the connection
+	// before.
+	go c.ask(append(make([]byte, 2*maxRecord), sync...))
+	go c.open(answer)
+	return c
+}
 
-	// The listener may be stuck in a write of the connection before.
-	wrote := make(chan error, 1)
-	go func() {
-		_, err := c.rw.Write(append(make([]byte, 2*maxRecord), sync...))
-		wrote <- err
-	}()
-	err := c.read.buf.seek(c.rw, answer)
-	if err != nil {
+func (c *Conn) ask(sync []byte) {
+	defer close(c.asked)
+	if _, err := c.rw.Write(sync); err != nil {
+		c.write.err = err
+		c.rw.Close() //nolint:errcheck // there will be no answer
+	}
+}
+
+func (c *Conn) open(answer []byte) {
+	defer close(c.opened)
+	if err := c.read.buf.seek(c.rw, answer); err != nil {
+		c.read.err = err
 		c.rw.Close() //nolint:errcheck // it ends the write
 	}
-	return errors.Join(err, <-wrote)
 }
 
 // seek reads until it has read what, and skips it.
@@ -99,6 +115,7 @@ func (b *buffer) seek(r io.Reader, what []byte) error {
 // stream has an end. Any other error but that of a deadline is for good.
 func (c *Conn) Read(p []byte) (int, error) {
 	r := &c.read
+	<-c.opened
 	r.Lock()
 	defer r.Unlock()
 	for len(r.data) == 0 {
@@ -138,6 +155,7 @@ func (c *Conn) failed(err error) error {
 // Write is net.Conn.Write. After an error, also that of a deadline, the connection
 // can only be closed.
 func (c *Conn) Write(p []byte) (int, error) {
+	<-c.asked
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := c.write.write([][]byte{p}); err != nil {
@@ -149,13 +167,22 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Close ends the connection and closes the stream on this side. The listener
 // learns of it if there is room for its last words, else when somebody dials.
 func (c *Conn) Close() error {
-	if d, ok := c.rw.(deadliner); ok && c.write.TryLock() {
+	if d, ok := c.rw.(deadliner); ok && c.isOpen() && c.write.TryLock() {
 		if d.SetWriteDeadline(time.Now().Add(closeTimeout)) == nil {
 			c.write.end()
 		}
 		c.write.Unlock()
 	}
 	return c.rw.Close()
+}
+
+func (c *Conn) isOpen() bool {
+	select {
+	case <-c.opened:
+		return true
+	default:
+		return false
+	}
 }
 
 // SetDeadline is net.Conn.SetDeadline; os.ErrNoDeadline if the stream has none.

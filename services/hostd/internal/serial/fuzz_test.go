@@ -59,7 +59,8 @@ func FuzzConn(f *testing.F) {
 	f.Add(slices.Concat(data, data))
 	f.Add(slices.Concat(answer, data[:7]))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := &Conn{rw: readOnly{bytes.NewReader(in)}}
+		c := &Conn{rw: readOnly{bytes.NewReader(in)}, opened: make(chan struct{})}
+		close(c.opened)
 		c.read.sum = sum
 		got, err := io.ReadAll(c)
 		var want []byte

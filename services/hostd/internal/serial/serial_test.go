@@ -32,6 +32,9 @@ func newStream(t testing.TB) *stream {
 		if err := unix.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		hold := openPair(t, path, path) // as the driver makes it, with more room
+		unix.FcntlInt(hold.In.Fd(), unix.F_SETPIPE_SZ, 256<<10)
+		t.Cleanup(func() { hold.Close() })
 	}
 	s.l = Listen(openPair(t, s.toShim, s.toHostd))
 	t.Cleanup(func() { s.l.Close() })
@@ -269,6 +272,29 @@ func TestFullStreamDelaysNobodyElse(t *testing.T) {
 	go d.Write([]byte("word"))
 	if n, err := io.ReadFull(c, make([]byte, 4)); n != 4 || err != nil {
 		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+// Who begins does not wait for a listener that stands still.
+func TestBegin(t *testing.T) {
+	s := newStream(t)
+	s.l.Close()
+	c := Begin(s.hostd(t))
+	defer c.Close()
+	if _, err := c.Write([]byte("early")); err != nil {
+		t.Fatal(err)
+	}
+	s.l = Listen(openPair(t, s.toShim, s.toHostd))
+	d := s.accept(t)
+	if b := make([]byte, 5); true {
+		if _, err := io.ReadFull(d, b); err != nil || string(b) != "early" {
+			t.Errorf("got %q, %v", b, err)
+		}
+	}
+	c.SetReadDeadline(time.Now().Add(patience))
+	go d.Write([]byte("late"))
+	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+		t.Error(err)
 	}
 }
 
