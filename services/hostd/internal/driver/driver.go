@@ -85,7 +85,7 @@ const (
 // they are removed. All others are the caller's.
 func Files() []string {
 	// The state goes last: as long as anything is left, List must find it.
-	return []string{"ns", "disk", "home", "shim.log", "shim.sock", "state.json.tmp", "state.json"}
+	return []string{"ns", "gv", "disk", "home", "shim.log", "shim.sock", "state.json.tmp", "state.json"}
 }
 
 // What is bounded also where Spec says nothing.
@@ -99,6 +99,8 @@ type Caps struct {
 	Isolation   string   // "none", "process", "kernel" or "machine": what stands between a sandbox and the host
 	Rootless    bool     // works, or would work, without root
 	MemoryLimit bool     // Spec.MemoryMiB holds for the sandbox as a whole
+	RootEnds    bool     // root in a sandbox can kill the shim, and with it the sandbox
+	WholeOOM    bool     // a sandbox that uses up Spec.MemoryMiB ends; else one of its processes does
 	PidsLimit   bool     // Spec.PIDs holds for the sandbox as a whole
 	CPULimit    bool     // Spec.CPUMilli holds
 	DiskLimit   bool     // Spec.DiskMiB holds for all that the sandbox writes together

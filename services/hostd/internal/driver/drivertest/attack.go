@@ -3,6 +3,7 @@
 package drivertest
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"net"
@@ -278,7 +279,14 @@ func (s *suite) chrootBreakout(t *testing.T) {
 
 func (s *suite) killFirst(t *testing.T) {
 	b := s.create(t, nil)
+	caps, err := b.d.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	eachUser(t, func(t *testing.T, uid int) {
+		if uid < 0 && caps.RootEnds {
+			t.Skip("the sandbox's root can end it")
+		}
 		b.shAs(t, uid, "for n in $(seq 1 64); do kill -$n 1; done 2>/dev/null")
 		if got := b.shAs(t, uid, "echo alive"); got != "alive" {
 			t.Errorf("got %q", got)
@@ -336,7 +344,8 @@ func (s *suite) copyLinks(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(p)
-		if strings.Contains(string(text), canary) && !slices.Contains(strings.Split(p, "/"), "namespace.json") {
+		text = bytes.ReplaceAll(text, []byte(path), nil) // where a link led is no secret
+		if bytes.Contains(text, []byte(canary)) && !slices.Contains(strings.Split(p, "/"), "namespace.json") {
 			t.Errorf("%s holds what is in a file of the host", p)
 		}
 		return err

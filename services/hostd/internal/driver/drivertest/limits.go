@@ -16,6 +16,10 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 			t.Skipf("there is none: %v", caps.Notes)
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.OOM = 128, true })
+		if caps.WholeOOM {
+			endsOfHunger(t, b)
+			return
+		}
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
 			t.Errorf("before: %q", got)
 		}
@@ -28,6 +32,16 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 			t.Errorf("after: %q", got)
 		}
 	}
+}
+
+// endsOfHunger uses up the memory of a place that ends of that as a whole.
+func endsOfHunger(t *testing.T, b *box) {
+	t.Helper()
+	r, err := try(t.Context(), b.Instance, request{Args: []string{"sh", "-c", "head -c 300m /dev/zero | tail | wc -c"}, UID: -1})
+	if err == nil {
+		t.Errorf("300 MB fit into 128 MiB: %q", r.Out)
+	}
+	wait(t, "a place without memory", b.Instance)
 }
 
 func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {

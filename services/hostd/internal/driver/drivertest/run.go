@@ -69,6 +69,8 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"a snapshot of a paused place leaves it paused", s.snapshotsPaused(caps)},
 		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
 		{"many places from one snapshot at a time", s.forksAtOnce(caps)},
+		{"a snapshot with memory goes on where it was", s.remembers(caps)},
+		{"a snapshot with memory of a paused place", s.remembersPaused(caps)},
 	} {
 		t.Run(tt.name, tt.run)
 	}

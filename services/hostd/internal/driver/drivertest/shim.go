@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
 // shimArg makes the test binary the shim of a sandbox.
@@ -61,7 +63,7 @@ func serve() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGSEGV,
 		syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT, syscall.SIGSTKFLT)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) //nolint:errcheck // pid 1 is one anyway
-	l, err := net.FileListener(os.NewFile(driver.ListenFd, "listener"))
+	l, err := listen()
 	if err != nil {
 		return
 	}
@@ -72,6 +74,14 @@ func serve() {
 		}
 		go answer(conn)
 	}
+}
+
+// listen is where the tests connect; see shim.Main.
+func listen() (net.Listener, error) {
+	if !slices.Contains(os.Args, "-serial") {
+		return net.FileListener(os.NewFile(driver.ListenFd, "listener"))
+	}
+	return serial.Listen(serial.Pair{In: os.Stdin, Out: os.Stdout}), nil
 }
 
 func answer(conn net.Conn) {

@@ -31,6 +31,9 @@ type Box struct {
 	// Save fills a directory with the files, which nobody changes meanwhile. Nil:
 	// that cannot be done.
 	Save func(ctx context.Context, dir string) error
+	// Keep is for a sandbox that is stopped and copied by one who knows how, with
+	// its memory too. It does what Brake and Save would. Nil: they do it.
+	Keep func(ctx context.Context, dir string, memory bool) error
 	// Measure is Stats. Nil: there is nothing to tell.
 	Measure func(context.Context) (driver.Stats, error)
 
@@ -105,6 +108,13 @@ func (b *Box) over() bool {
 // Snapshot is driver.Instance.Snapshot.
 func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	switch {
+	case b.Keep != nil:
+		return b.still("snapshot", func() error {
+			if err := b.Keep(ctx, dir, memory); err != nil {
+				return errors.Join(err, empty(dir))
+			}
+			return nil
+		})
 	case memory:
 		return b.cannot("keep the memory of")
 	case b.Save == nil || b.Brake == nil:

@@ -1,0 +1,190 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/serial"
+)
+
+// box is a living sandbox.
+type box struct {
+	*live.Box
+	d     *Driver
+	r     *runsc
+	group *cgroup.Group
+
+	mu   sync.Mutex
+	conn *serial.Conn // by mu: the stream takes one at a time
+}
+
+func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
+	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
+	r.path, _ = os.Readlink(r.in(programFile)) //nolint:errcheck // without it, what is asked of it fails
+	group := cgroup.Reopen(state.Cgroups)
+	b := &box{d: d, r: r, group: group}
+	b.Box = &live.Box{
+		State: state, Dir: dir, Proc: proc,
+		Brake: tasks{b},
+		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Measure: func(context.Context) (driver.Stats, error) {
+			s, err := live.Measure(group, state.PID)
+			s.DiskBytes = written(state.PID)
+			return s, err
+		},
+	}
+	b.Box.Keep = b.keep
+	b.Box.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, group) }
+	return b
+}
+
+// Dial is driver.Instance.Dial. It ends the connection before. In a paused
+// sandbox the connection begins when the sandbox goes on.
+func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn != nil {
+		b.conn.Close() //nolint:errcheck // it may have broken
+		b.conn = nil
+	}
+	conn, err := b.dial(ctx)
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), err)
+	}
+	b.conn = conn
+	return conn, nil
+}
+
+var errGone = errors.New("it does not live any more")
+
+func (b *box) dial(ctx context.Context) (*serial.Conn, error) {
+	select {
+	case <-b.Done():
+		return nil, errGone
+	default:
+	}
+	pair, err := b.r.pair()
+	if err != nil {
+		return nil, err
+	}
+	if frozen, err := b.Brake.Frozen(); err == nil && frozen {
+		return serial.Begin(pair), nil
+	}
+	return serial.Dial(ctx, pair)
+}
+
+// Destroy is driver.Instance.Destroy.
+func (b *box) Destroy(ctx context.Context) error {
+	b.mu.Lock()
+	if b.conn != nil {
+		b.conn.Close() //nolint:errcheck // it may have broken
+		b.conn = nil
+	}
+	b.mu.Unlock()
+	return b.Box.Destroy(ctx)
+}
+
+// pair opens our ends of the FIFOs, whose others gVisor holds as long as it lives.
+func (r *runsc) pair() (p serial.Pair, err error) {
+	if p.In, err = os.OpenFile(r.in(toHostd), os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
+		return p, err
+	}
+	if p.Out, err = os.OpenFile(r.in(toShim), os.O_WRONLY|unix.O_NONBLOCK, 0); err != nil {
+		p.In.Close() //nolint:errcheck // the first error is told
+	}
+	return p, err
+}
+
+// written is the size on the disk of the file that has what the sandbox wrote. It
+// has no name: it is found among the descriptors of the sandbox's process.
+func written(pid int) uint64 {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		var st unix.Stat_t
+		if to, err := os.Readlink(path); err == nil && strings.Contains(to, "/"+workDir+"/"+diskDir+"/") && unix.Stat(path, &st) == nil {
+			return uint64(st.Blocks) * 512
+		}
+	}
+	return 0
+}
+
+// sweep ends what is left of a sandbox whose process has ended, or was never
+// noted down, and removes what was made of it.
+func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
+	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
+	group := cgroup.Reopen(state.Cgroups)
+	if err := group.Thaw(ctx); err != nil {
+		return err
+	}
+	if group.Holds() {
+		if err := group.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.killMarked(ctx); err != nil {
+		return err
+	}
+	if err := group.Remove(ctx); err != nil {
+		return err
+	}
+	r.sockets()
+	return live.Remove(dir, driver.Files()...)
+}
+
+// killMarked kills every process of runsc's for this sandbox and returns when
+// none is left.
+func (r *runsc) killMarked(ctx context.Context) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		all, err := live.Processes()
+		if err != nil {
+			return err
+		}
+		found := false
+		for pid := range all {
+			if r.marked(pid) {
+				found = true
+				unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
+			}
+		}
+		if !found {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *runsc) marked(pid int) bool {
+	if pid == os.Getpid() {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && strings.Contains(string(b), "\x00"+r.rootFlag()+"\x00")
+}

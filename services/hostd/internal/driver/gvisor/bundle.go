@@ -1,0 +1,196 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+const (
+	configFile = "config.json"
+	shimInside = "/.shim"
+	userID     = 1000
+	home       = "home/user"
+	shmMiB     = 64 // at least
+)
+
+// The parts of an OCI bundle's config.json that we use.
+type (
+	config struct {
+		Version  string            `json:"ociVersion"`
+		Process  configProcess     `json:"process"`
+		Root     configRoot        `json:"root"`
+		Hostname string            `json:"hostname"`
+		Mounts   []configMount     `json:"mounts"`
+		Linux    configLinux       `json:"linux"`
+		Notes    map[string]string `json:"annotations,omitempty"`
+	}
+	configProcess struct {
+		User    struct{ UID, GID uint32 } `json:"user"`
+		Args    []string                  `json:"args"`
+		Env     []string                  `json:"env"`
+		Cwd     string                    `json:"cwd"`
+		Caps    map[string][]string       `json:"capabilities"`
+		Rlimits []configLimit             `json:"rlimits"`
+		NoNew   bool                      `json:"noNewPrivileges"`
+	}
+	configLimit struct {
+		Type string `json:"type"`
+		Hard uint64 `json:"hard"`
+		Soft uint64 `json:"soft"`
+	}
+	configRoot struct {
+		Path string `json:"path"`
+	}
+	configMount struct {
+		To      string   `json:"destination"`
+		Type    string   `json:"type"`
+		From    string   `json:"source"`
+		Options []string `json:"options,omitempty"`
+	}
+	configLinux struct {
+		Namespaces []configNamespace `json:"namespaces"`
+	}
+	configNamespace struct {
+		Type string `json:"type"`
+	}
+)
+
+// seedNote names the tar that a root begins with.
+const seedNote = "dev.gvisor.tar.rootfs.upper"
+
+// newConfig is the bundle of a sandbox that begins.
+func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config {
+	shm := uint32(shmMiB)
+	if s.MemoryMiB > 0 {
+		shm = max(shm, s.MemoryMiB/2)
+	}
+	files, pids := uint64(s.OpenFiles), uint64(s.MaxPIDs(driver.MaxProcesses))
+	if files == 0 {
+		files = driver.DefaultOpenFiles
+	}
+	c := config{
+		Version: "1.0.2", Hostname: string(s.ID), Root: configRoot{root},
+		Process: configProcess{
+			Args: append([]string{shimInside}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1")...),
+			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, Caps: map[string][]string{},
+			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", pids, pids}, {Type: "RLIMIT_CORE"}},
+		},
+		Mounts: []configMount{
+			{To: "/proc", Type: "proc", From: "proc"},
+			{To: "/dev", Type: "tmpfs", From: "tmpfs"},
+			{To: "/dev/shm", Type: "tmpfs", From: "tmpfs", Options: []string{"mode=1777", fmt.Sprintf("size=%dm", shm)}},
+			{To: shimInside, Type: "bind", From: r.in(shimFile), Options: []string{"ro"}},
+		},
+		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}},
+		Notes: map[string]string{seedNote: r.in(seedFile)},
+	}
+	for _, set := range []string{"bounding", "effective", "permitted"} {
+		c.Process.Caps[set] = capNames()
+	}
+	return c
+}
+
+// capNames are those in nsinit.Kept.
+func capNames() []string {
+	names := map[uintptr]string{
+		unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_FSETID: "FSETID",
+		unix.CAP_KILL: "KILL", unix.CAP_SETGID: "SETGID", unix.CAP_SETUID: "SETUID", unix.CAP_SETPCAP: "SETPCAP",
+		unix.CAP_SETFCAP: "SETFCAP", unix.CAP_NET_BIND_SERVICE: "NET_BIND_SERVICE", unix.CAP_SYS_CHROOT: "SYS_CHROOT",
+	}
+	var all []string
+	for _, c := range nsinit.Kept() {
+		if n, ok := names[c]; ok {
+			all = append(all, "CAP_"+n)
+		}
+	}
+	return all
+}
+
+func (c *config) save(path string) error {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// restored makes the bundle of a snapshot that of another sandbox: what the
+// processes in it know stays as it is.
+func (c *config) restored(r *runsc, s *driver.Spec, root string) {
+	c.Hostname, c.Root.Path, c.Notes = string(s.ID), root, nil
+	for i := range c.Mounts {
+		if c.Mounts[i].To == shimInside {
+			c.Mounts[i].From = r.in(shimFile)
+		}
+	}
+}
+
+// viewArg is the argument with which millrace-runsc makes the host template's root
+// in the directory root.
+func viewArg(v *namespace.View, root string) (string, error) {
+	links, binds := map[string]string{}, map[string]string{"usr": "/usr", "etc": v.Etc}
+	for _, l := range v.Links {
+		links[l.Name] = l.Body
+	}
+	for _, b := range v.Binds {
+		binds[b] = "/" + b
+	}
+	b, err := json.Marshal(struct {
+		Root  string
+		Dirs  []string
+		Links map[string]string
+		Binds map[string]string
+	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds})
+	return "--view=" + string(b), err
+}
+
+// writeSeed writes what a sandbox has of its own when it begins. A file in /tmp
+// keeps gVisor from mounting memory there.
+func writeSeed(path string, files []nsinit.Text, whole bool) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // closed below when it matters
+	w := tar.NewWriter(f)
+	dirs := []tar.Header{
+		{Mode: 0o755}, {Name: "etc", Mode: 0o755}, {Name: "home", Mode: 0o755}, {Name: home, Mode: 0o755, Uid: userID, Gid: userID},
+		{Name: "tmp", Mode: 0o1777}, {Name: "tmp/.X11-unix", Mode: 0o1777},
+	}
+	if whole {
+		dirs = append(dirs, tar.Header{Name: "root", Mode: 0o700}, tar.Header{Name: "var", Mode: 0o755}, tar.Header{Name: "var/tmp", Mode: 0o1777},
+			tar.Header{Name: "var/log", Mode: 0o755}, tar.Header{Name: "var/lib", Mode: 0o755}, tar.Header{Name: "var/cache", Mode: 0o755})
+	}
+	for i := range dirs {
+		dirs[i].Typeflag, dirs[i].Format = tar.TypeDir, tar.FormatPAX
+		dirs[i].Name = "./" + strings.TrimPrefix(dirs[i].Name+"/", "/") // so gVisor wants it
+		if err := w.WriteHeader(&dirs[i]); err != nil {
+			return err
+		}
+	}
+	for _, t := range files {
+		h := tar.Header{Name: "./etc/" + t.Name, Mode: 0o644, Size: int64(len(t.Body)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, strings.NewReader(t.Body)); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,265 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+const (
+	workDir       = "gv"             // in Spec.Dir
+	createTimeout = 60 * time.Second // for a host under load; on a quiet one it takes 0.1 s
+	pipeSize      = 256 << 10        // of each FIFO, where the host allows it
+)
+
+// Create is driver.Driver.Create.
+func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	b, err := d.create(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// create notes down each thing before it makes it, so that one who is cut off
+// here leaves nothing that Attach would not find.
+func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	path, err := d.cfg.Runsc()
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
+	}
+	if err := d.vacate(ctx, s); err != nil {
+		return nil, err
+	}
+	state := live.State{Driver: name, ID: s.ID}
+	if state.Boot, err = live.BootID(); err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: threads(&s)}
+	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
+	b, err := d.make(ctx, &s, state, limits, &runsc{path: path, id: s.ID, dir: filepath.Join(s.Dir, workDir)})
+	if err != nil {
+		// ctx may be over, but what was made must go.
+		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(sweep, s.Dir, state); err != nil {
+			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, kind.Wrap(createKind(err), "create sandbox", string(s.ID), err)
+	}
+	return b, nil
+}
+
+// threads is how many gVisor may have on the host: its own, and up to four for each
+// process.
+func threads(s *driver.Spec) uint32 { return 256 + 4*s.MaxPIDs(driver.MaxProcesses) }
+
+func createKind(err error) kind.Kind {
+	var e *kind.Error
+	switch {
+	case errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return kind.Of(err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EMFILE):
+		return kind.Unavailable
+	}
+	return kind.Internal
+}
+
+// vacate makes sure that nothing lives in the directory.
+func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
+	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+// make makes what state names. What it leaves on error, sweep removes.
+func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*box, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	if err := r.from(s); err != nil {
+		return nil, err
+	}
+	if err := r.makeDirs(s); err != nil {
+		return nil, err
+	}
+	first, err := d.bundle(s, r)
+	if err != nil {
+		return nil, err
+	}
+	group, err := d.groups().Make(state.Cgroups, limits)
+	if err != nil {
+		return nil, fmt.Errorf("make cgroups: %w", err)
+	}
+	if err := r.begin(ctx, s, first, group); err != nil {
+		return nil, err
+	}
+	if state.PID, err = r.pid(); err != nil {
+		return nil, err
+	}
+	if state.Start, err = live.StartTime(state.PID); errors.Is(err, fs.ErrNotExist) {
+		return nil, live.ErrGone
+	} else if err != nil {
+		return nil, err
+	}
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	proc, err := live.Find(state)
+	if err != nil {
+		return nil, err
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// makeDirs makes the workDir with its directories, FIFOs and the shim.
+func (r *runsc) makeDirs(s *driver.Spec) error {
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	for _, dir := range []string{stateDir, rootDir, diskDir} {
+		if err := os.Mkdir(r.in(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, fifo := range []string{toShim, toHostd, complaints} {
+		if err := unix.Mkfifo(r.in(fifo), 0o600); err != nil {
+			return &os.PathError{Op: "mkfifo", Path: r.in(fifo), Err: err}
+		}
+	}
+	if err := os.Symlink(r.path, r.in(programFile)); err != nil {
+		return err
+	}
+	shim := s.ShimPath
+	if s.From != "" {
+		if kept := filepath.Join(s.From, shimFile); exists(kept) {
+			shim = kept // what the processes in it have mapped
+		}
+	}
+	return link(shim, r.in(shimFile))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// link makes to the same file as from, or a copy of it.
+func link(from, to string) error {
+	if target, err := filepath.EvalSymlinks(from); err == nil && os.Link(target, to) == nil {
+		return nil
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close() //nolint:errcheck // it was only read
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// bundle writes what the sandbox is to be, and gives the first arguments of the
+// call that starts it.
+func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, err error) {
+	view, err := d.host.View(*s)
+	if err != nil {
+		return nil, err
+	}
+	root := s.Root
+	if root == "" {
+		root = r.in(rootDir)
+		arg, err := viewArg(&view, root)
+		if err != nil {
+			return nil, err
+		}
+		first = append(first, arg)
+	}
+	var c config
+	switch {
+	case s.From != "" && hasMemory(s.From):
+		b, err := os.ReadFile(filepath.Join(s.From, configFile))
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(b, &c); err != nil {
+			return nil, err
+		}
+		c.restored(r, s, root)
+	case s.From != "":
+		c = newConfig(r, s, &view, root)
+		c.Notes = nil
+	default:
+		c = newConfig(r, s, &view, root)
+		if err := writeSeed(r.in(seedFile), view.Files, s.Root == ""); err != nil {
+			return nil, err
+		}
+	}
+	return first, c.save(r.in(configFile))
+}
+
+// begin starts the sandbox and returns when its shim has been executed, or goes
+// on where it was.
+func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group *cgroup.Group) error {
+	// By way of the working directory: a path with a comma could not be said.
+	overlay := "--overlay2=root:dir=/proc/self/cwd/" + diskDir
+	if s.DiskMiB > 0 {
+		overlay += fmt.Sprintf(",size=%dM", s.DiskMiB)
+	}
+	args := []string{overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(s.Sudo), "run"}
+	if hasMemory(s.From) {
+		// It would want the same annotations, and of them it cannot do seedNote.
+		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")
+		args = append(args, "--image-path="+filepath.Join(s.From, memoryDir))
+	} else if s.From != "" {
+		args = append(args, "--fs-restore-image-path="+filepath.Join(s.From, filesDir))
+	}
+	args = append(args, "--detach", "--bundle="+r.dir, "--pid-file="+r.in(pidFile), string(r.id))
+	cmd := r.command(ctx, first, args...)
+	var files [3]*os.File
+	for i, fifo := range []string{toShim, toHostd, complaints} {
+		f, err := os.OpenFile(r.in(fifo), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // the sandbox has its own
+		files[i] = f
+	}
+	for _, f := range files[:2] {
+		unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // the smaller one does
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
+	return r.start(cmd, group)
+}

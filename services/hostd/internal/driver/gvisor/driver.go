@@ -1,0 +1,140 @@
+//go:build linux
+
+// Package gvisor isolates sandboxes with gVisor: a kernel of its own for each, in
+// user space, that is itself in namespaces, without rights and behind a system
+// call filter. Who breaks out needs a hole in gVisor and then one in the host's
+// kernel. It needs no root, no package and no download but its program,
+// millrace-runsc, which is built from a Go module (the directory runsc).
+//
+// # The place
+// The root is the host's /usr and a private /etc, as with driver "namespace", or
+// Spec.Root; what is written goes to one file below Spec.Dir, which is at most
+// DiskMiB large. Inside there are all users, root among them, also where hostd is
+// an ordinary user. There is no network but a loopback. The shim is pid 1, as
+// root, and talks through two FIFOs (package serial): one connection at a time.
+//
+// # Pause and snapshots
+// GVisor itself stops the tasks of a sandbox that is paused. A snapshot with memory is gVisor's checkpoint and holds everything, files
+// included: from one snapshot any number of places can begin, each as if it had
+// always been there. It fits the build of millrace-runsc and the CPU's features
+// that it was made with; so does one without memory, which holds what was written.
+//
+// # Limits
+// Memory and CPU are bounded by cgroups where hostd may make them, the disk by
+// gVisor. It does not count processes: a cgroup bounds the threads that it makes on
+// the host for them, and ends the sandbox when there are too many. The
+// memory is that of gVisor and all it runs: when it is used up, the whole sandbox
+// ends. Root inside can kill pid 1, which Linux would not let it, and so end its own
+// sandbox. A system call costs several times what it does on the host's kernel.
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
+)
+
+const name = "gvisor"
+
+// Config tunes a Driver.
+type Config struct {
+	// Runsc finds millrace-runsc. Its error says why there is none yet, or at all.
+	Runsc func() (string, error)
+	// Templates is namespace.Config.Templates.
+	Templates string
+	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	Log *slog.Logger
+}
+
+// Driver makes sandboxes; see the package. It may be used by many at a time.
+type Driver struct {
+	cfg    Config
+	host   *namespace.Driver // knows what of the host may be seen
+	groups func() *cgroup.Tree
+}
+
+// New is a Driver. It does nothing yet.
+func New(cfg Config) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{
+		cfg:    cfg,
+		host:   namespace.New(namespace.Config{Templates: cfg.Templates, Log: cfg.Log}),
+		groups: sync.OnceValue(cgroup.Open),
+	}
+}
+
+// Name is driver.Driver.Name.
+func (d *Driver) Name() string { return name }
+
+// Probe is driver.Driver.Probe. It makes a sandbox and ends it.
+func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
+	groups := d.groups().Caps()
+	caps := driver.Caps{
+		Isolation: "kernel", Rootless: true,
+		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, CPULimit: groups.CPU,
+		Pause: true, Files: true, Memory: true,
+		Notes: append(groups.Notes, "a sandbox that starts far too many processes ends as a whole",
+			"what files hold is bounded together by the limit of the disk, their number by the memory only"),
+	}
+	dir, err := os.MkdirTemp("", "millrace-probe-")
+	if err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // empty by then; what is in the way has been reported
+	box, err := d.create(ctx, driver.Spec{ID: sandbox.NewID(), Dir: dir, ShimPath: "/proc/self/exe", ShimArgs: []string{"-probe"}})
+	if errors.Is(err, live.ErrGone) { // it has been, and took the argument for nonsense
+		return caps, nil
+	}
+	if err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
+	}
+	return caps, kind.Wrap(kind.Unavailable, "probe", name, box.Destroy(ctx))
+}
+
+// Attach is driver.Driver.Attach.
+func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	state, err := live.Saved(s.Dir, name, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Find(state)
+	if errors.Is(err, live.ErrGone) {
+		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+		defer cancel()
+		if err := d.sweep(ctx, s.Dir, state); err != nil {
+			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// List is driver.Driver.List.
+func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
+	ids, err := live.List(root, name)
+	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+}
+
+// explain adds what a host's owner can do about it.
+func explain(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
+			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
+	}
+	return err
+}

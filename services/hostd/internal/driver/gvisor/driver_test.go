@@ -1,0 +1,73 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+)
+
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
+func newDriver(t *testing.T) driver.Driver {
+	t.Helper()
+	return New(testConfig(t))
+}
+
+// runscVariable hands the program on to the processes that a test starts.
+const runscVariable = "GVISOR_TEST_RUNSC"
+
+func testConfig(t testing.TB) Config {
+	t.Helper()
+	dir := templates(t)
+	path := os.Getenv(runscVariable)
+	if path == "" {
+		built, err := sidecar.Runsc().Build(t.Context(), slog.Default())
+		if err != nil {
+			t.Skipf("millrace-runsc cannot be built here: %v", err)
+		}
+		path = filepath.Join(dir, "runsc") // where any user gets at it
+		if err := link(built, path); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(runscVariable, path)
+	}
+	return Config{Templates: dir, Runsc: func() (string, error) { return path, nil }}
+}
+
+// templatesVariable hands the directory on to the processes that a test starts.
+const templatesVariable = "GVISOR_TEST_TEMPLATES"
+
+// templates is one directory for all of a test, as a host has one.
+func templates(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv(templatesVariable); dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "millrace-templates-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(templatesVariable, dir)
+	return dir
+}
+
+func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
+
+func TestRootless(t *testing.T) {
+	testConfig(t)
+	t.Setenv(templatesVariable, "") // it cannot write to ours
+	drivertest.RunRootless(t, "^TestContract$/^(a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many)")
+}
+
+func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(testConfig(b))) }

@@ -1,0 +1,164 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// runsc calls the program for one sandbox.
+type runsc struct {
+	path string // that which the sandbox was made with
+	id   sandbox.ID
+	dir  string // workDir
+}
+
+const finishTimeout = 20 * time.Second
+
+// The names in a sandbox's workDir.
+const (
+	stateDir    = "run"      // runsc's own
+	rootDir     = "root"     // where a view is mounted
+	diskDir     = "disk"     // has the file with what the sandbox wrote
+	seedFile    = "seed.tar" // what it begins with
+	programFile = "runsc"    // a link to the program
+	shimFile    = "shim"
+	pidFile     = "pid"
+	errorFile   = "runsc.log" // errors of runsc, one JSON object a line
+	toShim      = "in"
+	toHostd     = "out"
+	complaints  = "err" // what it says to nobody: a pipe, so that it fills no disk
+)
+
+func (r *runsc) in(names ...string) string {
+	return filepath.Join(append([]string{r.dir}, names...)...)
+}
+
+// rootFlag marks the processes of the sandbox: runsc hands it on to all it starts.
+func (r *runsc) rootFlag() string { return "--root=" + r.in(stateDir) }
+
+// command is a call with arguments, in a mount namespace of its own, and without
+// root in a user namespace in which hostd's user is root. first comes before all
+// other arguments.
+func (r *runsc) command(ctx context.Context, first []string, args ...string) *exec.Cmd {
+	flags := []string{r.rootFlag(), "--log=" + r.in(errorFile), "--log-format=json",
+		"--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore"}
+	cmd := exec.CommandContext(ctx, r.path, slices.Concat(first, flags, args)...)
+	cmd.Env = []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return cmd
+}
+
+// start runs cmd, which leaves the sandbox behind, in its cgroup.
+func (r *runsc) start(cmd *exec.Cmd, group *cgroup.Group) error {
+	return live.OnThread(r.dir, func() error {
+		return group.Start(cmd.SysProcAttr, func() error { return r.run(cmd) })
+	})
+}
+
+// call runs a command about a living sandbox.
+func (r *runsc) call(ctx context.Context, args ...string) error {
+	cmd := r.command(ctx, nil, args...)
+	cmd.Dir = r.dir
+	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
+	return r.run(cmd)
+}
+
+// finish is call for what must not be cut off: runsc would not have written down
+// what it did.
+func (r *runsc) finish(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	return r.call(ctx, args...)
+}
+
+// run runs a command to its end. Its error is what runsc says of it.
+func (r *runsc) run(cmd *exec.Cmd) error {
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	text := r.lastError()
+	if text == "" {
+		text = r.complaint()
+	}
+	return fmt.Errorf("runsc: %w: %s", err, text)
+}
+
+// lastError is the last line of the log of errors.
+func (r *runsc) lastError() string {
+	const most = 4 << 10
+	b, err := os.ReadFile(r.in(errorFile))
+	if err != nil {
+		return ""
+	}
+	b = bytes.TrimSpace(b)
+	b = b[bytes.LastIndexByte(b, '\n')+1:]
+	var line struct {
+		Msg string `json:"msg"`
+	}
+	if json.Unmarshal(b, &line) == nil && line.Msg != "" {
+		b = []byte(line.Msg)
+	}
+	return string(b[:min(len(b), most)])
+}
+
+// complaint is the beginning of what was written to nobody.
+func (r *runsc) complaint() string {
+	fd, err := unix.Open(r.in(complaints), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	b := make([]byte, 4<<10)
+	n, _ := unix.Read(fd, b) //nolint:errcheck // there is none
+	return string(b[:max(n, 0)])
+}
+
+// pid is that of the sandbox's process on the host; see run's flag.
+func (r *runsc) pid() (int, error) {
+	b, err := os.ReadFile(r.in(pidFile))
+	if err != nil {
+		return 0, err
+	}
+	var pid int
+	_, err = fmt.Sscan(string(b), &pid)
+	return pid, err
+}
+
+// sockets removes what runsc leaves where its own directory's path is too long
+// for a socket's address.
+func (r *runsc) sockets() {
+	for _, dir := range []string{"/var/run", "/run", "/tmp"} {
+		path := filepath.Join(dir, "runsc-"+string(r.id)+".sock")
+		if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket != 0 {
+			os.Remove(path) //nolint:errcheck // somebody else's
+		}
+	}
+}

@@ -1,0 +1,142 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// A snapshot is a directory with buildFile, which says what build of gVisor made
+// it, and one of the directories filesDir and memoryDir; with the latter, it also
+// has the sandbox's configFile and shimFile, which its processes have mapped.
+const (
+	filesDir  = "files"
+	memoryDir = "memory"
+	buildFile = "build"
+)
+
+func hasMemory(from string) bool { return from != "" && exists(filepath.Join(from, memoryDir)) }
+
+// keep fills dir; it is live.Box.Keep.
+func (b *box) keep(ctx context.Context, dir string, memory bool) error {
+	build, err := buildOf(b.r.path)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, buildFile), build, 0o600); err != nil {
+		return err
+	}
+	// Into a directory that counts only when it is whole.
+	tmp := filepath.Join(dir, "new")
+	args := []string{"fscheckpoint", "--leave-running", "--image-path=" + tmp, string(b.r.id)}
+	to := filepath.Join(dir, filesDir)
+	if memory {
+		for _, name := range []string{configFile, shimFile} {
+			if err := link(b.r.in(name), filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+		args = []string{"checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path=" + tmp, string(b.r.id)}
+		to = filepath.Join(dir, memoryDir)
+	}
+	if err := b.r.call(ctx, args...); err != nil {
+		return err
+	}
+	return os.Rename(tmp, to)
+}
+
+// buildOf tells builds of millrace-runsc apart that cannot read each other's
+// memory.
+func buildOf(path string) ([]byte, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "gvisor.dev/gvisor" {
+			return fmt.Appendf(nil, "%s %s %s\n", info.GoVersion, runtime.GOARCH, dep.Version), nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not built of gVisor's module", path)
+}
+
+// from checks that a sandbox can begin from what Snapshot left.
+func (r *runsc) from(s *driver.Spec) error {
+	if s.From == "" {
+		return nil
+	}
+	if !hasMemory(s.From) && !exists(filepath.Join(s.From, filesDir)) {
+		return kind.New(kind.NotFound, "create sandbox", string(s.ID), "there is no snapshot of this driver")
+	}
+	made, err := os.ReadFile(filepath.Join(s.From, buildFile))
+	if err != nil {
+		return err
+	}
+	ours, err := buildOf(r.path)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(made, ours) {
+		return kind.Newf(kind.Precondition, "create sandbox", string(s.ID),
+			"the snapshot was made with another gVisor: %s, here is %s", bytes.TrimSpace(made), bytes.TrimSpace(ours))
+	}
+	return nil
+}
+
+// tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup would be quicker
+// and is no way: of what gVisor runs, some was killed by a segmentation fault when
+// it was thawed.
+type tasks struct{ *box }
+
+// Freeze is live.Brake.Freeze.
+func (t tasks) Freeze(ctx context.Context) error {
+	if on, err := t.Frozen(); on || err != nil {
+		return err
+	}
+	return t.settle(t.r.finish(ctx, "pause", string(t.r.id)))
+}
+
+// Thaw is live.Brake.Thaw.
+func (t tasks) Thaw(ctx context.Context) error {
+	if on, err := t.Frozen(); !on || err != nil {
+		return err
+	}
+	return t.settle(t.r.finish(ctx, "resume", string(t.r.id)))
+}
+
+// settle waits, after an error, for the sandbox to be gone, if it is going: then it
+// is known what the error means.
+func (t tasks) settle(err error) error {
+	if err != nil {
+		select {
+		case <-t.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return err
+}
+
+// Frozen reads what runsc has written down.
+func (t tasks) Frozen() (bool, error) {
+	name := string(t.r.id)
+	b, err := os.ReadFile(t.r.in(stateDir, name+"_sandbox:"+name+".state"))
+	if err != nil {
+		return false, err
+	}
+	var state struct {
+		Status string `json:"status"`
+	}
+	err = json.Unmarshal(b, &state)
+	return state.Status == "paused", err
+}

@@ -1,0 +1,36 @@
+//go:build linux
+
+package namespace
+
+import (
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// View is what the host template takes of the host, for another driver that makes
+// a root of it.
+type View struct {
+	Etc   string        // a directory with what all may see of the host's /etc
+	Binds []string      // directories in / besides usr
+	Links []nsinit.Text // links in /
+	Files []nsinit.Text // of the sandbox's own, in /etc
+	Env   []string      // the shim's
+}
+
+// View is the View of the sandbox that s describes; of one with a Root of its own,
+// only Files and Env.
+func (d *Driver) View(s driver.Spec) (View, error) {
+	if s.Root != "" {
+		var spec nsinit.Spec
+		err := fromTree(&s, &spec)
+		return View{Files: spec.Files, Env: spec.Env}, err
+	}
+	t, err := d.template(s.Template)
+	if err != nil {
+		return View{}, err
+	}
+	return View{
+		Etc: t.etc, Binds: t.binds, Links: t.links,
+		Files: t.etcFiles(string(s.ID)), Env: environ(t.shell, s.Env),
+	}, nil
+}
