@@ -13,10 +13,7 @@ func (h *host) drain(c events.Command, drain bool) error {
 		return err
 	}
 	h.draining.Store(drain)
-	select {
-	case h.renew <- struct{}{}:
-	default: // it is about to be renewed
-	}
+	h.outdated()
 	h.cursor.end(c.Rev)
 	h.answer(c, events.Reply{})
 	return nil

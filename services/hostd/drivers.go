@@ -13,17 +13,23 @@ import (
 const Auto = "auto"
 
 // autoNames are the drivers that Auto stands for, as far as they work here: the
-// strongest that is quick enough for everything comes first, and is the default.
-var autoNames = [...]string{"gvisor", "namespace", "jail"}
+// first that does is the default. lateNames are those that it also stands for, but
+// that are not waited for, because they may have to be built first.
+var (
+	autoNames = [...]string{"namespace", "jail"}
+	lateNames = [...]string{"gvisor"}
+)
 
 // driverNames are those that can be asked for. Not all work on every system;
 // their Probe says why.
-var driverNames = [...]string{"namespace", "jail", "direct"}
+var driverNames = [...]string{"gvisor", "namespace", "jail", "direct"}
 
 // makeDriver makes the driver of that name.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
 	log := cfg.Slog
 	switch name {
+	case "gvisor":
+		return newGvisor(log)
 	case "namespace":
 		return newNamespace(log)
 	case "jail":

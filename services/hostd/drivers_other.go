@@ -12,3 +12,7 @@ import (
 func newNamespace(*slog.Logger) (driver.Driver, error) {
 	return nil, kind.New(kind.Unavailable, "hostd", "", "namespaces are Linux's own")
 }
+
+func newGvisor(*slog.Logger) (driver.Driver, error) {
+	return nil, kind.New(kind.Unavailable, "hostd", "", "gVisor runs on Linux only")
+}

@@ -24,7 +24,6 @@ type host struct {
 	log       *events.Log
 	slog      *slog.Logger
 	view      *events.View
-	drivers   []offer
 	unproven  bool // what the drivers can do is only remembered
 	journal   *journal
 	cursor    *cursor
@@ -40,8 +39,9 @@ type host struct {
 	draining atomic.Bool // it takes no new sandbox
 	ended    atomic.Bool // a sandbox that began from a snapshot has ended
 
-	mu    sync.Mutex
-	boxes map[sandbox.ID]*box
+	mu      sync.Mutex
+	boxes   map[sandbox.ID]*box
+	drivers []offer // the first is the default
 }
 
 // leaveTimeout bounds a clean end.
@@ -126,6 +126,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.prove(work) })
+	g.Go(func() error { return h.offerLate(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():
@@ -203,7 +204,7 @@ type offer struct {
 
 // offer gives a driver by its name; empty is the default.
 func (h *host) offer(name string) (offer, bool) {
-	for _, d := range h.drivers {
+	for _, d := range h.offers() {
 		if name == "" || d.Name() == name {
 			return d, true
 		}

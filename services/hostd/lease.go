@@ -32,10 +32,6 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: rand.Text(),
 			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
 		}
-		for _, d := range h.drivers {
-			l.Drivers = append(l.Drivers, d.Name())
-			l.Isolations = append(l.Isolations, d.caps.Isolation)
-		}
 		l.observe()
 		l.Draining = true // until what is left of the life before is recovered
 		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
@@ -93,6 +89,11 @@ func (l *lease) leave(ctx context.Context) {
 // observe puts the host's load of the moment into the lease.
 func (l *lease) observe() {
 	l.Sandboxes, l.Processes = l.h.counts()
+	l.Drivers, l.Isolations = nil, nil
+	for _, d := range l.h.offers() {
+		l.Drivers = append(l.Drivers, d.Name())
+		l.Isolations = append(l.Isolations, d.caps.Isolation)
+	}
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
 	l.Templates = l.h.templatesHere()

@@ -72,7 +72,7 @@ func (h *host) find(ctx context.Context, b *box, name string) {
 
 // driverFor gives a driver by name, also one that is not offered any more.
 func (h *host) driverFor(name string) (driver.Driver, error) {
-	for _, d := range h.drivers {
+	for _, d := range h.offers() {
 		if d.Name() == name {
 			return d.Driver, nil
 		}
@@ -83,7 +83,7 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 // clear destroys what is left of sandboxes that the record knows to be over, or
 // does not know.
 func (h *host) clear(ctx context.Context, noted map[sandbox.ID]string) error {
-	for _, d := range h.drivers {
+	for _, d := range h.offers() {
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
 			h.slog.Error("sandboxes cannot be listed", "driver", d.Name(), "err", err)
