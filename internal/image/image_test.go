@@ -253,6 +253,37 @@ func TestWhatIsNoTemplateIsRefused(t *testing.T) {
 	}
 }
 
+// sparse is a layer of a few hundred bytes whose one file has size bytes.
+func sparse(name string, size int64) []byte {
+	b := make([]byte, 3*512)
+	copy(b, name)
+	copy(b[100:], "0000644\x00")
+	copy(b[108:], "0000000\x000000000\x00")
+	copy(b[124:], "00000000000\x00")
+	copy(b[136:], "00000000000\x00")
+	b[156] = tar.TypeGNUSparse
+	copy(b[257:], "ustar  \x00")
+	copy(b[386:], fmt.Sprintf("%011o\x00%011o\x00", size, 0)) // one piece of data, of no bytes, at its end
+	copy(b[483:], fmt.Sprintf("%011o\x00", size))
+	copy(b[148:], "        ")
+	sum := 0
+	for _, c := range b[:512] {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+func TestAFileOfHolesIsCounted(t *testing.T) {
+	for size, want := range map[int64]bool{1 << 20: true, 1 << 32: false} {
+		img := &Image{Layers: []Layer{layerOf(sparse("holes", size))}, Facts: Facts{Arch: "amd64"}}
+		got, _, err := packed(t, img, Options{MaxSize: 1 << 30})
+		if want && (err != nil || int64(len(got["holes"])) != size) || !want && !kind.Is(err, kind.Invalid) {
+			t.Errorf("%d bytes: %d, %v", size, len(got["holes"]), err)
+		}
+	}
+}
+
 func TestALayerIsWhatItsSumSays(t *testing.T) {
 	img := imageOf(t, []tar.Header{file("a", "1")})
 	other := layerTar(t, file("a", "2"))

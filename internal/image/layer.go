@@ -128,6 +128,9 @@ func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Heade
 		return t.setDir(dir, base, inodeOf(e, h), e.layer)
 	case tar.TypeReg, tar.TypeGNUSparse:
 		f := inodeOf(e, h)
+		if t.left -= f.size; t.left < 0 || f.size < 0 {
+			return errTooLarge
+		}
 		if p := path.Join(names...); p == passwdFile || p == groupFile {
 			return t.keep(dir, base, f, body)
 		}

@@ -62,7 +62,7 @@ func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, temp
 
 // readTree puts the layers together.
 func readTree(ctx context.Context, img *Image, opt *Options) (*tree, error) {
-	t, left := newTree(), opt.MaxSize
+	t, left := newTree(opt.MaxSize), opt.MaxSize
 	for i := range img.Layers {
 		err := img.Layers[i].read(ctx, &left, func(at int, h *tar.Header, body io.Reader) error {
 			opt.Progress("read", opt.MaxSize-left, 0)

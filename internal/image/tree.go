@@ -38,6 +38,7 @@ type inode struct {
 type tree struct {
 	root  *node
 	names int
+	left  int64 // bytes that files may yet have: a sparse one has more than its layer
 }
 
 const (
@@ -47,10 +48,10 @@ const (
 	dirMode = 0o755
 )
 
-func newTree() *tree {
+func newTree(most int64) *tree {
 	root := &node{inode: &inode{dir: true, mode: dirMode}, kids: map[string]*node{}}
 	root.parent = root
-	return &tree{root: root}
+	return &tree{root: root, left: most}
 }
 
 // cleanPath splits a path as an archive has it. What climbs is refused: nothing
