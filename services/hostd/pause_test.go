@@ -114,6 +114,26 @@ func TestCommandWakes(t *testing.T) {
 	}
 }
 
+// A process's own time does not pass while its sandbox is paused.
+func TestPauseStopsTime(t *testing.T) {
+	r := lively(t)
+	sbx, _ := r.counting()
+	spec := sh("i=0; while [ $i -lt 150 ]; do i=$((i+1)); sleep 0.01; done")
+	spec.Timeout = 5 * time.Second
+	id := r.start(sbx, spec)
+	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+	<-time.After(spec.Timeout + time.Second)
+	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+	if x := r.whole(id).end(); describe(x) != "exited 0" {
+		t.Errorf("a process that was paused for longer than its time: %s", describe(x))
+	}
+	over := r.start(sbx, process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: time.Second})
+	if x := r.whole(over).end(); x.Cause != process.CauseTimeout {
+		t.Errorf("a process whose time ran out: %s", describe(x))
+	}
+}
+
 // A paused sandbox stays so over lives of its host, and what it had to say when
 // it was paused is said when it goes on.
 func TestPauseOutlivesHost(t *testing.T) {

@@ -26,7 +26,7 @@ func (p *proc) kill(sig syscall.Signal) error {
 func (p *proc) timeout() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.reaped {
+	if p.reaped || p.spared() {
 		return
 	}
 	p.timedOut = true

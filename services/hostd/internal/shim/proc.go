@@ -23,11 +23,13 @@ type proc struct {
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 
-	open      int         // streams that are not at their end
-	undrained int         // streams in which the exiting process may have left something
-	blocked   int         // streams that wait for room in the spool
-	timer     *time.Timer // of its own time, then of the silence after its exit
-	soon      *time.Timer // of what need not be sent at once; nil: there was none
+	open      int           // streams that are not at their end
+	undrained int           // streams in which the exiting process may have left something
+	blocked   int           // streams that wait for room in the spool
+	timer     *time.Timer   // of its own time, then of the silence after its exit
+	soon      *time.Timer   // of what need not be sent at once; nil: there was none
+	stillAt   time.Duration // how long the sandbox had stood still when its time began
+	timed     bool          // it has a time of its own
 	timedOut  bool
 	asked     map[int32]bool // signals that were asked for
 	reaped    bool

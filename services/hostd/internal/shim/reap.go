@@ -41,6 +41,7 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
+	p.unwatchTime()
 	streams := p.streams
 	s.mu.Unlock()
 	for _, st := range streams {

@@ -66,6 +66,7 @@ type Shim struct {
 	asked     uint64     // rev of the last Ask taken
 	asks      []wire.Ask // the first is being answered
 	oomKills  uint64
+	still     standstill
 	proxy     *net.TCPListener // nil: there is no way out
 	proxyPort uint16
 	ending    bool

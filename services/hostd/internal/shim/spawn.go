@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -219,7 +218,7 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	s.pids[pid] = p
 	ws, early := s.early[pid]
 	if spec.Timeout > 0 {
-		p.timer = time.AfterFunc(spec.Timeout, p.timeout)
+		p.watchTime(spec.Timeout)
 	}
 	gone := p.finished // abandoned while it was being spawned
 	ending := s.ending

@@ -1,0 +1,29 @@
+package shim
+
+import (
+	"testing"
+	"time"
+)
+
+func TestStandstill(t *testing.T) {
+	var w standstill
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	steps := []struct {
+		name string
+		now  time.Time
+		want time.Duration
+	}{
+		{"nothing is known at first", at(0), 0},
+		{"beats that come", at(0.5), 0},
+		{"a busy host", at(2), 0},
+		{"a pause", at(62), 59500 * time.Millisecond},
+		{"counts once", at(62), 59500 * time.Millisecond},
+		{"beats again", at(62.5), 59500 * time.Millisecond},
+		{"another pause", at(72.5), 69 * time.Second},
+	}
+	for _, s := range steps {
+		if got := w.at(s.now); got != s.want {
+			t.Errorf("%s: %v, want %v", s.name, got, s.want)
+		}
+	}
+}
