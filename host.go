@@ -30,6 +30,7 @@ type host struct {
 	capacity int
 	drivers  []string
 	output   output
+	shim     string
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
@@ -43,6 +44,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	h.output.flags(f)
+	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
 }
 
 // output are the limits of what sandboxes print, in bytes.
@@ -63,9 +65,14 @@ func (o *output) flags(f *pflag.FlagSet) {
 // after a long sleep of its machine, begins a new life; one that was taken over
 // by another of its name ends.
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
+	var shim []string
+	if h.shim != "" {
+		shim = []string{h.shim}
+	}
 	for {
 		err := hostd.Run(ctx, hostd.Config{
-			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+			Shim: shim,
+			Log:  log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 			JailPool: h.jailPool, JailTools: h.jailTools,
 		})

@@ -68,6 +68,7 @@ func scenarios() []struct {
 		{"resume", "first byte replayed from a random place, on the next gateway", (*bench).resume},
 		{"commands", "many commands, a line each 10 ms: delivery", (*bench).manyCommands},
 		{"readers", "one command, a line each 10 ms, many readers: delivery", (*bench).manyReaders},
+		{"noisy", "start of `true` beside a sandbox that floods, forks or fills up", (*bench).besideNoise},
 	}
 }
 

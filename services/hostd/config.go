@@ -2,7 +2,6 @@ package hostd
 
 import (
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -19,7 +18,7 @@ type Config struct {
 	Name     string        // of the host, unique among all; required
 	DataDir  string        // of the journal and the sandboxes, made if missing, for one hostd at a time; required
 	Drivers  []string      // to offer, the first is the default; default: Auto. direct must be named
-	Shim     []string      // program and arguments of the shim; default: millrace-shim beside this program, else this program
+	Shim     []string      // program and arguments of the shim, or ShimSelf; default: millrace-shim beside this program or built from its source, until then this program
 	Version  string        // told to others
 	Slog     *slog.Logger  // default: silence
 	LeaseTTL time.Duration // default fleet.DefaultTTL
@@ -67,7 +66,6 @@ var Points = [...]string{
 
 const (
 	defaultCapacity = 64
-	shimName        = "millrace-shim"
 )
 
 func setDefaults(cfg *Config) error {
@@ -97,24 +95,7 @@ func setDefaults(cfg *Config) error {
 		return err
 	}
 	cfg.DataDir = dir
-	if len(cfg.Shim) == 0 {
-		cfg.Shim, err = findShim()
-	}
-	return err
-}
-
-// findShim prefers the small program beside this one: it starts sooner and is a
-// tenth of the size.
-func findShim() ([]string, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	beside := filepath.Join(filepath.Dir(exe), shimName)
-	if fi, err := os.Stat(beside); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
-		return []string{beside}, nil
-	}
-	return []string{exe, shimRole}, nil
+	return nil
 }
 
 func cpus() uint32 { return uint32(runtime.NumCPU()) }

@@ -24,7 +24,8 @@ type host struct {
 	log       *events.Log
 	slog      *slog.Logger
 	view      *events.View
-	unproven  bool // what the drivers can do is only remembered
+	shim      atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
+	unproven  bool                     // what the drivers can do is only remembered
 	journal   *journal
 	cursor    *cursor
 	epoch     uint64
@@ -67,6 +68,9 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
 		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1),
+	}
+	if err := h.findShim(); err != nil {
+		return err
 	}
 	if err := h.openDrivers(ctx); err != nil {
 		return err
@@ -127,6 +131,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { return h.offerLate(work) })
+	g.Go(func() error { return h.buildShim(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
 		case <-life.Done():

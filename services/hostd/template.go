@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -51,10 +52,11 @@ func (b *box) spec() driver.Spec {
 // spec is what a driver needs to find a sandbox, and to make it but for its
 // template.
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
+	shim := *h.shim.Load()
 	return driver.Spec{
 		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
-		Dir: h.dirOf(id), OOM: true, ShimPath: h.cfg.Shim[0],
-		ShimArgs: append(slices.Clone(h.cfg.Shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
+		Dir: h.dirOf(id), OOM: true, ShimPath: shim[0],
+		ShimArgs: append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
 	}
 }
 
@@ -105,7 +107,7 @@ func (b *box) fits() error {
 	if b.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open(b.h.cfg.Shim[0])
+	shim, err := elf.Open((*b.h.shim.Load())[0])
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func (b *box) fits() error {
 		return nil
 	}
 	return kind.Newf(kind.Precondition, "create", string(b.id), "the template has no /%s, which the host's shim is linked with: "+
-		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, shimName)
+		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, sidecar.Shim().Name)
 }
 
 func noTemplate(name string) error {

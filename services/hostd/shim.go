@@ -1,0 +1,50 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+)
+
+// ShimSelf as Config.Shim is this program itself.
+const ShimSelf = "self"
+
+// findShim prefers the small program: it starts sooner, and an idle sandbox has
+// 0.8 MiB of its own instead of 2 (3.4 instead of 14.7 resident). It stands
+// beside this one in a release. Where this program was built from source that is
+// here, it is built from that, in the background; until then this program is the
+// shim, too.
+func (h *host) findShim() error {
+	switch {
+	case len(h.cfg.Shim) == 1 && h.cfg.Shim[0] == ShimSelf:
+	case len(h.cfg.Shim) > 0:
+		h.shim.Store(&h.cfg.Shim)
+		return nil
+	default:
+		if path, err := sidecar.Shim().FindSame(); err == nil {
+			h.shim.Store(&[]string{path})
+			return nil
+		}
+	}
+	exe, err := os.Executable()
+	h.shim.Store(&[]string{exe, shimRole})
+	return err
+}
+
+// buildShim makes the small shim where findShim found none.
+func (h *host) buildShim(ctx context.Context) error {
+	if len(h.cfg.Shim) > 0 || len(*h.shim.Load()) == 1 {
+		return nil
+	}
+	path, err := sidecar.Shim().BuildSame(ctx, h.slog)
+	switch {
+	case err == nil:
+		h.shim.Store(&[]string{path})
+	case ctx.Err() != nil || errors.Is(err, sidecar.ErrNoSource):
+	default:
+		h.slog.Info("no small shim is built: this program is the shim of each sandbox, too", "err", err)
+	}
+	return nil
+}
