@@ -182,6 +182,10 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 	if err := c.tag(ctx, as, manifest, &info); err != nil {
 		return err
 	}
+	p.say("waiting for a host to have it")
+	if err := c.awaitTemplate(ctx, as, &info); err != nil {
+		a.notef("no host has it yet (%v): the first sandbox made from it waits", err)
+	}
 	if json, err := a.json(); err != nil || json {
 		if err == nil {
 			err = a.writeJSON(info)

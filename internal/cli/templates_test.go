@@ -67,6 +67,13 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.manifest[name] = body
 		name, tag, _ := strings.Cut(name, ":")
 		json.NewEncoder(w).Encode(templateInfo{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size})
+	case r.Method == http.MethodGet && s.manifest[name] != nil:
+		m, id, err := template.Decode(s.manifest[name])
+		if err != nil {
+			s.t.Errorf("manifest: %v", err)
+		}
+		name, tag, _ := strings.Cut(name, ":")
+		json.NewEncoder(w).Encode(templateInfo{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size, Hosts: []string{"h1"}})
 	case r.Method == http.MethodDelete && s.manifest[name] == nil:
 		w.WriteHeader(http.StatusNotFound)
 		io.WriteString(w, `{"message":"template not found"}`)

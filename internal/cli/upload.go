@@ -45,6 +45,26 @@ func (c *client) tag(ctx context.Context, name string, manifest []byte, out *tem
 	})
 }
 
+// hostWait is how long a host may take to fetch a template before its maker stops
+// waiting for that.
+const hostWait = 3 * time.Minute
+
+// awaitTemplate waits until some host has a template, which hosts fetch by
+// themselves.
+func (c *client) awaitTemplate(ctx context.Context, name string, info *templateInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, hostWait)
+	defer cancel()
+	for {
+		_, err := c.call(ctx, &request{method: "GET", path: templatePath(name)}, info)
+		if err == nil && len(info.Hosts) > 0 {
+			return nil
+		}
+		if !pause(ctx, time.Second/2) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
 func (c *client) upload(ctx context.Context) *upload {
 	u := &upload{c: c}
 	u.g, u.ctx = errgroup.WithContext(ctx)
