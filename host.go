@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -31,6 +33,8 @@ type host struct {
 	drivers  []string
 	output   output
 	shim     string
+	egress   string
+	allow    []string
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
@@ -43,8 +47,39 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor where it works, and namespace), or names; direct (no isolation) is for development")
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
+	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
+	f.StringSliceVar(&h.allow, "egress-allow", nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
 	h.output.flags(f)
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
+}
+
+// What sandboxes may reach.
+const (
+	egressNone     = "none"
+	egressInternet = "internet"
+)
+
+// reach reads what sandboxes may reach.
+func (h *host) reach() (bool, []netip.Prefix, error) {
+	var allow []netip.Prefix
+	for _, s := range h.allow {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			a, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return false, nil, fmt.Errorf("--egress-allow: %w", err)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		allow = append(allow, p)
+	}
+	switch h.egress {
+	case egressNone, "":
+		return false, nil, nil
+	case egressInternet:
+		return true, allow, nil
+	}
+	return false, nil, fmt.Errorf("--egress: %q is neither %s nor %s", h.egress, egressNone, egressInternet)
 }
 
 // output are the limits of what sandboxes print, in bytes.
@@ -65,16 +100,20 @@ func (o *output) flags(f *pflag.FlagSet) {
 // after a long sleep of its machine, begins a new life; one that was taken over
 // by another of its name ends.
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
+	egress, allow, err := h.reach()
+	if err != nil {
+		return err
+	}
 	var shim []string
 	if h.shim != "" {
 		shim = []string{h.shim}
 	}
 	for {
-		err := hostd.Run(ctx, hostd.Config{
+		err = hostd.Run(ctx, hostd.Config{
 			Shim: shim,
 			Log:  log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			JailPool: h.jailPool, JailTools: h.jailTools,
+			Egress: egress, EgressAllow: allow, JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

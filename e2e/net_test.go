@@ -186,3 +186,85 @@ func TestASandboxThatEndsCutsItsPorts(t *testing.T) {
 		t.Errorf("after its end: %d %s", status, got)
 	}
 }
+
+// TORTURE 95: the way out leads where the operator and the sandbox allow, and
+// nowhere else. That it does not lead to a metadata address is judged at our own
+// proxy: nothing is sent to one.
+func TestTheWayOut(t *testing.T) {
+	if rig.Driver(t) == "direct" {
+		t.Skip("without isolation there is no way out but the host's")
+	}
+	world := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "the world, ", r.URL.Path) })}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go world.Serve(ln)
+	t.Cleanup(func() { world.Close() })
+	up := rig.NewUp(t, rig.Options{Args: []string{"--egress", "internet", "--egress-allow", "127.0.0.1"}})
+	// get asks the proxy for a URL, and gives the status and the last line.
+	get := func(box rig.Sandbox, url string) string {
+		t.Helper()
+		script := `exec 3<>/dev/tcp/127.0.0.1/3128 || exit 9; printf 'GET %s HTTP/1.0\r\n\r\n' "$URL" >&3; read -r _ status _ <&3; last=$(tail -n 1 <&3); echo "$status $last"`
+		lines := up.Commands(t, box.ID, `bash -c "$SCRIPT" 2>/dev/null || echo no way out`, "envs", map[string]string{"SCRIPT": script, "URL": url}).All(t)
+		return rig.Output(lines, "stdout")
+	}
+	there := "http://" + ln.Addr().String() + "/x"
+	const reached, closed = "200 the world, /x\n", "no way out\n"
+
+	open := up.Create(t, "allow_internet_access", true)
+	if got := get(open, there); got != reached {
+		t.Errorf("got %q", got)
+	}
+	if got := rig.Output(up.Commands(t, open.ID, "echo $http_proxy $HTTPS_PROXY").All(t), "stdout"); got != "http://127.0.0.1:3128 http://127.0.0.1:3128\n" {
+		t.Errorf("environment %q", got)
+	}
+	for _, host := range []string{"169.254.169.254", "[::ffff:a9fe:a9fe]", "2852039166", "0xa9fea9fe", "[fd00:ec2::254]", "10.0.0.1", "127.0.0.2", "[::1]"} {
+		if got := get(open, "http://"+host+"/latest/meta-data/"); !strings.HasPrefix(got, "403 ") && !strings.HasPrefix(got, "400 ") {
+			t.Errorf("%s: %q", host, got)
+		}
+	}
+	none := up.Create(t, "allow_internet_access", false)
+	if got := get(none, there); got != closed {
+		t.Errorf("a sandbox without network: %q", got)
+	}
+	set := func(body string) {
+		t.Helper()
+		up.Want(t, http.StatusNoContent, http.MethodPut, "/sandboxes/"+none.ID+"/network", body)
+	}
+	await := func(want string) {
+		t.Helper()
+		var got string
+		if !rig.Poll(10*time.Second, func() bool { got = get(none, there); return got == want }) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	set(`{"allow_internet_access":false,"allowOut":["127.0.0.1"]}`)
+	await(reached)
+	set(`{"allow_internet_access":false,"allowOut":["a.test"]}`)
+	await("403 millrace: the sandbox may not reach 127.0.0.1\n")
+	set(`{"allow_internet_access":false}`)
+	await(closed)
+}
+
+func TestPrivatePorts(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t, "network", map[string]any{"allowPublicTraffic": false})
+	host := servePort(t, a, box)
+	if status, got := answer(t, a, "GET", host, "/", nil); status != 403 || !strings.Contains(got, "Token header 'e2b-traffic-access-token' is missing") {
+		t.Errorf("without a token: %d %s", status, got)
+	}
+	var made struct {
+		Token string `json:"trafficAccessToken"`
+	}
+	a.Want(t, 200, "POST", "/sandboxes/"+box.ID+"/connect", `{"timeout":60}`).Decode(t, &made)
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", a.URL, nil)
+	req.Host = host
+	req.Header.Set("E2b-Traffic-Access-Token", made.Token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil || res.StatusCode != 200 {
+		t.Fatalf("with the token %q: %v, %v", made.Token, res, err)
+	}
+	res.Body.Close()
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -56,6 +57,11 @@ type box struct {
 	told      sandbox.Phase       // what the record said last
 	toldSeq   uint64              // where it did
 	goes      bool                // since the last pause it has gone on
+	way       *egress.Way         // nil: there is no network
+	net       sandbox.Network     // that is in force
+	reachable bool                // net allows anything
+	used      sandbox.NetworkUsed // before this life of the host
+	toldUse   sandbox.NetworkUsed // that is on record
 }
 
 const (
@@ -96,6 +102,7 @@ func (b *box) tell(s *sandbox.State) {
 		default:
 		}
 	}
+	b.network(s)
 	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !b.stopping {
 		b.stopping = true
 		close(b.stop)
@@ -206,7 +213,9 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := b.endAll(ctx); err != nil {
 		return err
 	}
-	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return lastWords(&s, why), nil })
+	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		return append(b.use(&s), lastWords(&s, why)...), nil
+	})
 	if err != nil {
 		return err
 	}

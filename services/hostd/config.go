@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -48,6 +49,12 @@ type Config struct {
 	// runs, by name, instead of those where FreeBSD has them. Default: "millrace".
 	JailPool  string
 	JailTools map[string]string
+
+	// Egress lets sandboxes use the network as far as their records say, through
+	// the host's proxy (package egress). Addresses that are not public are refused,
+	// but for EgressAllow.
+	Egress      bool
+	EgressAllow []netip.Prefix
 
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.

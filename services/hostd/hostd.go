@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -43,6 +44,8 @@ type host struct {
 	mu      sync.Mutex
 	boxes   map[sandbox.ID]*box
 	drivers []offer // the first is the default
+
+	egress *egress.Server // nil: no sandbox may use the network
 }
 
 // leaveTimeout bounds a clean end.
@@ -75,6 +78,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := h.openDrivers(ctx); err != nil {
 		return err
 	}
+	defer h.openEgress()() // it ends after what uses it
 	drain, err := j.draining()
 	if err != nil {
 		return err
@@ -129,6 +133,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
+	g.Go(func() error { return h.meter(work) })
 	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { return h.offerLate(work) })
 	g.Go(func() error { return h.buildShim(work) })

@@ -53,6 +53,9 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
 	conn := b.link()
+	if conn != nil && !conn.Streams() {
+		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was made by a version that has no ports")
+	}
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
 	}

@@ -102,7 +102,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
-			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &b.h.pool, nil); err == nil {
+			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &b.h.pool, b.goOut); err == nil {
 				return conn, b.greet(conn, &hello)
 			}
 			if hungUp(err) {
@@ -128,6 +128,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sendNetwork(conn) // before anything is started
 	there := make(map[string]bool, len(hello.Processes))
 	for _, hp := range hello.Processes {
 		there[hp.Token] = true

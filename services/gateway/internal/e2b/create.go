@@ -23,7 +23,7 @@ type newSandbox struct {
 	AutoPause           bool              `json:"autoPause"`
 	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
 	AutoResume          *autoResume       `json:"autoResume"`
-	Network             map[string]any    `json:"network"`
+	Network             networkBody       `json:"network"`
 	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
 	MCP                 json.RawMessage   `json:"mcp"`
 	IAM                 json.RawMessage   `json:"iam"`
@@ -100,12 +100,18 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	if err == nil {
 		err = checkEnv(b.EnvVars)
 	}
+	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
+	var network sandbox.Network
+	if err == nil {
+		network, err = b.Network.network(internet)
+	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
 		Env:           b.EnvVars,
 		Deadline:      now.Add(timeout),
 		Secure:        def.secure || b.Secure != nil && *b.Secure,
-		AllowInternet: b.AllowInternetAccess == nil || *b.AllowInternetAccess,
+		AllowInternet: internet,
+		Network:       network,
 		OnTimeout:     onTimeout(b.AutoPause),
 		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
 		Alias:         b.TemplateID,
@@ -125,11 +131,6 @@ func (b *newSandbox) unsupported() error {
 		what = "iam"
 	case b.AutoPauseMemory != nil && !*b.AutoPauseMemory:
 		what = "autoPauseMemory false"
-	}
-	for k, v := range b.Network {
-		if v != nil && k != "allowPublicTraffic" {
-			what = "network." + k
-		}
 	}
 	if what == "" {
 		return nil

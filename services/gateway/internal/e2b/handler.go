@@ -49,6 +49,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/sandboxes/:id/timeout", h.timeout)
 	r.Post("/sandboxes/:id/refreshes", h.refresh)
 	r.Post("/sandboxes/:id/pause", h.pause)
+	r.Put("/sandboxes/:id/network", h.setNetwork)
 	r.Get("/templates", h.listTemplates)
 	r.Get("/templates/aliases/:alias", h.templateAlias)
 	r.Post("/sandboxes/:id/snapshots", h.snapshot)

@@ -79,7 +79,7 @@ func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 	return sandboxBody{
 		TemplateID: st.Request.Template, SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
-		EnvdAccessToken: h.token(st), Domain: h.domain(),
+		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(),
 	}
 }
 
@@ -119,7 +119,7 @@ func (h *Handler) details(st *sandbox.State) detailBody {
 	}
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
-		AllowInternetAccess: &st.Request.AllowInternet, Isolation: string(st.Isolation),
+		AllowInternetAccess: &st.Network.Internet, Network: networkOf(st), Isolation: string(st.Isolation),
 		Lifecycle: lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}
 }

@@ -24,11 +24,14 @@ import (
 // Dialer reaches ports: a *core.Core.
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
+	MayVisit(id sandbox.ID, token string) error
+	Network(id sandbox.ID) (sandbox.Network, bool)
 }
 
 // Handler passes requests on. It keeps connections to servers in sandboxes open
 // for the next request.
 type Handler struct {
+	dialer    Dialer
 	streams   *stream.Streams
 	transport *http.Transport
 }
@@ -45,6 +48,7 @@ const (
 // New gives a handler; Close ends what it keeps.
 func New(d Dialer, streams *stream.Streams) *Handler {
 	return &Handler{
+		dialer:  d,
 		streams: streams,
 		transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -93,9 +97,16 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if t.Port < 1 || t.Port > 65535 {
 		return write(c, Closed(t))
 	}
+	token := c.Get(HeaderToken)
+	if h.dialer.MayVisit(t.Sandbox, token) != nil {
+		return write(c, private(t, token != ""))
+	}
 	req, body, err := request(c, t)
 	if err != nil {
 		return write(c, Body{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
+	}
+	if n, ok := h.dialer.Network(t.Sandbox); ok && n.MaskHost != "" {
+		req.Host = strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(t.Port))
 	}
 	switch {
 	case req.Header.Get("Upgrade") != "":
@@ -178,6 +189,15 @@ func Gone(t route.Target) Body {
 // Closed is the error of a port on which nothing listens.
 func Closed(t route.Target) Body {
 	return Body{SandboxID: t.Named, Message: "The sandbox is running but port is not open", Port: t.Port, Code: http.StatusBadGateway}
+}
+
+// private is the error of a visitor without the traffic token.
+func private(t route.Target, shown bool) Body {
+	text := "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+	if shown {
+		text = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
+	}
+	return Body{SandboxID: t.Named, Message: text, Code: http.StatusForbidden}
 }
 
 // failure gives the answer to a request that got none.

@@ -76,9 +76,20 @@ type inside struct {
 	mux  *mux.Mux
 	port int
 
+	net sandbox.Network
+
 	mu    sync.Mutex
 	dials int
 }
+
+func (s *inside) MayVisit(_ sandbox.ID, token string) error {
+	if s.net.Private && token != "right" {
+		return kind.New(kind.Unauthenticated, "", "", "")
+	}
+	return nil
+}
+
+func (s *inside) Network(sandbox.ID) (sandbox.Network, bool) { return s.net, true }
 
 func (s *inside) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error) {
 	switch {
@@ -217,6 +228,26 @@ func TestWhoIsNotThereIsA502InTheProxysWords(t *testing.T) {
 			if got != want || res.StatusCode != 502 || res.Header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("%s: %d %q %s, want %s", host, res.StatusCode, res.Header.Get("Content-Type"), got, want)
 			}
+		}
+	}
+}
+
+func TestPrivatePortsWantTheTrafficToken(t *testing.T) {
+	addr, in := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Host+r.Header.Get("E2b-Traffic-Access-Token"))
+	})
+	in.net = sandbox.Network{Private: true, MaskHost: "localhost:${PORT}"}
+	for token, want := range map[string]string{
+		"":      `{"sandboxId":"` + id + `","message":"Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing","code":403}`,
+		"wrong": `{"sandboxId":"` + id + `","message":"Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid","code":403}`,
+		"right": "localhost:8080",
+	} {
+		req := request(t, "GET", addr, "/", nil)
+		if token != "" {
+			req.Header.Set("e2b-traffic-access-token", token)
+		}
+		if _, got := do(t, req); got != want {
+			t.Errorf("token %q: %s", token, got)
 		}
 	}
 }

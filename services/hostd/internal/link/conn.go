@@ -170,6 +170,9 @@ func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 	return c.streams.Open(ctx, target)
 }
 
+// Streams reports whether the shim's version has streams and a way out.
+func (c *Conn) Streams() bool { return c.version >= 2 }
+
 // rouse wakes the writer for the streams.
 func (c *Conn) rouse() {
 	c.mu.Lock()
