@@ -39,7 +39,10 @@ func Bench(b *testing.B, d driver.Driver) {
 			m.time("resume", func() error { return in.Resume(b.Context()) })
 		}
 		if caps.Files {
-			m.fork(in)
+			m.fork(in, "", false)
+		}
+		if caps.Memory {
+			m.fork(in, "memory-", true)
 		}
 		m.time("destroy", func() error { return in.Destroy(context.Background()) })
 	}
@@ -90,8 +93,8 @@ func (m *meter) create(prefix, from string) driver.Instance {
 }
 
 // fork takes a snapshot of a place with a hundred files of 10 KB, and makes
-// another from it.
-func (m *meter) fork(in driver.Instance) {
+// another from it, with the memory or without.
+func (m *meter) fork(in driver.Instance, prefix string, memory bool) {
 	if err := answers(m.b.Context(), in, "sh", "-c", "cd $HOME && for i in $(seq 100); do head -c 10k /dev/zero > $i; done"); err != nil {
 		m.b.Error(err)
 	}
@@ -99,8 +102,8 @@ func (m *meter) fork(in driver.Instance) {
 	if err != nil {
 		m.b.Error(err)
 	}
-	m.time("snapshot", func() error { return in.Snapshot(m.b.Context(), dir, false) })
-	if again := m.create("fork-", dir); again != nil {
+	m.time(prefix+"snapshot", func() error { return in.Snapshot(m.b.Context(), dir, memory) })
+	if again := m.create(prefix+"fork-", dir); again != nil {
 		if err := again.Destroy(context.Background()); err != nil {
 			m.b.Error(err)
 		}
