@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"time"
 )
 
 // openDrivers makes the drivers and finds out what they can do. While sandboxes of an
@@ -58,11 +59,17 @@ func (h *host) remember() bool {
 	return true
 }
 
+// proveAfter leaves the machine to those who wait for their output.
+const proveAfter = 2 * time.Second
+
 // prove tries what was only remembered. A host none of whose drivers works any
 // more ends, as it would have ended at its beginning; what else is new counts from
 // the next life on.
 func (h *host) prove(ctx context.Context) error {
 	if !h.unproven {
+		return nil
+	}
+	if !rest(ctx, proveAfter) {
 		return nil
 	}
 	all, err := openDrivers(ctx, &h.cfg)
