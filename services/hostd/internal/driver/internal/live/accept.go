@@ -19,7 +19,7 @@ func Accepts(ctx context.Context, dir string) error {
 		return errors.Join(ErrEarly, err)
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
 	defer stop()
 	if c, ok := conn.(*net.UnixConn); ok {
 		if err := c.CloseWrite(); err != nil {
