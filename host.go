@@ -44,7 +44,7 @@ type host struct {
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
-	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor where it works, and namespace), or names; direct (no isolation) is for development")
+	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (namespace, and gvisor for those that demand more), or names; direct (no isolation) is for development")
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
@@ -167,7 +167,7 @@ func probe(ctx context.Context) []cli.DriverReport {
 		} else {
 			about := []string{"isolation: " + r.Isolation}
 			if r.Default {
-				about[0] += ", the default here: the strongest that works and is quick enough for everything"
+				about[0] += ", the default here: it works, and is there at once; who wants more demands it (isolation)"
 			}
 			d.Detail = strings.Join(append(about, r.Notes...), "; ")
 		}
