@@ -268,3 +268,24 @@ func TestPrivatePorts(t *testing.T) {
 	}
 	res.Body.Close()
 }
+
+// How many requests in turn, and how many bytes a second, a port takes through
+// gateway, NATS, host and shim.
+func BenchmarkPort(b *testing.B) {
+	a := api(b)
+	host := servePort(b, a, a.Create(b))
+	b.Run("request", func(b *testing.B) {
+		for b.Loop() {
+			answer(b, a, "GET", host, "/", nil)
+		}
+	})
+	b.Run("bytes", func(b *testing.B) {
+		const size = 32 << 20
+		b.SetBytes(size)
+		for b.Loop() {
+			if _, got := answer(b, a, "GET", host, fmt.Sprintf("/big/%d", size), nil); len(got) != size {
+				b.Fatalf("%d bytes", len(got))
+			}
+		}
+	})
+}
