@@ -58,7 +58,7 @@ func TestNoMutableGlobals(t *testing.T) {
 			}
 			for _, spec := range g.Specs {
 				for _, name := range spec.(*ast.ValueSpec).Names {
-					globals[s.dir][name.Name] = true
+					globals[s.dir][name.Name] = name.Name != "_" // nothing is kept in it
 				}
 			}
 		}
