@@ -38,6 +38,8 @@ type host struct {
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
+	kernel    string
+	tcg       bool
 	jailPool  string
 	jailTools map[string]string
 }
@@ -45,6 +47,8 @@ type host struct {
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (namespace, and gvisor for those that demand more), or names; direct (no isolation) is for development")
+	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")
+	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm translate where KVM does not work: 20 to 50 times slower")
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
@@ -113,7 +117,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 			Shim: shim,
 			Log:  log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			Egress: egress, EgressAllow: allow, JailPool: h.jailPool, JailTools: h.jailTools,
+			Egress: egress, EgressAllow: allow, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

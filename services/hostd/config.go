@@ -45,6 +45,12 @@ type Config struct {
 	// Negative: it is kept in memory, a few MiB a process. Default 1 GiB.
 	Spool int64
 
+	// GuestKernel is the directory of the kernel that the drivers microvm and
+	// firecracker boot (see their Config). TCG allows microvm to translate where KVM
+	// does not work.
+	GuestKernel string
+	TCG         bool
+
 	// JailPool is the ZFS data set of the driver jail, JailTools the programs that it
 	// runs, by name, instead of those where FreeBSD has them. Default: "millrace".
 	JailPool  string

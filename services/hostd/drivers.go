@@ -22,7 +22,7 @@ var (
 
 // driverNames are those that can be asked for. Not all work on every system;
 // their Probe says why.
-var driverNames = [...]string{"gvisor", "namespace", "jail", "direct"}
+var driverNames = [...]string{"gvisor", "namespace", "microvm", "firecracker", "jail", "direct"}
 
 // makeDriver makes the driver of that name.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
@@ -32,6 +32,10 @@ func makeDriver(name string, cfg *Config) (driver.Driver, error) {
 		return newGvisor(log)
 	case "namespace":
 		return newNamespace(log)
+	case "microvm":
+		return newMicroVM(cfg)
+	case "firecracker":
+		return newFirecracker(cfg)
 	case "jail":
 		return jail.New(jail.Config{Pool: cfg.JailPool, Tools: cfg.JailTools, Log: log}), nil
 	case "direct":

@@ -16,3 +16,9 @@ func newNamespace(*slog.Logger) (driver.Driver, error) {
 func newGvisor(*slog.Logger) (driver.Driver, error) {
 	return nil, kind.New(kind.Unavailable, "hostd", "", "gVisor runs on Linux only")
 }
+
+func newMicroVM(*Config) (driver.Driver, error) {
+	return nil, kind.New(kind.Unavailable, "hostd", "", "this driver is for Linux")
+}
+
+func newFirecracker(cfg *Config) (driver.Driver, error) { return newMicroVM(cfg) }

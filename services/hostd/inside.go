@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 )
@@ -24,6 +25,9 @@ func Inside(args []string, stderr io.Writer) (code int, ok bool) {
 	switch args[1] {
 	case shimRole:
 		return shim.Main(args[2:], stderr), true
+	case vminit.Arg:
+		vminit.Init(args[2:]) //nolint:errcheck // it has said so on the console
+		return 1, true
 	case nsinit.Arg:
 		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error already
 		return 1, true

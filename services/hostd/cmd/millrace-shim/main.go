@@ -5,14 +5,21 @@ package main
 import (
 	"os"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == nsinit.Arg {
-		nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
-		os.Exit(1)
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case nsinit.Arg:
+			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
+			os.Exit(1)
+		case vminit.Arg:
+			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
+			os.Exit(1)
+		}
 	}
 	os.Exit(shim.Main(os.Args[1:], os.Stderr))
 }

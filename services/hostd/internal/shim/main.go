@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -106,6 +107,9 @@ func listener(fd uintptr) (net.Listener, error) {
 	}
 	defer f.Close() //nolint:errcheck // the listener has its own
 	ln, err := net.FileListener(f)
+	if errors.Is(err, syscall.EPROTONOSUPPORT) {
+		ln, err = listenOther(fd)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
@@ -33,6 +34,9 @@ func Main(m *testing.M) {
 		switch os.Args[1] {
 		case nsinit.Arg:
 			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has it already
+			os.Exit(1)
+		case vminit.Arg:
+			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
 			os.Exit(1)
 		case shimArg:
 			serve()

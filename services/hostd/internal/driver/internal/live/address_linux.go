@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address is the socket in dir by the directory's descriptor, because a unix
+// address is a socket in dir by the directory's descriptor, because a unix
 // address holds 108 bytes and a data directory may be deeper than that.
-func address(dir string) (addr string, done func(), err error) {
+func address(dir, name string) (addr string, done func(), err error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketFile), func() { unix.Close(fd) }, nil
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, name), func() { unix.Close(fd) }, nil
 }

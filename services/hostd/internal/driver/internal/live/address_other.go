@@ -10,9 +10,9 @@ import (
 // maxAddress is what a unix address holds, without the NUL.
 const maxAddress = 103
 
-// address is the socket in dir, through a link with a short name if need be.
-func address(dir string) (addr string, done func(), err error) {
-	if addr = filepath.Join(dir, socketFile); len(addr) <= maxAddress {
+// address is a socket in dir, through a link with a short name if need be.
+func address(dir, name string) (addr string, done func(), err error) {
+	if addr = filepath.Join(dir, name); len(addr) <= maxAddress {
 		return addr, func() {}, nil
 	}
 	short, err := os.MkdirTemp("/tmp", "mr") // shut to all others
@@ -24,5 +24,5 @@ func address(dir string) (addr string, done func(), err error) {
 		done()
 		return "", nil, err
 	}
-	return filepath.Join(short, "d", socketFile), done, nil
+	return filepath.Join(short, "d", name), done, nil
 }

@@ -11,11 +11,14 @@ const socketFile = "shim.sock"
 
 // Listen makes the shim's listening socket in dir, which may be deeper than a
 // unix address can say.
-func Listen(dir string) (*os.File, error) {
-	if err := os.Remove(filepath.Join(dir, socketFile)); err != nil && !os.IsNotExist(err) {
+func Listen(dir string) (*os.File, error) { return ListenAt(dir, socketFile) }
+
+// ListenAt makes a listening socket with a name of the caller's own.
+func ListenAt(dir, name string) (*os.File, error) {
+	if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	addr, done, err := address(dir)
+	addr, done, err := address(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +33,11 @@ func Listen(dir string) (*os.File, error) {
 }
 
 // Dial connects to the shim that listens in dir.
-func Dial(ctx context.Context, dir string) (net.Conn, error) {
-	addr, done, err := address(dir)
+func Dial(ctx context.Context, dir string) (net.Conn, error) { return DialAt(ctx, dir, socketFile) }
+
+// DialAt connects to whoever listens at a name in dir.
+func DialAt(ctx context.Context, dir, name string) (net.Conn, error) {
+	addr, done, err := address(dir, name)
 	if err != nil {
 		return nil, err
 	}

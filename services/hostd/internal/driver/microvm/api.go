@@ -1,0 +1,80 @@
+//go:build linux
+
+package microvm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// api is Firecracker's, over the unix socket in a sandbox's directory. It is the
+// brake of its machine.
+type api struct{ client *http.Client }
+
+const apiTime = time.Minute // for a request: a snapshot writes all of the memory
+
+func newAPI(dir string) api {
+	return api{&http.Client{Timeout: apiTime, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return live.DialAt(ctx, dir, apiFile)
+		},
+	}}}
+}
+
+// do makes a call; what it answers is decoded into out, if there is one.
+func (a api) do(ctx context.Context, c call, out any) error {
+	body, err := c.jsonOf()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, "http://firecracker"+c.path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read from
+	const most = 64 << 10
+	b, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s: %s: %.500s", c.method, c.path, resp.Status, b)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(b, out)
+}
+
+// Freeze stops the machine's CPUs.
+func (a api) Freeze(ctx context.Context) error {
+	return a.do(ctx, call{"PATCH", "/vm", object{"state": "Paused"}}, nil)
+}
+
+// Thaw lets them go on.
+func (a api) Thaw(ctx context.Context) error {
+	return a.do(ctx, call{"PATCH", "/vm", object{"state": "Resumed"}}, nil)
+}
+
+// Frozen reports whether they stand still.
+func (a api) Frozen() (bool, error) {
+	var info struct {
+		State string `json:"state"`
+	}
+	err := a.do(context.Background(), call{"GET", "/", nil}, &info)
+	return info.State == "Paused", err
+}

@@ -1,0 +1,186 @@
+//go:build linux
+
+package microvm
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
+)
+
+// Create is driver.Driver.Create. It returns when the guest's shim has answered.
+func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if err := vacate(ctx, d, s); err != nil {
+		return nil, err
+	}
+	boot, err := live.BootID()
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	limits := cgroup.Limits{CPUMilli: s.CPUMilli}
+	state := live.State{Driver: name, ID: s.ID, Boot: boot, From: s.From}
+	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
+	box, err := d.make(ctx, s, &state, limits)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := sweep(undo, s.Dir, state); err != nil {
+			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+	}
+	return box, nil
+}
+
+// vacate makes sure that nothing lives in the directory.
+func vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
+	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+func (d *Driver) make(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*box, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	m, err := d.machine(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := openMemory(s.From)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close() //nolint:errcheck // it was only read from
+	group, err := d.groups().Make(state.Cgroups, limits)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := d.start(s, m.args(memory != nil), memory, group)
+	if err != nil {
+		return nil, err
+	}
+	box := d.box(s.Dir, *state, proc)
+	if err := box.begin(ctx, state); err != nil {
+		return nil, errors.Join(early(box.Box, err), live.End(context.WithoutCancel(ctx), proc))
+	}
+	return box, nil
+}
+
+// machine is what a sandbox runs on, with all files that it needs.
+func (d *Driver) machine(ctx context.Context, s driver.Spec) (*machine, error) {
+	k, err := d.kernel()
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
+	}
+	m := &machine{accel: "kvm", memoryMiB: s.MemoryMiB, cpus: max((s.CPUMilli+999)/1000, 1), console: d.cfg.Console}
+	if d.kvm() != nil {
+		m.accel = "tcg"
+	}
+	if m.memoryMiB == 0 {
+		m.memoryMiB = defaultMemory
+	}
+	if s.From != "" {
+		if err := m.load(s.From); err != nil {
+			return nil, err
+		}
+	} else if m.image, err = d.images.get(ctx, s.Root); err != nil {
+		return nil, err
+	}
+	work := filepath.Join(s.Dir, workDir)
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, err
+	}
+	if err := m.save(work); err != nil {
+		return nil, err
+	}
+	m.kernel, m.initrd = k.image, filepath.Join(workDir, initrdFile)
+	return m, k.writeInitrd(filepath.Join(work, initrdFile), s.ShimPath, guest(s))
+}
+
+// guest is what the machine is to become.
+func guest(s driver.Spec) *vminit.Spec {
+	env := map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh", "LANG": "C.UTF-8",
+	}
+	for k, v := range s.Env {
+		env[k] = v
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return &vminit.Spec{
+		Hostname: string(s.ID), Env: list, PIDs: maxProcesses, DiskMiB: int(s.DiskMiB),
+		Argv: append(append([]string{"shim"}, s.ShimArgs...), "-serial", "0,1"),
+	}
+}
+
+// start starts QEMU. It is in a session of its own and outlives hostd.
+func (d *Driver) start(s driver.Spec, args []string, memory *os.File, group *cgroup.Group) (*live.Proc, error) {
+	program, err := exec.LookPath(d.cfg.QEMU)
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close() //nolint:errcheck // nothing was written
+	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // QEMU has its own
+	files := []*os.File{null, null, log, nil, nil, memory}
+	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
+		l, err := live.ListenAt(s.Dir, name)
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck // QEMU has its own
+		files[fd] = l
+	}
+	if memory == nil {
+		files = files[:memoryFd]
+	}
+	attr := &syscall.SysProcAttr{Setsid: true}
+	pidfd := live.PidFD(attr)
+	var p *os.Process
+	err = live.OnThread(s.Dir, func() error {
+		return group.Start(attr, func() (err error) {
+			p, err = os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
+				Sys: attr, Files: files, Env: []string{"PATH=/usr/bin:/bin"},
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return live.Watch(p, *pidfd)
+}

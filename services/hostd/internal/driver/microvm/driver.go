@@ -1,0 +1,262 @@
+//go:build linux
+
+// Package microvm gives each sandbox a machine of its own: QEMU with Debian's cloud
+// kernel, a disk that only reads, and one serial port. Between a sandbox and the
+// host stand the guest's kernel and QEMU, which runs as hostd's own user with
+// QEMU's system call filter on, and with no device but those two.
+//
+// # What is needed
+// qemu-system-x86_64 and mksquashfs (Debian: qemu-system-x86, squashfs-tools); the
+// files of a linux-image-*-cloud-amd64 package, unpacked in Config.Kernel or
+// installed; busybox-static for the template that needs nothing. The shim must be a
+// static binary: it is the guest's first process, before there is any library.
+// With KVM a guest is there in a fraction of a second; Probe boots one to find out
+// whether KVM truly works, because inside of some virtual machines it does not.
+// Without it QEMU translates, 20 to 50 times slower, and only if Config.TCG says so.
+//
+// # Files
+// The root is an image of Spec.Root, made once and kept in Config.Cache, and what
+// is written over it stays in the guest's memory: at most Spec.DiskMiB, or half of
+// the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
+// files. A snapshot is of the whole machine, or it is none.
+//
+// # Limits
+// Memory is the guest's; CPU time is that of the guest's CPUs, and of QEMU's cgroup
+// where there is one; the guest's own cgroup bounds its processes. What the host
+// measures is QEMU: its memory once touched stays with it.
+package microvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+const (
+	name          = "microvm"
+	logFile       = "shim.log"
+	workDir       = "vm"
+	initrdFile    = "initrd"
+	defaultMemory = 512 // MiB
+	maxProcesses  = 4096
+	trialTime     = 5 * time.Second
+)
+
+// Config tunes a Driver; its zero value works where everything is installed and
+// KVM works.
+type Config struct {
+	QEMU   string // the program; empty: qemu-system-x86_64
+	Kernel string // a directory with boot/ and lib/modules/; empty: /var/lib/millrace/microvm, else /
+	Cache  string // where images are kept; empty: /var/cache/millrace, or below the user's cache
+	Init   string // a static binary that calls vminit.Init, for Probe's trial; empty: this program
+	TCG    bool   // translate where KVM does not work
+
+	// Console has the guest's kernel and first process speak into the sandbox's
+	// shim.log. It is for finding out why a guest does not boot: without a limit,
+	// who is root in a guest could fill the host's disk through it.
+	Console bool
+	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	Log *slog.Logger
+}
+
+// Driver makes machines; see the package. It may be used by many at a time.
+type Driver struct {
+	cfg    Config
+	groups func() *cgroup.Tree
+	kvm    func() error // why there is none
+	images images
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New is a Driver. It does nothing yet.
+func New(cfg Config) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.QEMU == "" {
+		cfg.QEMU = "qemu-system-x86_64"
+	}
+	if cfg.Init == "" {
+		cfg.Init = "/proc/self/exe"
+	}
+	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}}
+	d.kvm = sync.OnceValue(d.tryKVM)
+	return d
+}
+
+func cacheDir(dir string) string {
+	if dir != "" {
+		return dir
+	}
+	if os.Geteuid() == 0 {
+		return "/var/cache/millrace/microvm"
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(cache, "millrace", "microvm")
+	}
+	return filepath.Join(os.TempDir(), "millrace-microvm")
+}
+
+// Name is driver.Driver.Name.
+func (d *Driver) Name() string { return name }
+
+// Probe is driver.Driver.Probe.
+func (d *Driver) Probe(context.Context) (driver.Caps, error) {
+	groups := d.groups().Caps()
+	caps := driver.Caps{
+		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: groups.CPU,
+		Pause: true, Memory: true,
+		Notes: []string{"files are kept in the guest's memory, and in a snapshot only with the memory"},
+	}
+	for _, tool := range []string{d.cfg.QEMU, "mksquashfs"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return caps, kind.Newf(kind.Unavailable, "probe", name, "%s; Debian: apt-get install qemu-system-x86 squashfs-tools", err)
+		}
+	}
+	if _, err := d.kernel(); err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
+	}
+	if err := d.kvm(); err != nil {
+		if !d.cfg.TCG {
+			return caps, kind.Newf(kind.Unavailable, "probe", name, "no KVM: %s; translation by QEMU is slow and must be asked for", err)
+		}
+		caps.Notes = append(caps.Notes, "QEMU translates, without KVM: "+err.Error())
+	}
+	return caps, nil
+}
+
+// tryKVM boots a guest that switches itself off.
+func (d *Driver) tryKVM() error {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	f.Close() //nolint:errcheck // nothing was written
+	dir, err := os.MkdirTemp("", "millrace-probe-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a few files in the directory for such
+	k, err := d.kernel()
+	if err != nil {
+		return err
+	}
+	if err := k.writeInitrd(filepath.Join(dir, initrdFile), d.cfg.Init, trialSpec()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
+	defer cancel()
+	m := machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, kernel: k.image, initrd: initrdFile}
+	cmd := exec.CommandContext(ctx, d.cfg.QEMU, m.boot()...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return errors.New("/dev/kvm is there, but a guest did not boot within " + trialTime.String())
+	}
+	if err != nil {
+		first, _, _ := strings.Cut(string(out), "\n")
+		return fmt.Errorf("%w: %.200s", err, first)
+	}
+	return nil
+}
+
+// Attach is driver.Driver.Attach.
+func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	state, err := live.Saved(s.Dir, name, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Find(state)
+	if errors.Is(err, live.ErrGone) {
+		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+		defer cancel()
+		if err := sweep(ctx, s.Dir, state); err != nil {
+			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// List is driver.Driver.List.
+func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
+	ids, err := live.List(root, name)
+	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+}
+
+// sweep removes what is left of a sandbox whose machine may live only if it was cut
+// off while it was started.
+func sweep(ctx context.Context, dir string, state live.State) error {
+	group := cgroup.Reopen(state.Cgroups)
+	if err := group.Kill(ctx); err != nil {
+		return err
+	}
+	if err := group.Remove(ctx); err != nil {
+		return err
+	}
+	return live.Remove(dir, driver.Files()...)
+}
+
+// note notes down the process of a machine.
+func note(b *live.Box, state *live.State) (err error) {
+	state.PID = b.Proc.PID
+	if state.Start, err = live.StartTime(state.PID); err != nil {
+		return err
+	}
+	b.State = *state
+	return state.Save(b.Dir)
+}
+
+// early is what to say of a machine that did not become a sandbox.
+func early(b *live.Box, err error) error {
+	select {
+	case <-b.Done():
+		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")
+	default:
+	}
+	said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) //nolint:errcheck // what there is of it
+	if len(said) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %.500q", err, said)
+}
+
+// until is ctx, and ends with done too.
+func until(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// over is the kind of an error that the end of the machine may be the cause of.
+func over(b *live.Box, err error) kind.Kind {
+	select {
+	case <-b.Done():
+		return kind.Unavailable
+	default:
+		return kind.Of(err)
+	}
+}

@@ -1,0 +1,407 @@
+//go:build linux
+
+package microvm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
+)
+
+const (
+	firecrackerName = "firecracker"
+	apiFile         = "api.sock"
+	vsockFile       = "vsock.sock"
+	stateFile       = "state" // in a snapshot: the machine without its memory
+	shimPort        = 1024
+)
+
+// FirecrackerConfig tunes a Firecracker; its zero value works where everything is
+// installed.
+type FirecrackerConfig struct {
+	Program string // empty: firecracker
+	Kernel  string // as Config.Kernel, but boot/ has an uncompressed vmlinux-*-cloud-amd64
+	Cache   string // as Config.Cache
+	Log     *slog.Logger
+}
+
+// Firecracker is the driver that runs the same guests with Firecracker: the shim
+// listens on a vsock instead of the serial port, so that there may be many
+// connections. It was written after Firecracker's documents and is tested against
+// a server that plays its API: it was never run on hardware, and so no guest has
+// booted in it yet. Firecracker's jailer is not used.
+type Firecracker struct {
+	cfg    FirecrackerConfig
+	groups func() *cgroup.Tree
+	images images
+}
+
+var _ driver.Driver = (*Firecracker)(nil)
+
+// NewFirecracker is a Firecracker. It does nothing yet.
+func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Program == "" {
+		cfg.Program = "firecracker"
+	}
+	return &Firecracker{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}}
+}
+
+// Name is driver.Driver.Name.
+func (d *Firecracker) Name() string { return firecrackerName }
+
+// vsockModules are what the guest needs to see its disk and its vsock.
+func vsockModules() []string {
+	return []string{
+		"drivers/virtio/virtio_ring", "drivers/virtio/virtio", "drivers/virtio/virtio_mmio", "drivers/block/virtio_blk",
+		"net/vmw_vsock/vsock", "net/vmw_vsock/vmw_vsock_virtio_transport_common", "net/vmw_vsock/vmw_vsock_virtio_transport",
+		"fs/squashfs/squashfs", "fs/overlayfs/overlay",
+	}
+}
+
+func (d *Firecracker) kernel() (kernel, error) {
+	return findKernel(d.cfg.Kernel, "vmlinux-", vsockModules())
+}
+
+// Probe is driver.Driver.Probe. It boots no guest.
+func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
+	caps := driver.Caps{
+		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: d.groups().Caps().CPU,
+		Pause: true, Memory: true,
+		Notes: []string{
+			"this driver was never run on hardware by those who wrote it",
+			"files are kept in the guest's memory, and in a snapshot only with the memory",
+		},
+	}
+	for _, tool := range []string{d.cfg.Program, "mksquashfs"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return caps, kind.Wrap(kind.Unavailable, "probe", firecrackerName, err)
+		}
+	}
+	if _, err := d.kernel(); err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", firecrackerName, err)
+	}
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", firecrackerName, err)
+	}
+	return caps, f.Close()
+}
+
+// Attach is driver.Driver.Attach.
+func (d *Firecracker) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	state, err := live.Saved(s.Dir, firecrackerName, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Find(state)
+	if errors.Is(err, live.ErrGone) {
+		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+		defer cancel()
+		if err := sweep(ctx, s.Dir, state); err != nil {
+			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+	}
+	return d.box(s.Dir, state, proc), nil
+}
+
+// List is driver.Driver.List.
+func (d *Firecracker) List(_ context.Context, root string) ([]sandbox.ID, error) {
+	ids, err := live.List(root, firecrackerName)
+	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+}
+
+// Create is driver.Driver.Create. It returns when the guest's shim has answered.
+func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if err := vacate(ctx, d, s); err != nil {
+		return nil, err
+	}
+	boot, err := live.BootID()
+	if err != nil {
+		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
+	}
+	limits := cgroup.Limits{CPUMilli: s.CPUMilli}
+	state := live.State{Driver: firecrackerName, ID: s.ID, Boot: boot, From: s.From}
+	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
+	box, err := d.make(ctx, s, &state, limits)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
+		defer cancel()
+		if err := sweep(undo, s.Dir, state); err != nil {
+			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
+		}
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+	}
+	return box, nil
+}
+
+func (d *Firecracker) make(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*fcBox, error) {
+	if err := state.Save(s.Dir); err != nil {
+		return nil, err
+	}
+	calls, err := d.calls(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	group, err := d.groups().Make(state.Cgroups, limits)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := d.start(s, group)
+	if err != nil {
+		return nil, err
+	}
+	box := d.box(s.Dir, *state, proc)
+	if err := box.begin(ctx, state, calls); err != nil {
+		return nil, errors.Join(early(box.Box, err), live.End(context.WithoutCancel(ctx), proc))
+	}
+	return box, nil
+}
+
+// call is one request to Firecracker's API.
+type call struct {
+	method, path string
+	body         any
+}
+
+type object map[string]any
+
+// calls are what makes the machine that s wants, or loads it.
+func (d *Firecracker) calls(ctx context.Context, s driver.Spec) ([]call, error) {
+	if s.From != "" {
+		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
+			return nil, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+		}
+		return []call{{"PUT", "/snapshot/load", object{
+			"snapshot_path": filepath.Join(s.From, stateFile), "resume_vm": true,
+			"mem_backend": object{"backend_type": "File", "backend_path": filepath.Join(s.From, memoryFile)},
+		}}}, nil
+	}
+	k, err := d.kernel()
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
+	}
+	image, err := d.images.get(ctx, s.Root)
+	if err != nil {
+		return nil, err
+	}
+	work := filepath.Join(s.Dir, workDir)
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, err
+	}
+	spec := guest(s)
+	spec.VSock, spec.Argv = shimPort, append([]string{"shim"}, s.ShimArgs...)
+	if err := k.writeInitrd(filepath.Join(work, initrdFile), s.ShimPath, spec); err != nil {
+		return nil, err
+	}
+	memory := s.MemoryMiB
+	if memory == 0 {
+		memory = defaultMemory
+	}
+	return []call{
+		{"PUT", "/machine-config", object{"vcpu_count": max((s.CPUMilli+999)/1000, 1), "mem_size_mib": memory}},
+		{"PUT", "/boot-source", object{
+			"kernel_image_path": k.image, "initrd_path": filepath.Join(workDir, initrdFile),
+			"boot_args": "quiet reboot=k panic=-1 rdinit=/" + vminit.ShimFile + " -- " + vminit.Arg,
+		}},
+		{"PUT", "/drives/root", object{"drive_id": "root", "path_on_host": image, "is_root_device": false, "is_read_only": true}},
+		// Relative, so that a machine that is made of this one's snapshot has its own.
+		{"PUT", "/vsock", object{"guest_cid": 3, "uds_path": vsockFile}},
+		{"PUT", "/actions", object{"action_type": "InstanceStart"}},
+	}, nil
+}
+
+// start starts Firecracker. It is in a session of its own and outlives hostd.
+func (d *Firecracker) start(s driver.Spec, group *cgroup.Group) (*live.Proc, error) {
+	program, err := exec.LookPath(d.cfg.Program)
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close() //nolint:errcheck // nothing was written
+	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // Firecracker has its own
+	attr := &syscall.SysProcAttr{Setsid: true}
+	pidfd := live.PidFD(attr)
+	var p *os.Process
+	err = live.OnThread(s.Dir, func() error {
+		return group.Start(attr, func() (err error) {
+			// Its stdout is the guest's console, which has no bounds.
+			p, err = os.StartProcess(program, []string{program, "--api-sock", apiFile, "--id", string(s.ID)}, &os.ProcAttr{
+				Sys: attr, Files: []*os.File{null, null, log}, Env: []string{"PATH=/usr/bin:/bin"},
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return live.Watch(p, *pidfd)
+}
+
+// fcBox is the Instance of a living machine.
+type fcBox struct {
+	*live.Box
+	api api
+}
+
+func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
+	b := &fcBox{api: newAPI(dir)}
+	b.Box = &live.Box{
+		State: state, Dir: dir, Proc: proc, Brake: b.api,
+		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
+		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
+		Measure: func(context.Context) (driver.Stats, error) {
+			return live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
+		},
+	}
+	return b
+}
+
+// begin notes the machine down, makes the calls and waits until its shim answers.
+func (b *fcBox) begin(ctx context.Context, state *live.State, calls []call) error {
+	if err := note(b.Box, state); err != nil {
+		return err
+	}
+	ctx, cancel := until(ctx, b.Done())
+	defer cancel()
+	for {
+		// The socket is there a moment after the program.
+		conn, err := live.DialAt(ctx, b.Dir, apiFile)
+		if err == nil {
+			conn.Close() //nolint:errcheck // it was a trial
+			break
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	for _, c := range calls {
+		if err := b.api.do(ctx, c, nil); err != nil {
+			return err
+		}
+	}
+	for {
+		conn, err := b.Dial(ctx)
+		if err == nil {
+			return conn.Close()
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Dial is driver.Instance.Dial: Firecracker connects to the guest for whoever says
+// to which port, and answers with a line.
+func (b *fcBox) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := live.DialAt(ctx, b.Dir, vsockFile)
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+		if err = knock(conn); !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			conn.Close() //nolint:errcheck // the first error is told
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), err)
+	}
+	return conn, nil
+}
+
+func knock(conn net.Conn) error {
+	if _, err := fmt.Fprintf(conn, "CONNECT %d\n", shimPort); err != nil {
+		return err
+	}
+	const most = 32
+	var line []byte
+	for c := make([]byte, 1); len(line) < most; line = append(line, c[0]) {
+		// No further than the line's end: what follows is the shim's.
+		if _, err := io.ReadFull(conn, c); err != nil {
+			return err
+		}
+		if c[0] == '\n' {
+			break
+		}
+	}
+	if !strings.HasPrefix(string(line), "OK ") {
+		return fmt.Errorf("the vsock answers %q", line)
+	}
+	return nil
+}
+
+// Snapshot is driver.Instance.Snapshot. It has the memory, or there is none.
+func (b *fcBox) Snapshot(ctx context.Context, dir string, memory bool) error {
+	if !memory {
+		return b.Box.Snapshot(ctx, dir, memory)
+	}
+	err := b.snapshot(ctx, dir)
+	if err != nil {
+		err = errors.Join(err, live.Remove(dir, stateFile, memoryFile))
+	}
+	return kind.Wrap(over(b.Box, err), "snapshot sandbox", string(b.State.ID), err)
+}
+
+func (b *fcBox) snapshot(ctx context.Context, dir string) error {
+	frozen, err := b.api.Frozen()
+	if err != nil {
+		return err
+	}
+	if !frozen {
+		// ctx may be over, but nobody else would let it run again.
+		defer b.api.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+		if err := b.api.Freeze(ctx); err != nil {
+			return err
+		}
+	}
+	return b.api.do(ctx, call{"PUT", "/snapshot/create", object{
+		"snapshot_type": "Full", "snapshot_path": filepath.Join(dir, stateFile), "mem_file_path": filepath.Join(dir, memoryFile),
+	}}, nil)
+}
+
+// jsonOf is a call's body.
+func (c *call) jsonOf() ([]byte, error) {
+	if c.body == nil {
+		return nil, nil
+	}
+	return json.Marshal(c.body)
+}

@@ -1,0 +1,237 @@
+//go:build linux
+
+package microvm
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// fakeFirecracker is a driver whose program and kernel are not real, and where
+// the program writes down what it is asked.
+func fakeFirecracker(t *testing.T) (*Firecracker, string) {
+	t.Helper()
+	dir, kernel := t.TempDir(), t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, firecrackerName)
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"boot/vmlinux-6.1.0-1-cloud-amd64"}
+	for _, m := range vsockModules() {
+		files = append(files, "lib/modules/6.1.0-1-cloud-amd64/kernel/"+m+".ko")
+	}
+	for _, name := range files {
+		path := filepath.Join(kernel, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewFirecracker(FirecrackerConfig{Program: program, Kernel: kernel, Cache: t.TempDir()}), dir
+}
+
+// fakeSpec is a place whose image is there already: nobody looks at it.
+func fakeSpec(t *testing.T, d *Firecracker, id sandbox.ID) driver.Spec {
+	t.Helper()
+	tree := filepath.Join(d.cfg.Cache, "tree")
+	if err := os.MkdirAll(tree, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	image, err := keyOf(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.cfg.Cache, image+".squashfs"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), string(id))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	shim := "/proc/self/exe"
+	if static(shim) != nil {
+		shim = "/bin/busybox"
+	}
+	if err := static(shim); err != nil {
+		t.Skip("no static binary at hand: ", err)
+	}
+	return driver.Spec{ID: id, Dir: dir, Root: tree, ShimPath: shim, CPUMilli: 1500, MemoryMiB: 256}
+}
+
+func imageOf(t *testing.T, d *Firecracker, s *driver.Spec) string {
+	t.Helper()
+	path, err := d.images.get(t.Context(), s.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// requests are what the machines were asked, but for the first n.
+func requests(t *testing.T, dir string, n int) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n")[n:]
+}
+
+func same(t *testing.T, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left in the directory: %v, %v", left, err)
+	}
+}
+
+func tellToFail(t *testing.T, dir, request string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "fail"), []byte(request), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func create(t *testing.T, d *Firecracker, s driver.Spec) driver.Instance {
+	t.Helper()
+	in, err := d.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 {
+			if err := in.Destroy(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		empty(t, s.Dir)
+	})
+	return in
+}
+
+func TestFirecrackerBoots(t *testing.T) {
+	d, dir := fakeFirecracker(t)
+	s := fakeSpec(t, d, "i1")
+	create(t, d, s)
+	same(t, requests(t, dir, 0), []string{
+		`PUT /machine-config {"mem_size_mib":256,"vcpu_count":2}`,
+		`PUT /boot-source {"boot_args":"quiet reboot=k panic=-1 rdinit=/shim -- microvm-init","initrd_path":"vm/initrd",` +
+			`"kernel_image_path":"` + d.cfg.Kernel + `/boot/vmlinux-6.1.0-1-cloud-amd64"}`,
+		`PUT /drives/root {"drive_id":"root","is_read_only":true,"is_root_device":false,"path_on_host":"` + imageOf(t, d, &s) + `"}`,
+		`PUT /vsock {"guest_cid":3,"uds_path":"vsock.sock"}`,
+		`PUT /actions {"action_type":"InstanceStart"}`,
+	})
+	if _, err := d.Create(t.Context(), s); !kind.Is(err, kind.Conflict) {
+		t.Errorf("a second one there: %v, want a conflict", err)
+	}
+}
+
+func TestFirecrackerDialsTheGuest(t *testing.T) {
+	d, _ := fakeFirecracker(t)
+	s := fakeSpec(t, d, "i1")
+	create(t, d, s)
+	for range 2 { // each in another life of hostd
+		in, err := NewFirecracker(d.cfg).Attach(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := in.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "guest"); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len("hello guest"))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello guest" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		conn.Close()
+	}
+}
+
+func TestFirecrackerPausesAndSnapshots(t *testing.T) {
+	d, dir := fakeFirecracker(t)
+	in := create(t, d, fakeSpec(t, d, "i1"))
+	n := len(requests(t, dir, 0))
+	kept := t.TempDir()
+	for what, err := range map[string]error{
+		"snapshot": in.Snapshot(t.Context(), kept, true),
+		"pause":    in.Pause(t.Context()),
+		"resume":   in.Resume(t.Context()),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	same(t, requests(t, dir, n), []string{
+		"GET /", `PATCH /vm {"state":"Paused"}`,
+		`PUT /snapshot/create {"mem_file_path":"` + kept + `/memory","snapshot_path":"` + kept + `/state","snapshot_type":"Full"}`,
+		`PATCH /vm {"state":"Resumed"}`, `PATCH /vm {"state":"Paused"}`, `PATCH /vm {"state":"Resumed"}`,
+	})
+	n = len(requests(t, dir, 0))
+	fork := fakeSpec(t, d, "i2")
+	fork.From = kept
+	create(t, d, fork)
+	same(t, requests(t, dir, n), []string{
+		`PUT /snapshot/load {"mem_backend":{"backend_path":"` + kept + `/memory","backend_type":"File"},"resume_vm":true,"snapshot_path":"` + kept + `/state"}`,
+	})
+}
+
+func TestFirecrackerUndoesWhatFails(t *testing.T) {
+	for _, fail := range []string{"PUT /machine-config", "PUT /boot-source", "PUT /drives", "PUT /vsock", "PUT /actions"} {
+		t.Run(fail, func(t *testing.T) {
+			d, dir := fakeFirecracker(t)
+			tellToFail(t, dir, fail)
+			s := fakeSpec(t, d, "i1")
+			if _, err := d.Create(t.Context(), s); err == nil || !strings.Contains(err.Error(), "told to fail") {
+				t.Errorf("got %v, want what Firecracker said", err)
+			}
+			empty(t, s.Dir)
+		})
+	}
+}
+
+func TestFirecrackerSnapshotThatFails(t *testing.T) {
+	d, dir := fakeFirecracker(t)
+	in := create(t, d, fakeSpec(t, d, "i1"))
+	if err := in.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
+		t.Errorf("without memory: %v, want unimplemented", err)
+	}
+	tellToFail(t, dir, "PUT /snapshot/create")
+	kept := t.TempDir()
+	if err := in.Snapshot(t.Context(), kept, true); err == nil {
+		t.Error("a snapshot that failed was taken")
+	}
+	empty(t, kept)
+	all := requests(t, dir, 0)
+	if last := all[len(all)-1]; last != `PATCH /vm {"state":"Resumed"}` {
+		t.Errorf("the last request is %s: the machine stands still", last)
+	}
+	fork := fakeSpec(t, d, "i2")
+	fork.From = kept
+	if _, err := d.Create(t.Context(), fork); !kind.Is(err, kind.NotFound) {
+		t.Errorf("from an empty directory: %v, want not found", err)
+	}
+}

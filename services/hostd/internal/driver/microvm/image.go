@@ -1,0 +1,129 @@
+//go:build linux
+
+package microvm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// images are trees as files that a guest can have as its disk.
+type images struct {
+	dir string
+	mu  sync.Mutex // held while one is made
+}
+
+// get gives the image of a tree; of a busybox without one. It is made once.
+func (i *images) get(ctx context.Context, tree string) (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := os.MkdirAll(i.dir, 0o700); err != nil {
+		return "", err
+	}
+	if tree == "" {
+		var err error
+		if tree, err = i.busybox(); err != nil {
+			return "", err
+		}
+	}
+	key, err := keyOf(tree)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(i.dir, key+".squashfs")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	args := []string{tree, path + ".tmp", "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"}
+	if os.Geteuid() != 0 {
+		args = append(args, "-all-root") // all files have hostd's uid
+	}
+	if out, err := exec.CommandContext(ctx, "mksquashfs", args...).CombinedOutput(); err != nil {
+		return "", errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out))
+	}
+	return path, os.Rename(path+".tmp", path)
+}
+
+// keyOf names a tree as it is: a directory that is replaced is another.
+func keyOf(tree string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(tree, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: tree, Err: err}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%d", tree, st.Dev, st.Ino, st.Mtim.Nano()))
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// busybox is a tree that needs nothing of the host but one static program.
+func (i *images) busybox() (string, error) {
+	tree := filepath.Join(i.dir, "busybox")
+	if _, err := os.Stat(tree); err == nil {
+		return tree, nil
+	}
+	program, err := exec.LookPath("busybox")
+	if err == nil {
+		err = static(program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the template without a tree: %w; Debian: apt-get install busybox-static", err)
+	}
+	tmp, err := os.MkdirTemp(i.dir, "busybox-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // it has another name by then
+	if err := fillBusybox(tmp, program); err != nil {
+		return "", err
+	}
+	return tree, os.Rename(tmp, tree)
+}
+
+func fillBusybox(tree, program string) error {
+	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc", "run", "root", "home/user", "var/tmp", "usr/bin"} {
+		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
+			return err
+		}
+	}
+	b, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tree, "bin/busybox"), b, 0o755); err != nil {
+		return err
+	}
+	list, err := exec.Command(program, "--list").Output()
+	if err != nil {
+		return err
+	}
+	for applet := range strings.Lines(string(list)) {
+		if applet = strings.TrimSpace(applet); applet != "busybox" {
+			if err := os.Symlink("busybox", filepath.Join(tree, "bin", applet)); err != nil {
+				return err
+			}
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(filepath.Join(tree, "home/user"), 1000, 1000); err != nil {
+			return err
+		}
+	}
+	for name, body := range map[string]string{
+		"passwd": "root:*:0:0:root:/root:/bin/sh\nuser:*:1000:1000:user:/home/user:/bin/sh\n",
+		"group":  "root:*:0:\ntty:*:5:\nuser:*:1000:\n",
+	} {
+		if err := os.WriteFile(filepath.Join(tree, "etc", name), []byte(body), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(tree, 0o755)
+}

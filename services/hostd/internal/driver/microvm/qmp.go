@@ -1,0 +1,225 @@
+//go:build linux
+
+package microvm
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+const (
+	qmpFile = "qmp.sock"
+	qmpTime = 10 * time.Second // for an answer
+	maxLine = 1 << 20          // bytes of an answer
+)
+
+// qmp is a talk with QEMU's monitor. QEMU has one at a time; others wait.
+type qmp struct {
+	conn net.Conn
+	in   *bufio.Scanner
+	stop func() bool
+}
+
+// openQMP begins a talk that ends with ctx.
+func openQMP(ctx context.Context, dir string) (*qmp, error) {
+	conn, err := live.DialAt(ctx, dir, qmpFile)
+	if err != nil {
+		return nil, err
+	}
+	q := &qmp{conn: conn, in: bufio.NewScanner(conn)}
+	q.in.Buffer(nil, maxLine)
+	q.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+	if !q.in.Scan() {
+		err = errors.Join(q.in.Err(), errors.New("the monitor does not greet"))
+	} else {
+		_, err = q.do("qmp_capabilities", nil)
+	}
+	if err != nil {
+		q.close()
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return q, nil
+}
+
+func (q *qmp) close() {
+	q.stop()
+	q.conn.Close() //nolint:errcheck // nothing to be done
+}
+
+type answer struct {
+	Return json.RawMessage `json:"return"`
+	Error  *struct {
+		Desc string `json:"desc"`
+	} `json:"error"`
+}
+
+// do asks for something and waits until it is done.
+func (q *qmp) do(command string, args any) (json.RawMessage, error) {
+	return q.doWith(command, args, nil)
+}
+
+// doWith is do with a file that QEMU gets along with the question.
+func (q *qmp) doWith(command string, args any, file *os.File) (json.RawMessage, error) {
+	b, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, args})
+	if err != nil {
+		return nil, err
+	}
+	if err := q.send(append(b, '\n'), file); err != nil {
+		return nil, err
+	}
+	for q.in.Scan() {
+		var a answer
+		if err := json.Unmarshal(q.in.Bytes(), &a); err != nil {
+			return nil, fmt.Errorf("%s: %w", command, err)
+		}
+		switch {
+		case a.Error != nil:
+			return nil, fmt.Errorf("%s: %s", command, a.Error.Desc)
+		case a.Return != nil:
+			return a.Return, nil
+		}
+		// An event: nobody waits for any.
+	}
+	return nil, fmt.Errorf("%s: %w", command, errors.Join(q.in.Err(), errors.New("the monitor is gone")))
+}
+
+func (q *qmp) send(b []byte, file *os.File) error {
+	c, ok := q.conn.(*net.UnixConn)
+	if file == nil || !ok {
+		_, err := q.conn.Write(b)
+		return err
+	}
+	_, _, err := c.WriteMsgUnix(b, unix.UnixRights(int(file.Fd())), nil)
+	return err
+}
+
+// monitor is a talk of one question.
+func monitor(ctx context.Context, dir, command string) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, qmpTime)
+	defer cancel()
+	q, err := openQMP(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer q.close()
+	return q.do(command, nil)
+}
+
+// brake stops a guest's CPUs.
+type brake struct{ dir string }
+
+func (b brake) Freeze(ctx context.Context) error {
+	_, err := monitor(ctx, b.dir, "stop")
+	return err
+}
+
+func (b brake) Thaw(ctx context.Context) error {
+	_, err := monitor(ctx, b.dir, "cont")
+	return err
+}
+
+func (b brake) Frozen() (bool, error) {
+	raw, err := monitor(context.Background(), b.dir, "query-status")
+	if err != nil {
+		return false, err
+	}
+	var status struct{ Running bool }
+	err = json.Unmarshal(raw, &status)
+	return !status.Running, err
+}
+
+// status is QEMU's word for what the guest does.
+func (q *qmp) status() (string, error) {
+	raw, err := q.do("query-status", nil)
+	if err != nil {
+		return "", err
+	}
+	var s struct {
+		Status string `json:"status"`
+	}
+	err = json.Unmarshal(raw, &s)
+	return s.Status, err
+}
+
+// wake waits until the memory of a snapshot is loaded and lets the guest go on: it
+// stands still as it did when it was saved.
+func wake(ctx context.Context, dir string) error {
+	q, err := openQMP(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	for {
+		switch s, err := q.status(); {
+		case err != nil:
+			return err
+		case s != "inmigrate":
+			_, err := q.do("cont", nil)
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for a moment.
+func pause(ctx context.Context) error {
+	t := time.NewTimer(5 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// migrate writes the memory of a guest that stands still to a file.
+func (q *qmp) migrate(ctx context.Context, to *os.File) error {
+	type args map[string]any
+	if _, err := q.do("migrate-set-parameters", args{"max-bandwidth": int64(1) << 40}); err != nil {
+		return err
+	}
+	if _, err := q.doWith("getfd", args{"fdname": "snapshot"}, to); err != nil {
+		return err
+	}
+	if _, err := q.do("migrate", args{"uri": "fd:snapshot"}); err != nil {
+		return err
+	}
+	for {
+		raw, err := q.do("query-migrate", nil)
+		if err != nil {
+			return err
+		}
+		var m struct {
+			Status string `json:"status"`
+			Desc   string `json:"error-desc"`
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return err
+		}
+		switch m.Status {
+		case "completed":
+			return nil
+		case "failed", "cancelled":
+			return fmt.Errorf("the memory could not be saved: %s", m.Desc)
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}

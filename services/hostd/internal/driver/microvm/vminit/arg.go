@@ -1,0 +1,4 @@
+package vminit
+
+// Arg is the first argument that means Init.
+const Arg = "microvm-init"

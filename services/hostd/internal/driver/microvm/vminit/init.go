@@ -1,0 +1,342 @@
+//go:build linux
+
+// Package vminit is the inner half of the microvm driver: the first process of a
+// guest, which turns the bare kernel into a sandbox and becomes its shim. It is
+// part of the shim's binary and imports little.
+//
+// The kernel finds in its first file system the binary (Shim), this package's
+// Spec, and the kernel modules that it needs to go on.
+package vminit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in the guest's first file system.
+const (
+	ShimFile = "shim"
+	SpecFile = "spec.json"
+	Modules  = "modules" // a directory
+)
+
+// Spec is what the guest is to become.
+type Spec struct {
+	Modules  []string // files in Modules, in the order in which they are loaded
+	Hostname string
+	Argv     []string // the shim's
+	Env      []string
+	PIDs     int    // most processes
+	DiskMiB  int    // most of what is written; 0: half of the memory
+	VSock    uint32 // the port at which the shim listens; 0: it talks by the serial port
+	Trial    bool   // switch off instead of all else
+}
+
+const (
+	listenFd = 3 // a listener, or nothing: then the shim talks by stdin and stdout
+	oomFd    = 4
+	newRoot  = "/newroot"
+	maxFiles = 1 << 16 // that a process has open
+)
+
+// Init turns this process, the first of a guest, into the shim. It returns only on
+// error; then there is nothing to be done but to switch off.
+func Init(args []string) error {
+	err := begin(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "millrace guest:", err) //nolint:errcheck // the console, if there is one
+	}
+	powerOff()
+	return err
+}
+
+func powerOff() {
+	// A reboot, since QEMU is told to end at one, and without ACPI there is no
+	// power to switch off.
+	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) //nolint:errcheck // the caller ends, and the kernel with it
+}
+
+func begin(args []string) error {
+	if len(args) > 0 || os.Getpid() != 1 {
+		return errors.New("this is for the first process of a guest")
+	}
+	// Before the runtime takes the shim's descriptors for its own.
+	for fd := 0; fd <= oomFd; {
+		var err error
+		if fd, err = unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+	}
+	b, err := os.ReadFile("/" + SpecFile)
+	if err != nil {
+		return err
+	}
+	var s Spec
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	if s.Trial {
+		return nil
+	}
+	port, err := s.devices()
+	if err != nil {
+		return err
+	}
+	shim, err := unix.Open("/"+ShimFile, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{s.root, s.view, s.names, pivot, loopback} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	events, err := s.group()
+	if err != nil {
+		return err
+	}
+	return s.become(shim, port, events)
+}
+
+// devices waits for the port and the disk.
+func (s *Spec) devices() (port int, err error) {
+	for _, m := range []mount{
+		{"devtmpfs", "/dev", "devtmpfs", 0, "mode=0755"},
+		{"proc", "/proc", "proc", noExec, ""},
+	} {
+		if err := m.make(); err != nil {
+			return 0, err
+		}
+	}
+	for _, name := range s.Modules {
+		if err := load(filepath.Join("/", Modules, name)); err != nil {
+			return 0, err
+		}
+	}
+	if err := await("/dev/vda"); err != nil {
+		return 0, err
+	}
+	if s.VSock != 0 {
+		return s.listen()
+	}
+	if err := await("/dev/vport*"); err != nil {
+		return 0, err
+	}
+	ports, err := filepath.Glob("/dev/vport*")
+	if err != nil {
+		return 0, err
+	}
+	return unix.Open(ports[0], unix.O_RDWR|unix.O_CLOEXEC, 0)
+}
+
+// listen opens the socket that the host's end of the machine's vsock reaches.
+func (s *Spec) listen() (int, error) {
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: s.VSock}); err != nil {
+		return 0, err
+	}
+	return fd, unix.Listen(fd, 128)
+}
+
+func load(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read from
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return &os.PathError{Op: "load", Path: path, Err: err}
+	}
+	return nil
+}
+
+// await waits until the kernel has found a device.
+func await(pattern string) error {
+	const tries, pause = 30_000, time.Millisecond
+	for range tries {
+		if found, err := filepath.Glob(pattern); err != nil || len(found) > 0 {
+			return err
+		}
+		time.Sleep(pause)
+	}
+	return fmt.Errorf("no %s", pattern)
+}
+
+const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+type mount struct {
+	source, target, fstype string
+	flags                  uintptr
+	data                   string
+}
+
+func (m mount) make() error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data); err != nil {
+		return &os.PathError{Op: "mount " + m.fstype, Path: m.target, Err: err}
+	}
+	return nil
+}
+
+// root puts what is written, in memory, over the template.
+func (s *Spec) root() error {
+	size := "size=50%"
+	if s.DiskMiB > 0 {
+		size = fmt.Sprintf("size=%dm", s.DiskMiB)
+	}
+	for _, m := range []mount{
+		{"/dev/vda", "/lower", "squashfs", unix.MS_RDONLY, ""},
+		{"tmpfs", "/rw", "tmpfs", 0, "mode=0755," + size},
+	} {
+		if err := m.make(); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.Mkdir("/rw/upper", 0o755), os.Mkdir("/rw/work", 0o755)); err != nil {
+		return err
+	}
+	return mount{"overlay", newRoot, "overlay", 0, "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"}.make()
+}
+
+func (s *Spec) view() error {
+	for _, m := range []mount{
+		{"proc", newRoot + "/proc", "proc", noExec, ""},
+		{"sysfs", newRoot + "/sys", "sysfs", noExec | unix.MS_RDONLY, ""},
+		{"devtmpfs", newRoot + "/dev", "devtmpfs", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=0755"},
+		{"devpts", newRoot + "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
+		{"tmpfs", newRoot + "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	} {
+		if err := m.make(); err != nil {
+			return err
+		}
+	}
+	os.Chmod(newRoot+"/tmp", 0o1777) //nolint:errcheck // the template's own affair
+	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+		os.Symlink(to, newRoot+"/dev/"+name) //nolint:errcheck // it may be there
+	}
+	os.Remove(newRoot + "/dev/ptmx")            //nolint:errcheck // the other kind
+	os.Symlink("pts/ptmx", newRoot+"/dev/ptmx") //nolint:errcheck // see above
+	for _, n := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		os.Chmod(newRoot+"/dev/"+n, 0o666) //nolint:errcheck // the kernel made them so
+	}
+	return nil
+}
+
+// names are the files that no template can have.
+func (s *Spec) names() error {
+	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+		return err
+	}
+	for name, body := range map[string]string{
+		"hostname":    s.Hostname + "\n",
+		"hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + s.Hostname + "\n",
+		"resolv.conf": "# There is no network but the loopback.\n",
+	} {
+		path := filepath.Join(newRoot, "etc", name)
+		os.Remove(path) //nolint:errcheck // a link that leads elsewhere, perhaps
+		if err := os.WriteFile(path, []byte(body), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pivot() error {
+	if err := unix.Chdir(newRoot); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return os.NewSyscallError("move the root", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
+}
+
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+// group bounds the processes and opens what counts those that were killed for
+// want of memory.
+func (s *Spec) group() (events int, err error) {
+	const top = "/sys/fs/cgroup"
+	if err := (mount{"cgroup2", top, "cgroup2", noExec, ""}).make(); err != nil {
+		return 0, err
+	}
+	box := top + "/box"
+	if err := os.Mkdir(box, 0o755); err != nil {
+		return 0, err
+	}
+	for _, w := range []struct{ file, text string }{
+		{top + "/cgroup.subtree_control", "+memory +pids"},
+		{box + "/pids.max", fmt.Sprint(s.PIDs)},
+		{box + "/cgroup.procs", "1"},
+	} {
+		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
+			return 0, err
+		}
+	}
+	return unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
+// become executes the shim: stdin and stdout are the port, stderr the console.
+func (s *Spec) become(shim, port, events int) error {
+	argv, err := syscall.SlicePtrFromStrings(s.Argv)
+	if err != nil {
+		return err
+	}
+	env, err := syscall.SlicePtrFromStrings(s.Env)
+	if err != nil {
+		return err
+	}
+	empty, err := syscall.BytePtrFromString("")
+	if err != nil {
+		return err
+	}
+	high, err := unix.FcntlInt(uintptr(events), unix.F_DUPFD_CLOEXEC, 64)
+	if err != nil {
+		return err
+	}
+	dups := []struct{ from, to int }{{port, 0}, {port, 1}, {high, listenFd}, {high, oomFd}}
+	if s.VSock != 0 {
+		dups = []struct{ from, to int }{{port, listenFd}, {high, oomFd}}
+	}
+	for _, d := range dups {
+		if err := unix.Dup3(d.from, d.to, 0); err != nil {
+			return os.NewSyscallError("dup3", err)
+		}
+	}
+	for what, most := range map[int]uint64{unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_CORE: 0} {
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return err
+		}
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_EXECVEAT, uintptr(shim), uintptr(unsafe.Pointer(empty)),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
+	return os.NewSyscallError("execveat", errno)
+}
