@@ -32,7 +32,7 @@ func (i *images) get(ctx context.Context, tree string) (string, error) {
 	}
 	if tree == "" {
 		var err error
-		if tree, err = i.busybox(); err != nil {
+		if tree, err = i.busybox(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -65,7 +65,7 @@ func keyOf(tree string) (string, error) {
 }
 
 // busybox is a tree that needs nothing of the host but one static program.
-func (i *images) busybox() (string, error) {
+func (i *images) busybox(ctx context.Context) (string, error) {
 	tree := filepath.Join(i.dir, "busybox")
 	if _, err := os.Stat(tree); err == nil {
 		return tree, nil
@@ -82,13 +82,13 @@ func (i *images) busybox() (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // it has another name by then
-	if err := fillBusybox(tmp, program); err != nil {
+	if err := fillBusybox(ctx, tmp, program); err != nil {
 		return "", err
 	}
 	return tree, os.Rename(tmp, tree)
 }
 
-func fillBusybox(tree, program string) error {
+func fillBusybox(ctx context.Context, tree, program string) error {
 	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc", "run", "root", "home/user", "var/tmp", "usr/bin"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
 			return err
@@ -101,7 +101,7 @@ func fillBusybox(tree, program string) error {
 	if err := os.WriteFile(filepath.Join(tree, "bin/busybox"), b, 0o755); err != nil {
 		return err
 	}
-	list, err := exec.Command(program, "--list").Output()
+	list, err := exec.CommandContext(ctx, program, "--list").Output()
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package microvm
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
@@ -32,7 +33,7 @@ func (m *machine) boot() []string {
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35", "-accel", m.accel, "-cpu", cpu,
-		"-m", fmt.Sprint(m.memoryMiB), "-smp", fmt.Sprint(m.cpus),
+		"-m", strconv.FormatUint(uint64(m.memoryMiB), 10), "-smp", strconv.FormatUint(uint64(m.cpus), 10),
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-kernel", m.kernel, "-initrd", m.initrd,
 		"-append", console + "quiet panic=-1 rdinit=/" + vminit.ShimFile + " -- " + vminit.Arg,

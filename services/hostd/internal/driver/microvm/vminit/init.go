@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -294,7 +295,7 @@ func (s *Spec) group() (events int, err error) {
 	}
 	for _, w := range []struct{ file, text string }{
 		{top + "/cgroup.subtree_control", "+memory +pids"},
-		{box + "/pids.max", fmt.Sprint(s.PIDs)},
+		{box + "/pids.max", strconv.Itoa(s.PIDs)},
 		{box + "/cgroup.procs", "1"},
 	} {
 		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
