@@ -340,6 +340,22 @@ export const cases = {
       await assert.rejects(sbx.files.list('/', { user: 'nobody-there' }), e2b.AuthenticationError)
     }),
 
+  watch: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      await sbx.files.makeDir('watched')
+      const seen = []
+      const handle = await sbx.files.watchDir('watched', (e) => void seen.push(`${e.type} ${e.name}`), { recursive: true })
+      await sbx.files.write('watched/f', 'one')
+      await until('the write', () => seen.includes('write f'))
+      await sbx.files.write('watched/f', 'two')
+      await sbx.files.rename('watched/f', 'watched/g')
+      await sbx.files.remove('watched/g')
+      await until('the removal', () => seen.includes('remove g'))
+      assert.deepEqual(seen.filter((s) => !s.startsWith('chmod')), ['create f', 'write f', 'write f', 'rename f', 'create g', 'remove g'])
+      await handle.stop()
+      await assert.rejects(sbx.files.watchDir('not-there', () => {}), e2b.NotFoundError)
+    }),
+
   signed: (e2b, assert) =>
     within(
       e2b,

@@ -876,6 +876,7 @@ type FilesystemEvent struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Type          EventType              `protobuf:"varint,2,opt,name=type,proto3,enum=filesystem.EventType" json:"type,omitempty"`
 	Entry         *EntryInfo             `protobuf:"bytes,3,opt,name=entry,proto3,oneof" json:"entry,omitempty"`
+	Overflow      bool                   `protobuf:"varint,1000,opt,name=overflow,proto3" json:"overflow,omitempty"` // ours: events were lost before the next one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -931,6 +932,13 @@ func (x *FilesystemEvent) GetEntry() *EntryInfo {
 	return nil
 }
 
+func (x *FilesystemEvent) GetOverflow() bool {
+	if x != nil {
+		return x.Overflow
+	}
+	return false
+}
+
 type WatchDirResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -939,6 +947,7 @@ type WatchDirResponse struct {
 	//	*WatchDirResponse_Filesystem
 	//	*WatchDirResponse_Keepalive
 	Event         isWatchDirResponse_Event `protobuf_oneof:"event"`
+	Seq           uint64                   `protobuf:"varint,1000,opt,name=seq,proto3" json:"seq,omitempty"` // ours: X-Replay-From with one more goes on behind it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1014,13 @@ func (x *WatchDirResponse) GetKeepalive() *WatchDirResponse_KeepAlive {
 		}
 	}
 	return nil
+}
+
+func (x *WatchDirResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
 }
 
 type isWatchDirResponse_Event interface {
@@ -1434,18 +1450,20 @@ const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\x12#\n" +
 	"\rinclude_entry\x18\x03 \x01(\bR\fincludeEntry\x120\n" +
-	"\x14allow_network_mounts\x18\x04 \x01(\bR\x12allowNetworkMounts\"\x8c\x01\n" +
+	"\x14allow_network_mounts\x18\x04 \x01(\bR\x12allowNetworkMounts\"\xa9\x01\n" +
 	"\x0fFilesystemEvent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x15.filesystem.EventTypeR\x04type\x120\n" +
-	"\x05entry\x18\x03 \x01(\v2\x15.filesystem.EntryInfoH\x00R\x05entry\x88\x01\x01B\b\n" +
-	"\x06_entry\"\xfe\x01\n" +
+	"\x05entry\x18\x03 \x01(\v2\x15.filesystem.EntryInfoH\x00R\x05entry\x88\x01\x01\x12\x1b\n" +
+	"\boverflow\x18\xe8\a \x01(\bR\boverflowB\b\n" +
+	"\x06_entry\"\x91\x02\n" +
 	"\x10WatchDirResponse\x12?\n" +
 	"\x05start\x18\x01 \x01(\v2'.filesystem.WatchDirResponse.StartEventH\x00R\x05start\x12=\n" +
 	"\n" +
 	"filesystem\x18\x02 \x01(\v2\x1b.filesystem.FilesystemEventH\x00R\n" +
 	"filesystem\x12F\n" +
-	"\tkeepalive\x18\x03 \x01(\v2&.filesystem.WatchDirResponse.KeepAliveH\x00R\tkeepalive\x1a\f\n" +
+	"\tkeepalive\x18\x03 \x01(\v2&.filesystem.WatchDirResponse.KeepAliveH\x00R\tkeepalive\x12\x11\n" +
+	"\x03seq\x18\xe8\a \x01(\x04R\x03seq\x1a\f\n" +
 	"\n" +
 	"StartEvent\x1a\v\n" +
 	"\tKeepAliveB\a\n" +

@@ -23,6 +23,7 @@ type Handler struct {
 	core    Core
 	streams *stream.Streams
 	cfg     Config
+	cursors cursors
 }
 
 // New gives a handler over the core (see Over).
@@ -58,16 +59,8 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post(filesystemService+"ListDir", unary(h, h.listDir))
 	r.Post(filesystemService+"Remove", unary(h, h.remove))
 	r.Post(filesystemService+"Write", unary(h, h.write))
-	r.Post(filesystemService+"WatchDir", h.stream(unimplementedStream))
-	for _, m := range []string{"CreateWatcher", "GetWatcherEvents", "RemoveWatcher"} {
-		r.Post(filesystemService+m, unimplemented)
-	}
-}
-
-func unimplemented(c *fiber.Ctx) error {
-	return answer(c, fail(CodeUnimpl, "%s is not implemented", c.Path()))
-}
-
-func unimplementedStream(c *fiber.Ctx, _ *call, _ []byte) error {
-	return fail(CodeUnimpl, "%s is not implemented", c.Path())
+	r.Post(filesystemService+"WatchDir", h.stream(h.watchDir))
+	r.Post(filesystemService+"CreateWatcher", unary(h, h.createWatcher))
+	r.Post(filesystemService+"GetWatcherEvents", unary(h, h.getWatcherEvents))
+	r.Post(filesystemService+"RemoveWatcher", unary(h, h.removeWatcher))
 }

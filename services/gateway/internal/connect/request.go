@@ -30,6 +30,8 @@ type call struct {
 	user    string        // that Basic authorization names
 	raw     []byte        // the message as it came, if it is JSON
 	key     string        // Idempotency-Key: makes a call that is tried again one call
+	replay  string        // X-Replay-From
+	next    process.Seq   // what the answer's X-Replay-From says; 0: nothing
 }
 
 const (
@@ -56,6 +58,7 @@ func newCall(c *fiber.Ctx, f format) (call, error) {
 		return r, err
 	}
 	r.user = name
+	r.replay = strings.Clone(c.Get("X-Replay-From"))
 	if r.key = strings.Clone(c.Get(headerKey)); len(r.key) > maxKey {
 		return r, fail(CodeInvalid, "%s is longer than %d", headerKey, maxKey)
 	}

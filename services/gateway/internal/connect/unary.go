@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 	"google.golang.org/protobuf/proto"
@@ -59,7 +60,11 @@ func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(con
 	}
 	ctx, cancel := r.context(c)
 	defer cancel()
-	return do(ctx, &r, msg)
+	res, err := do(ctx, &r, msg)
+	if r.next > 0 {
+		c.Set("X-Replay-From", strconv.FormatUint(r.next, 10))
+	}
+	return res, err
 }
 
 // unaryBody reads a unary request's message.

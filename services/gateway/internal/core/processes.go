@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -99,7 +100,9 @@ func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep 
 			return nil, err
 		}
 	}
-	return c.view.Processes(sbx, func(s *process.Summary) bool { return s.Tenant == p.Tenant && keep(s) }), nil
+	return c.view.Processes(sbx, func(s *process.Summary) bool {
+		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are nobody's commands
+	}), nil
 }
 
 // Read gives a reader of the process's events after the given seq. It works as

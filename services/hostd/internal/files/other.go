@@ -5,6 +5,7 @@ package files
 import (
 	"io"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -43,3 +44,17 @@ func (*Server) Serve(s Stream) {
 	s.Accept()
 	s.Abort(kind.New(kind.Unimplemented, "files", "", "the file interface is not there on this system yet"))
 }
+
+// Watcher is none.
+type Watcher struct{}
+
+// Watch refuses.
+func (*Server) Watch(*file.Watch) (*Watcher, error) {
+	return nil, kind.New(kind.Unimplemented, "watch", "", "the file interface is not there on this system yet")
+}
+
+// Run does nothing.
+func (*Watcher) Run(io.Writer) error { return nil }
+
+// Stop does nothing.
+func (*Watcher) Stop() {}

@@ -14,6 +14,10 @@ func (p *proc) kill(sig syscall.Signal) error {
 	if p.reaped && p.s.pids[p.pid] != nil {
 		return syscall.ESRCH // the pid is another's by now
 	}
+	if p.watch != nil {
+		p.watch.signal(sig)
+		return nil
+	}
 	if p.tty != nil && p.in.f != nil && !p.reaped {
 		if group := foreground(p.in.fd); group > 1 && group != p.pid {
 			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
@@ -43,6 +47,9 @@ func (s *Shim) end() {
 	s.ending = true
 	s.setLimits(s.limits)
 	for _, p := range s.procs {
+		if p.watch != nil {
+			p.watch.signal(syscall.SIGKILL)
+		}
 		if p.exited && p.timer != nil && !p.finished {
 			p.timer.Reset(endGrace)
 		}

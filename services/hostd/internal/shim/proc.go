@@ -20,6 +20,7 @@ type proc struct {
 
 	queued  bool // in the session's line
 	streams []*stream
+	watch   *watch   // nil: it is a process of the kernel's
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 

@@ -48,6 +48,8 @@ type Shim struct {
 	pids      map[int]*proc
 	early     map[int]syscall.WaitStatus // of children that ended before spawn told who they are
 	spawning  int
+	watches   int       // that run
+	watched   int       // that ever ran
 	bytes     int       // of all spools, in memory
 	disk      *disk     // nil: there is only memory
 	ackedAt   time.Time // when hostd stored something last, or came

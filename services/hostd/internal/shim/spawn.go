@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -63,6 +64,9 @@ func (s *Shim) refusal() error {
 
 // spawn runs what spec says and records Started. Its error says why it cannot.
 func (p *proc) spawn(spec *process.Spec) error {
+	if spec.Cmd == file.WatchCmd {
+		return p.startWatch(spec)
+	}
 	s := p.s
 	who, err := s.lookup(spec.User)
 	if err != nil {

@@ -1,0 +1,286 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+const (
+	// watchIdle is how long a watch outlives the last stream of it: for so long a
+	// client may come back with X-Process-Id and X-Replay-From.
+	watchIdle  = 90 * time.Second
+	watchTouch = watchIdle / 3
+)
+
+// watchDir serves WatchDir: it starts a watch, or goes on with one that the
+// header X-Process-Id names, and streams its record.
+func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
+	var req pb.WatchDirRequest
+	if err := r.format.decode(raw, &req); err != nil {
+		return err
+	}
+	want, err := parseWanted(option(c, "replay_from", "X-Replay-From"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.context(c)
+	defer cancel()
+	id := r.process
+	var src stream.Source
+	if id != "" {
+		src, err = h.resumeWatch(ctx, r, id, &want)
+	} else {
+		id, src, err = h.startWatch(ctx, r, &file.Watch{
+			Path: req.GetPath(), User: r.user, Recursive: req.GetRecursive(),
+			Entries: req.GetIncludeEntry(), Network: req.GetAllowNetworkMounts(), Idle: watchIdle,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	enc := &watchEncoder{format: r.format, gzip: accepts(c.Get(headerAccepts)), keepalive: h.keepalive(c), resumed: want.seq > 0, seq: want.seq}
+	enc.bare = c.Get(fiber.HeaderUserAgent) == "connect-python"
+	head := stream.Head{
+		ContentType: r.format.streamType(), Timeout: r.timeout,
+		Headers: [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+	}
+	if enc.gzip {
+		head.Headers = append(head.Headers, [2]string{headerEncoding, "gzip"})
+	}
+	return h.streams.Serve(c, head, h.touched(r.who, id, src), enc)
+}
+
+func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (process.ID, stream.Source, error) {
+	ask := file.Request{Op: file.OpStat, Path: w.Path, User: w.User}
+	if err := ask.Check(); err != nil {
+		return "", nil, err
+	}
+	if err := h.routed(r); err != nil {
+		return "", nil, err
+	}
+	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User}
+	id, src, err := h.core.Start(ctx, r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
+	if kind.Is(err, kind.NotFound) {
+		return "", nil, &unrouted{r.named}
+	}
+	return id, src, err
+}
+
+func (h *Handler) resumeWatch(ctx context.Context, r *call, id process.ID, want *wanted) (stream.Source, error) {
+	if _, err := h.findWatch(ctx, r, id); err != nil {
+		return nil, err
+	}
+	if err := h.judge(ctx, r, id, want); err != nil {
+		return nil, err
+	}
+	return h.core.Read(ctx, r.who, id, want.seq)
+}
+
+func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (process.Summary, error) {
+	sum, err := h.core.Find(ctx, r.who, r.sbx, core.Selector{ID: id})
+	if err == nil && sum.Spec.Cmd != file.WatchCmd {
+		err = kind.New(kind.NotFound, "find watch", string(id), "not a watch")
+	}
+	return sum, err
+}
+
+// touched says, for as long as src is read, that somebody watches.
+func (h *Handler) touched(who core.Principal, id process.ID, src stream.Source) stream.Source {
+	ctx, cancel := context.WithCancel(context.Background()) // the stream outlives its request
+	go func() {
+		tick := time.NewTicker(watchTouch)
+		defer tick.Stop()
+		for {
+			h.core.Signal(ctx, who, id, int32(syscall.SIGCONT)) //nolint:errcheck // the record tells how it ends
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return &touchedSource{Source: src, cancel: cancel}
+}
+
+type touchedSource struct {
+	stream.Source
+	cancel context.CancelFunc
+}
+
+func (s *touchedSource) Close() {
+	s.cancel()
+	s.Source.Close()
+}
+
+// watcherPrefix begins a watcher's id; the rest is its process's token.
+const watcherPrefix = "w"
+
+// createWatcher serves CreateWatcher: a watch whose events are fetched.
+func (h *Handler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatcherRequest) (proto.Message, error) {
+	id, src, err := h.startWatch(ctx, r, &file.Watch{
+		Path: req.GetPath(), User: r.user, Recursive: req.GetRecursive(),
+		Entries: req.GetIncludeEntry(), Network: req.GetAllowNetworkMounts(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	for {
+		batch, err := src.Next(ctx, time.Second)
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch {
+			switch b := batch[i].Body.(type) {
+			case process.Started:
+				return &pb.CreateWatcherResponse{WatcherId: watcherPrefix + id.Token()}, nil
+			case process.Failed:
+				return nil, kind.New(kind.Kind(b.Kind), "watch", string(id), b.Message)
+			case process.Accepted, process.Wrote, process.StdinAcked, process.Resized, process.Signaled,
+				process.Truncated, process.Gap, process.Exited, process.Finished, process.Lost:
+			}
+		}
+	}
+}
+
+// watcher finds the process that a watcher's id means.
+func (h *Handler) watcher(ctx context.Context, r *call, name string) (process.Summary, error) {
+	missing := fail(CodeNotFound, "watcher with id %s not found", name)
+	token, ok := strings.CutPrefix(name, watcherPrefix)
+	if !ok {
+		return process.Summary{}, missing
+	}
+	id, err := process.ParseID(token + "-" + string(r.sbx))
+	if err != nil {
+		return process.Summary{}, missing
+	}
+	sum, err := h.findWatch(ctx, r, id)
+	if kind.Is(err, kind.NotFound) || err == nil && !sum.Active() {
+		if over := h.routed(r); over != nil {
+			return sum, over
+		}
+		return sum, missing
+	}
+	return sum, err
+}
+
+// settle is how long GetWatcherEvents waits for what happened just before.
+const settle = 30 * time.Millisecond
+
+// getWatcherEvents serves GetWatcherEvents: what happened since the last call
+// that was answered here, or since the seq that X-Replay-From names; the answer's
+// X-Replay-From is where the next call goes on. Nothing is taken off the record:
+// what a lost answer carried can be asked for again.
+func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {
+	sum, err := h.watcher(ctx, r, req.GetWatcherId())
+	if err != nil {
+		return nil, err
+	}
+	after := h.cursors.get(sum.ID)
+	if r.replay != "" {
+		want, err := parseWanted(r.replay)
+		if err != nil {
+			return nil, err
+		}
+		after = want.seq
+	}
+	src, err := h.core.Read(ctx, r.who, sum.ID, after)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	res := &pb.GetWatcherEventsResponse{}
+	for len(res.Events) < maxFetched {
+		batch, err := src.Next(ctx, settle)
+		if errors.Is(err, io.EOF) || err == nil && len(batch) == 0 {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch {
+			if w, ok := batch[i].Body.(process.Wrote); ok {
+				if res.Events, err = appendFileEvents(res.Events, w.Data); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	r.next = src.After() + 1
+	h.cursors.set(sum.ID, src.After())
+	return res, nil
+}
+
+// maxFetched is about how many events one GetWatcherEvents gives.
+const maxFetched = 100_000
+
+// removeWatcher serves RemoveWatcher.
+func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
+	sum, err := h.watcher(ctx, r, req.GetWatcherId())
+	if err == nil {
+		err = h.core.Signal(ctx, r.who, sum.ID, int32(syscall.SIGKILL))
+	}
+	h.cursors.forget(sum.ID)
+	return &pb.RemoveWatcherResponse{}, err
+}
+
+// appendFileEvents reads the events of a watch's output, which holds whole ones.
+func appendFileEvents(dst []*pb.FilesystemEvent, b []byte) ([]*pb.FilesystemEvent, error) {
+	for len(b) > 0 {
+		v, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return dst, fail(CodeDataLoss, "part of the watch's events was dropped")
+		}
+		e := &pb.FilesystemEvent{}
+		if err := proto.Unmarshal(v, e); err != nil {
+			return dst, kind.Wrap(kind.Internal, "read event", "", err)
+		}
+		dst, b = append(dst, e), b[n:]
+	}
+	return dst, nil
+}
+
+// cursors remember how far each watcher's events were fetched at this gateway.
+type cursors struct {
+	mu sync.Mutex
+	at map[process.ID]process.Seq
+}
+
+func (c *cursors) get(id process.ID) process.Seq {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[id]
+}
+
+func (c *cursors) set(id process.ID, seq process.Seq) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil || len(c.at) >= maxCursors {
+		c.at = make(map[process.ID]process.Seq) // those forgotten begin again: twice rather than never
+	}
+	c.at[id] = seq
+}
+
+func (c *cursors) forget(id process.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.at, id)
+}
+
+const maxCursors = 100_000

@@ -1,0 +1,144 @@
+package shim
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/files"
+)
+
+const (
+	maxWatches = 128
+	// pidsEnd is above every pid that the kernel gives: those of watches follow.
+	pidsEnd = 1 << 22
+)
+
+// watch is a process that runs in the shim. Shim.mu guards it.
+type watch struct {
+	w     *files.Watcher
+	out   *os.File
+	idle  time.Duration
+	timer *time.Timer // of idle
+	sig   syscall.Signal
+}
+
+// watch begins to watch. Each message in its pipe is read at once, so that an
+// event of the record holds whole events of the watch.
+func (p *proc) startWatch(spec *process.Spec) error {
+	s := p.s
+	req, err := file.ParseWatch(spec.User, spec.Args)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.watches++
+	n := s.watches
+	s.watched++
+	pid := pidsEnd + s.watched
+	s.mu.Unlock()
+	defer func() {
+		if err != nil {
+			s.unwatch()
+		}
+	}()
+	if n > maxWatches {
+		err = kind.Newf(kind.Exhausted, "watch", "", "more than %d watches", maxWatches)
+		return err
+	}
+	w, err := s.files.Watch(&req)
+	if err != nil {
+		return err
+	}
+	e, out, err := watchEnds()
+	if err != nil {
+		w.Stop()
+		return err
+	}
+	wt := &watch{w: w, out: out, idle: req.Idle}
+	s.mu.Lock()
+	p.watch = wt
+	if wt.idle > 0 {
+		wt.timer = time.AfterFunc(wt.idle, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			wt.signal(syscall.SIGTERM)
+		})
+	}
+	s.mu.Unlock()
+	p.started(pid, spec, e)
+	go p.runWatch(pid)
+	return nil
+}
+
+func watchEnds() (*ends, *os.File, error) {
+	syscall.ForkLock.RLock() // no child gets them
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, kind.Newf(kind.Exhausted, "watch", "", "cannot watch: %s", err)
+	}
+	unix.SetNonblock(fds[1], true) //nolint:errcheck // cannot fail on a socket
+	e := &ends{}
+	out := os.NewFile(uintptr(fds[1]), "watch")
+	if err := e.output(process.Stdout, e.ours(fds[0], "watch"), fds[0]); err != nil {
+		e.closeOurs()
+		out.Close() //nolint:errcheck // nothing was written
+		return nil, nil, err
+	}
+	return e, out, nil
+}
+
+// runWatch tells what happens until the watch is stopped, and ends the process.
+func (p *proc) runWatch(pid int) {
+	s, wt := p.s, p.watch
+	s.mu.Lock()
+	if s.ending || p.finished {
+		wt.signal(syscall.SIGKILL)
+	}
+	s.mu.Unlock()
+	wt.w.Run(wt.out) //nolint:errcheck // how it ends is told by the signal
+	wt.w.Stop()
+	wt.out.Close() //nolint:errcheck // what was written is read
+	s.mu.Lock()
+	status := syscall.WaitStatus(1 << 8) // it ended by itself
+	if wt.sig != 0 {
+		status = syscall.WaitStatus(wt.sig)
+	}
+	if wt.timer != nil {
+		wt.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.unwatch()
+	s.waited(pid, status)
+}
+
+func (s *Shim) unwatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches--
+}
+
+// signal ends the watch, or notes that somebody watches; Shim.mu is held.
+func (wt *watch) signal(sig syscall.Signal) {
+	if sig == syscall.SIGCONT {
+		if wt.timer != nil && wt.sig == 0 {
+			wt.timer.Reset(wt.idle)
+		}
+		return
+	}
+	if wt.sig == 0 {
+		wt.sig = sig
+		wt.w.Stop()
+		wt.out.Close() //nolint:errcheck // what was written is read
+	}
+}
