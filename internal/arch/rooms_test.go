@@ -84,6 +84,8 @@ var rooms = []room{
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", sys, group}},
 	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
+	// Firecracker is told by HTTP over a unix socket what to do.
+	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
 	// The client speaks the public wire only: nothing of ours but the form of

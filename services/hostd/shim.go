@@ -39,12 +39,10 @@ func (h *host) buildShim(ctx context.Context) error {
 		return nil
 	}
 	path, err := sidecar.Shim().BuildSame(ctx, h.slog)
-	switch {
-	case err == nil:
+	if err == nil {
 		h.shim.Store(&[]string{path})
-	case ctx.Err() != nil || errors.Is(err, sidecar.ErrNoSource):
-	default:
+	} else if ctx.Err() == nil && !errors.Is(err, sidecar.ErrNoSource) {
 		h.slog.Info("no small shim is built: this program is the shim of each sandbox, too", "err", err)
 	}
-	return nil
+	return nil //nolint:nilerr // the big one works as well
 }
