@@ -118,7 +118,7 @@ func TestBadInputIsTyped(t *testing.T) {
 		{"not UTF-8", "POST", "/sandboxes", "{\"templateID\":\"\xff\"}", 400},
 		{"deep", "POST", "/sandboxes", create(`"x":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), 400},
 		{"no template", "POST", "/sandboxes", `{}`, 400},
-		{"unknown template", "POST", "/sandboxes", `{"templateID":"code-interpreter-v1"}`, 404},
+		{"unknown template", "POST", "/sandboxes", `{"templateID":"no-such-template"}`, 404},
 		{"template of another type", "POST", "/sandboxes", `{"templateID":7}`, 400},
 		{"negative timeout", "POST", "/sandboxes", create(`"timeout":-1`), 400},
 		{"timeout past the limit", "POST", "/v2/sandboxes", create(`"timeout":86401`), 400},
