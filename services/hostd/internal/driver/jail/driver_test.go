@@ -31,6 +31,9 @@ func newDriver(t *testing.T) *Driver {
 }
 
 func TestContract(t *testing.T) {
+	if raced {
+		t.Skip("takes ten minutes with the race detector: test.sh runs it without")
+	}
 	fakeTools(t)
 	drivertest.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
 }

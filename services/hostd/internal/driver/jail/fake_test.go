@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -223,7 +222,11 @@ func (f fake) exec(args []string) error {
 	if !ok {
 		return fmt.Errorf("jail %q not found", args[fixed-1])
 	}
-	f.put("jails", args[fixed-1], root+"\n"+strconv.Itoa(os.Getpid()))
+	born, err := live.StartTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	f.put("jails", args[fixed-1], fmt.Sprintf("%s\n%d %d", root, os.Getpid(), born))
 	argv := slices.Clone(args[fixed:])
 	for i, a := range argv {
 		key, value, ok := strings.Cut(a, "=")
@@ -239,15 +242,23 @@ func (f fake) exec(args []string) error {
 	return unix.Exec(argv[0], argv, nil)
 }
 
-// removeJail kills whatever came from a jail's first process.
+// removeJail kills whatever came from a jail's first process, as long as it is
+// that: pids are given again, and the next who has it may be anybody.
 func (f fake) removeJail(name string) error {
 	value, ok := f.get("jails", name)
 	if !ok {
 		return fmt.Errorf("jail %q not found", name)
 	}
-	_, word, _ := strings.Cut(value, "\n")
-	if pid, err := strconv.Atoi(word); err == nil {
-		for {
+	_, first, _ := strings.Cut(value, "\n")
+	var pid int
+	var born uint64
+	fmt.Sscan(first, &pid, &born) //nolint:errcheck // the jail has had no process yet
+	alive := func() bool {
+		now, err := live.StartTime(pid)
+		return err == nil && now == born
+	}
+	if pid > 0 {
+		for alive() {
 			all, err := live.Processes()
 			if err != nil {
 				return err
@@ -260,7 +271,9 @@ func (f fake) removeJail(name string) error {
 				unix.Kill(p, unix.SIGKILL)
 			}
 		}
-		unix.Kill(pid, unix.SIGKILL)
+		if alive() {
+			unix.Kill(pid, unix.SIGKILL)
+		}
 	}
 	return os.Remove(f.path("jails", name))
 }
