@@ -74,10 +74,24 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	} {
 		t.Run(tt.name, tt.run)
 	}
-	if caps.Isolation != "none" {
-		for _, a := range s.attacks() {
-			t.Run("attack: "+a.name, a.run)
-		}
+}
+
+// RunAttacks attacks the host from inside the driver's places, as root too: with
+// kill -9 -1, for one. It is only for a driver that really isolates on this
+// machine. One whose tools are fakes, which Run is for as well, would have it done
+// to the machine itself.
+func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
+	d := newDriver(t)
+	caps, err := d.Probe(t.Context())
+	if err != nil {
+		t.Skipf("%s does not work here: %v", d.Name(), err)
+	}
+	if caps.Isolation == "none" {
+		t.Fatalf("%s isolates nothing", d.Name())
+	}
+	s := &suite{newDriver: newDriver}
+	for _, a := range s.attacks() {
+		t.Run(a.name, a.run)
 	}
 }
 

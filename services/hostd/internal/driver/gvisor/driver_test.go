@@ -64,6 +64,8 @@ func templates(t testing.TB) string {
 
 func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
 
+func TestAttacks(t *testing.T) { drivertest.RunAttacks(t, newDriver) }
+
 func TestRootless(t *testing.T) {
 	testConfig(t)
 	t.Setenv(templatesVariable, "") // it cannot write to ours

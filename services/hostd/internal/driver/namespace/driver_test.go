@@ -40,10 +40,14 @@ func templates(t testing.TB) string {
 
 func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
 
+func TestAttacks(t *testing.T) { drivertest.RunAttacks(t, newDriver) }
+
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(Config{Templates: templates(b)})) }
 
 func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
 func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
-func TestRootless(t *testing.T) { drivertest.RunRootless(t, "^Test(Contract|Isolation|Template)$") }
+func TestRootless(t *testing.T) {
+	drivertest.RunRootless(t, "^Test(Contract|Attacks|Isolation|Template)$")
+}
