@@ -122,7 +122,7 @@ func TestWatchesGrowWithTheirTree(t *testing.T) {
 	}
 	os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "moved"))
 	os.WriteFile(filepath.Join(dir, "moved/c/late"), []byte("x"), 0o644)
-	next("write moved/c/late /home/u/w/moved/c/late")
+	next("create moved/c/late /home/u/w/moved/c/late") // as above
 }
 
 // An overflow of the kernel's queue is told in its place.
