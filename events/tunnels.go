@@ -59,21 +59,36 @@ func (t *Tunnels) Close() {
 
 // Open opens a stream to what target names at the given life of a host. Errors
 // are the host's, or Unavailable where it cannot be reached before ctx ends. A
-// tunnel that broke is made anew.
+// tunnel that broke is made anew, and an outage of NATS is waited out.
 func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target string) (*mux.Stream, error) {
-	for try := 0; ; try++ {
-		o, err := t.to(ctx, host, epoch)
-		if err != nil {
-			return nil, err
+	for try, broken := 0, 0; ; {
+		s, again, err := t.tryOpen(ctx, host, epoch, target)
+		if err == nil || !again || ctx.Err() != nil || t.ctx.Err() != nil {
+			return s, err
 		}
-		s, err := o.mux.Open(ctx, target)
-		if err == nil {
-			return s, nil
+		if kind.Is(err, kind.Deadline) || t.l.nc.IsConnected() {
+			broken++
 		}
-		if o.mux.Err() == nil || try > 0 || ctx.Err() != nil {
+		if broken > tunnelTries || !t.l.pause(ctx, &try) {
 			return nil, err
 		}
 	}
+}
+
+// tunnelTries is how many more tunnels are made for one Open while NATS is there:
+// after an outage its store, and then the host, are back a moment later.
+const tunnelTries = 8
+
+// tryOpen is one try of Open; again says that another tunnel may do.
+func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, again bool, err error) {
+	o, err := t.to(ctx, host, epoch)
+	if err != nil {
+		return nil, kind.Is(err, kind.Unavailable), err
+	}
+	if s, err = o.mux.Open(ctx, target); err != nil {
+		return nil, o.mux.Err() != nil, err
+	}
+	return s, false, nil
 }
 
 // to gives the tunnel to a host, which it makes if there is none.
