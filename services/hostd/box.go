@@ -111,7 +111,6 @@ func (b *box) tell(s *sandbox.State) {
 
 // run is the box's life.
 func (b *box) run(ctx context.Context) error {
-	defer close(b.gone)
 	err := b.make(ctx)
 	if err == nil {
 		err = b.serve(ctx)

@@ -75,8 +75,9 @@ func (h *host) open(b *box) {
 	})
 }
 
-// close forgets a box that has ended.
+// close forgets a box that has ended, and then says that it is gone.
 func (h *host) close(b *box) {
+	defer close(b.gone)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.boxes, b.id)
