@@ -60,8 +60,6 @@ unit() {
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
 	again -race -timeout 10m
-	step "FreeBSD's jails, whose tools are played by processes of the test's own"
-	go test -timeout 10m ./services/hostd/internal/driver/jail
 }
 
 # guests runs the machines that QEMU translates, where no KVM is needed. Their shim

@@ -87,7 +87,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if s.Root != "" {
 		return nil, kind.Newf(kind.Invalid, "create sandbox", string(s.ID), "the driver direct has no template but the host: %q cannot be had", s.Template)
 	}
-	if err := d.vacate(ctx, s); err != nil {
+	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
 	boot, err := live.BootID()
@@ -99,29 +99,10 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(ctx, s, &state, limits)
 	if err != nil {
-		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(sweep, s.Dir, state); err != nil {
-			d.log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
+		live.Undo(ctx, d.log, s.Dir, state, d.sweep)
 		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
-}
-
-// vacate makes sure that nothing lives in the directory.
-func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
-	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, err := d.Attach(ctx, s)
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
-	}
-	return err
 }
 
 // start starts the shim. The state is on disk before the process is there; one
@@ -225,29 +206,18 @@ func environ(s driver.Spec, home string) []string {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Saved(s.Dir, name, s.ID)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, name, d.sweep)
 	if err != nil {
 		return nil, err
-	}
-	proc, err := live.Find(state)
-	if errors.Is(err, live.ErrGone) {
-		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(ctx, s.Dir, state); err != nil {
-			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
-		}
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
-	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
-	ids, err := live.List(root, name)
-	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+	return live.List(root, name)
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {

@@ -46,7 +46,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
 	}
-	if err := d.vacate(ctx, s); err != nil {
+	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
 	state := live.State{Driver: name, ID: s.ID}
@@ -57,12 +57,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	b, err := d.make(ctx, &s, state, limits, &runsc{path: path, id: s.ID, dir: filepath.Join(s.Dir, workDir)})
 	if err != nil {
-		// ctx may be over, but what was made must go.
-		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(sweep, s.Dir, state); err != nil {
-			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
+		live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -84,21 +79,6 @@ func createKind(err error) kind.Kind {
 		return kind.Unavailable
 	}
 	return kind.Internal
-}
-
-// vacate makes sure that nothing lives in the directory.
-func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
-	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, err := d.Attach(ctx, s)
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
-	}
-	return err
 }
 
 // make makes what state names. What it leaves on error, sweep removes.

@@ -105,29 +105,18 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Saved(s.Dir, name, s.ID)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, name, d.sweep)
 	if err != nil {
 		return nil, err
-	}
-	proc, err := live.Find(state)
-	if errors.Is(err, live.ErrGone) {
-		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(ctx, s.Dir, state); err != nil {
-			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
-		}
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
-	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
-	ids, err := live.List(root, name)
-	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+	return live.List(root, name)
 }
 
 // explain adds what a host's owner can do about it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ import (
 
 // Create is driver.Driver.Create.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	if err := d.vacate(ctx, s); err != nil {
+	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
 	template := ""
@@ -36,29 +37,10 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state := live.State{Driver: name, ID: s.ID, Boot: boot, Dataset: d.pool + "/run/" + string(s.ID)}
 	proc, err := d.make(ctx, s, template, &state)
 	if err != nil {
-		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(sweep, s.Dir, state); err != nil {
-			d.log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
+		live.Undo(ctx, d.log, s.Dir, state, d.sweep)
 		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
-}
-
-// vacate makes sure that nothing lives in the directory.
-func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
-	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, err := d.Attach(ctx, s)
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
-	}
-	return err
 }
 
 // make makes a sandbox. The state is on disk before the first thing that it names
@@ -184,12 +166,21 @@ func command(s driver.Spec) []string {
 	for k, v := range s.Env {
 		env[k] = v
 	}
-	args := []string{"-l", "-U", "root", jailName(s.ID), "/usr/bin/env", "-i"}
-	for k, v := range env {
-		args = append(args, k+"="+v)
+	args := append([]string{"-l", "-U", "root", jailName(s.ID)}, limits(s)...)
+	args = append(args, "/usr/bin/env", "-i")
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		args = append(args, k+"="+env[k])
 	}
-	slices.Sort(args[6:])
 	return append(append(args, shimInside), s.ShimArgs...)
+}
+
+// limits are those of each process, which jexec would forget if they were its own.
+func limits(s driver.Spec) []string {
+	args := []string{"/usr/bin/limits", "-B", "-n", strconv.FormatUint(uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles)), 10)}
+	if s.DiskMiB > 0 {
+		args = append(args, "-f", fmt.Sprintf("%dm", s.DiskMiB))
+	}
+	return args
 }
 
 // template is the last snapshot of a template.

@@ -14,7 +14,7 @@
 // # The shim
 // It runs inside the jail, as the command of
 //
-//	jexec -l -U root e2b-<id> <cmd> <args...>
+//	jexec -l -U root e2b-<id> /usr/bin/limits ... <cmd> <args...>
 //
 // with its listening socket inherited, and what it starts is its child and so in
 // the jail. On the host's side it would have to walk through a tree that the
@@ -30,7 +30,6 @@ package jail
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -128,29 +127,18 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Saved(s.Dir, name, s.ID)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, name, d.sweep)
 	if err != nil {
 		return nil, err
-	}
-	proc, err := live.Find(state)
-	if errors.Is(err, live.ErrGone) {
-		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(ctx, s.Dir, state); err != nil {
-			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
-		}
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
-	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
-	ids, err := live.List(root, name)
-	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+	return live.List(root, name)
 }
 
 // box is the Instance of a living sandbox.

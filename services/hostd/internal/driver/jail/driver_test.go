@@ -31,9 +31,6 @@ func newDriver(t *testing.T) *Driver {
 }
 
 func TestContract(t *testing.T) {
-	if raced {
-		t.Skip("takes ten minutes with the race detector: test.sh runs it without")
-	}
 	fakeTools(t)
 	drivertest.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
 }
@@ -66,7 +63,7 @@ func wantCreate(s *driver.Spec) []string {
 		"rctl -a jail:e2b-i1:maxproc:deny=4096",
 		"rctl -a jail:e2b-i1:memoryuse:deny=512m",
 		"rctl -a jail:e2b-i1:pcpu:deny=50",
-		"jexec -l -U root e2b-i1 /usr/bin/env -i A=b HOME=/home/user LANG=C.UTF-8 LOGNAME=user " +
+		"jexec -l -U root e2b-i1 /usr/bin/limits -B -n 65536 -f 1024m /usr/bin/env -i A=b HOME=/home/user LANG=C.UTF-8 LOGNAME=user " +
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin SHELL=/bin/sh USER=user /.millrace/shim drivertest-shim",
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -227,7 +228,10 @@ func (f fake) exec(args []string) error {
 		return err
 	}
 	f.put("jails", args[fixed-1], fmt.Sprintf("%s\n%d %d", root, os.Getpid(), born))
-	argv := slices.Clone(args[fixed:])
+	argv, err := limited(slices.Clone(args[fixed:]))
+	if err != nil {
+		return err
+	}
 	for i, a := range argv {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok {
@@ -240,6 +244,33 @@ func (f fake) exec(args []string) error {
 		}
 	}
 	return unix.Exec(argv[0], argv, nil)
+}
+
+// limited does what limits(1) is asked to, and gives the rest of the line.
+func limited(argv []string) ([]string, error) {
+	if argv[0] != "/usr/bin/limits" {
+		return argv, nil
+	}
+	argv = argv[2:] // limits -B
+	for ; strings.HasPrefix(argv[0], "-"); argv = argv[2:] {
+		what, unit := unix.RLIMIT_NOFILE, uint64(1)
+		if argv[0] == "-f" {
+			what, unit = unix.RLIMIT_FSIZE, 1<<20
+		}
+		n, err := strconv.ParseUint(strings.TrimSuffix(argv[1], "m"), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		var now unix.Rlimit
+		if err := unix.Getrlimit(what, &now); err != nil {
+			return nil, err
+		}
+		most := min(n*unit, now.Max) // more is not for everybody on Linux
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return nil, err
+		}
+	}
+	return argv, nil
 }
 
 // removeJail kills whatever came from a jail's first process, as long as it is

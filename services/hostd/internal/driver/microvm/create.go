@@ -5,7 +5,7 @@ package microvm
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +21,16 @@ import (
 
 // Create is driver.Driver.Create. It returns when the guest's shim has answered.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	if err := vacate(ctx, d, s); err != nil {
+	return create(ctx, d, d.groups(), d.cfg.Log, s, d.make)
+}
+
+// create is Create of both drivers, whose build makes what state names. What that
+// leaves on error is removed.
+func create[B driver.Instance](
+	ctx context.Context, d driver.Driver, groups *cgroup.Tree, log *slog.Logger, s driver.Spec,
+	build func(context.Context, driver.Spec, *live.State, cgroup.Limits) (B, error),
+) (driver.Instance, error) {
+	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
 	boot, err := live.BootID()
@@ -29,36 +38,17 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
 	limits := cgroup.Limits{CPUMilli: s.CPUMilli}
-	state := live.State{Driver: name, ID: s.ID, Boot: boot, From: s.From}
-	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
-	box, err := d.make(ctx, s, &state, limits)
+	state := live.State{Driver: d.Name(), ID: s.ID, Boot: boot, From: s.From}
+	state.Cgroups = groups.Paths(cgroup.Prefix+string(s.ID), limits)
+	box, err := build(ctx, s, &state, limits)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := sweep(undo, s.Dir, state); err != nil {
-			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
+		live.Undo(ctx, log, s.Dir, state, sweep)
 		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return box, nil
-}
-
-// vacate makes sure that nothing lives in the directory.
-func vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
-	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, err := d.Attach(ctx, s)
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
-	}
-	return err
 }
 
 func (d *Driver) make(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*box, error) {
@@ -140,9 +130,30 @@ func guest(s driver.Spec) *vminit.Spec {
 	}
 }
 
-// start starts QEMU. It is in a session of its own and outlives hostd.
+// start starts QEMU.
 func (d *Driver) start(s driver.Spec, args []string, memory *os.File, group *cgroup.Group) (*live.Proc, error) {
-	program, err := exec.LookPath(d.cfg.QEMU)
+	files := []*os.File{shimFd - firstFd: nil, qmpFd - firstFd: nil}
+	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
+		l, err := live.ListenAt(s.Dir, name)
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck // QEMU has its own
+		files[fd-firstFd] = l
+	}
+	if memory != nil {
+		files = append(files, memory)
+	}
+	return launch(s, group, d.cfg.QEMU, args, files...)
+}
+
+const firstFd = 3 // of those that launch hands on
+
+// launch starts a program in the sandbox's directory, with files as its descriptors
+// from firstFd on and a log of the sandbox's as its stderr. It is in a session of
+// its own and outlives hostd.
+func launch(s driver.Spec, group *cgroup.Group, name string, args []string, files ...*os.File) (*live.Proc, error) {
+	program, err := exec.LookPath(name)
 	if err != nil {
 		return nil, err
 	}
@@ -155,26 +166,14 @@ func (d *Driver) start(s driver.Spec, args []string, memory *os.File, group *cgr
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // QEMU has its own
-	files := []*os.File{null, null, log, nil, nil, memory}
-	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
-		l, err := live.ListenAt(s.Dir, name)
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() //nolint:errcheck // QEMU has its own
-		files[fd] = l
-	}
-	if memory == nil {
-		files = files[:memoryFd]
-	}
+	defer log.Close() //nolint:errcheck // the program has its own
 	attr := &syscall.SysProcAttr{Setsid: true}
 	pidfd := live.PidFD(attr)
 	var p *os.Process
 	err = live.OnThread(s.Dir, func() error {
 		return group.Start(attr, func() (err error) {
 			p, err = os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
-				Sys: attr, Files: files, Env: []string{"PATH=/usr/bin:/bin"},
+				Sys: attr, Files: append([]*os.File{null, null, log}, files...), Env: []string{"PATH=/usr/bin:/bin"},
 			})
 			return err
 		})

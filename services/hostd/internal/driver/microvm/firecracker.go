@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -111,56 +110,23 @@ func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Firecracker) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Saved(s.Dir, firecrackerName, s.ID)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, firecrackerName, sweep)
 	if err != nil {
 		return nil, err
-	}
-	proc, err := live.Find(state)
-	if errors.Is(err, live.ErrGone) {
-		ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-		defer cancel()
-		if err := sweep(ctx, s.Dir, state); err != nil {
-			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
-		}
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
-	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.
 func (d *Firecracker) List(_ context.Context, root string) ([]sandbox.ID, error) {
-	ids, err := live.List(root, firecrackerName)
-	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+	return live.List(root, firecrackerName)
 }
 
 // Create is driver.Driver.Create. It returns when the guest's shim has answered.
 func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	if err := vacate(ctx, d, s); err != nil {
-		return nil, err
-	}
-	boot, err := live.BootID()
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
-	}
-	limits := cgroup.Limits{CPUMilli: s.CPUMilli}
-	state := live.State{Driver: firecrackerName, ID: s.ID, Boot: boot, From: s.From}
-	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
-	box, err := d.make(ctx, s, &state, limits)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := sweep(undo, s.Dir, state); err != nil {
-			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
-		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
-	}
-	return box, nil
+	return create(ctx, d, d.groups(), d.cfg.Log, s, d.make)
 }
 
 func (d *Firecracker) make(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*fcBox, error) {
@@ -239,38 +205,10 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec) ([]call, error) 
 	}, nil
 }
 
-// start starts Firecracker. It is in a session of its own and outlives hostd.
+// start starts Firecracker. Its stdout is the guest's console, which has no bounds,
+// and goes nowhere.
 func (d *Firecracker) start(s driver.Spec, group *cgroup.Group) (*live.Proc, error) {
-	program, err := exec.LookPath(d.cfg.Program)
-	if err != nil {
-		return nil, err
-	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close() //nolint:errcheck // nothing was written
-	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close() //nolint:errcheck // Firecracker has its own
-	attr := &syscall.SysProcAttr{Setsid: true}
-	pidfd := live.PidFD(attr)
-	var p *os.Process
-	err = live.OnThread(s.Dir, func() error {
-		return group.Start(attr, func() (err error) {
-			// Its stdout is the guest's console, which has no bounds.
-			p, err = os.StartProcess(program, []string{program, "--api-sock", apiFile, "--id", string(s.ID)}, &os.ProcAttr{
-				Sys: attr, Files: []*os.File{null, null, log}, Env: []string{"PATH=/usr/bin:/bin"},
-			})
-			return err
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return live.Watch(p, *pidfd)
+	return launch(s, group, d.cfg.Program, []string{"--api-sock", apiFile, "--id", string(s.ID)})
 }
 
 // fcBox is the Instance of a living machine.

@@ -113,7 +113,7 @@ func tellToFail(t *testing.T, dir, request string) {
 	}
 }
 
-func create(t *testing.T, d *Firecracker, s driver.Spec) driver.Instance {
+func createOne(t *testing.T, d *Firecracker, s driver.Spec) driver.Instance {
 	t.Helper()
 	in, err := d.Create(t.Context(), s)
 	if err != nil {
@@ -133,7 +133,7 @@ func create(t *testing.T, d *Firecracker, s driver.Spec) driver.Instance {
 func TestFirecrackerBoots(t *testing.T) {
 	d, dir := fakeFirecracker(t)
 	s := fakeSpec(t, d, "i1")
-	create(t, d, s)
+	createOne(t, d, s)
 	same(t, requests(t, dir, 0), []string{
 		`PUT /machine-config {"mem_size_mib":256,"vcpu_count":2}`,
 		`PUT /boot-source {"boot_args":"quiet reboot=k panic=-1 rdinit=/shim -- microvm-init","initrd_path":"vm/initrd",` +
@@ -150,7 +150,7 @@ func TestFirecrackerBoots(t *testing.T) {
 func TestFirecrackerDialsTheGuest(t *testing.T) {
 	d, _ := fakeFirecracker(t)
 	s := fakeSpec(t, d, "i1")
-	create(t, d, s)
+	createOne(t, d, s)
 	for range 2 { // each in another life of hostd
 		in, err := NewFirecracker(d.cfg).Attach(t.Context(), s)
 		if err != nil {
@@ -173,7 +173,7 @@ func TestFirecrackerDialsTheGuest(t *testing.T) {
 
 func TestFirecrackerPausesAndSnapshots(t *testing.T) {
 	d, dir := fakeFirecracker(t)
-	in := create(t, d, fakeSpec(t, d, "i1"))
+	in := createOne(t, d, fakeSpec(t, d, "i1"))
 	n := len(requests(t, dir, 0))
 	kept := t.TempDir()
 	for what, err := range map[string]error{
@@ -193,7 +193,7 @@ func TestFirecrackerPausesAndSnapshots(t *testing.T) {
 	n = len(requests(t, dir, 0))
 	fork := fakeSpec(t, d, "i2")
 	fork.From = kept
-	create(t, d, fork)
+	createOne(t, d, fork)
 	same(t, requests(t, dir, n), []string{
 		`PUT /snapshot/load {"mem_backend":{"backend_path":"` + kept + `/memory","backend_type":"File"},"resume_vm":true,"snapshot_path":"` + kept + `/state"}`,
 	})
@@ -215,7 +215,7 @@ func TestFirecrackerUndoesWhatFails(t *testing.T) {
 
 func TestFirecrackerSnapshotThatFails(t *testing.T) {
 	d, dir := fakeFirecracker(t)
-	in := create(t, d, fakeSpec(t, d, "i1"))
+	in := createOne(t, d, fakeSpec(t, d, "i1"))
 	if err := in.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
 		t.Errorf("without memory: %v, want unimplemented", err)
 	}

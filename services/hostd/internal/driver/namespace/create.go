@@ -59,7 +59,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	if err != nil {
 		return nil, err
 	}
-	if err := d.vacate(ctx, s); err != nil {
+	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
 	d.spread(filepath.Dir(s.Dir))
@@ -76,12 +76,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	}
 	box, err := d.make(ctx, s, state, limits, spec)
 	if err != nil {
-		// ctx may be over, but what was made must go.
-		sweep, cancel := context.WithTimeout(context.WithoutCancel(ctx), live.DestroyTimeout)
-		defer cancel()
-		if err := d.sweep(sweep, s.Dir, state); err != nil {
-			d.cfg.Log.Error("remove a sandbox that was not made", "sandbox", s.ID, "err", err)
-		}
+		live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep)
 		return nil, kind.Wrap(createKind(err), "create sandbox", string(s.ID), err)
 	}
 	return box, nil
@@ -98,21 +93,6 @@ func createKind(err error) kind.Kind {
 		return kind.Unavailable
 	}
 	return kind.Internal
-}
-
-// vacate makes sure that nothing lives in the directory.
-func (d *Driver) vacate(ctx context.Context, s driver.Spec) error {
-	if _, err := live.Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, err := d.Attach(ctx, s)
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
-	}
-	return err
 }
 
 // make makes what state names. What it leaves on error, sweep removes; no

@@ -142,19 +142,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	state, err := live.Saved(s.Dir, name, s.ID)
+	state, proc, err := live.Attach(ctx, s, name, d.sweep)
 	if err != nil {
 		return nil, err
-	}
-	proc, err := live.Find(state)
-	if errors.Is(err, live.ErrGone) {
-		if err := d.sweep(ctx, s.Dir, state); err != nil {
-			return nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
-		}
-		return nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
-	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 	}
 	if state.UIDBase != 0 {
 		d.uids.mark(state.UIDBase)
@@ -164,8 +154,7 @@ func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, er
 
 // List is driver.Driver.List.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
-	ids, err := live.List(root, name)
-	return ids, kind.Wrap(kind.Internal, "list sandboxes", "", err)
+	return live.List(root, name)
 }
 
 // box is the Instance of a living sandbox. Its pid 1 takes all others with it:

@@ -83,14 +83,15 @@ func Saved(dir, driver string, id sandbox.ID) (State, error) {
 	return s, nil
 }
 
-// List names the sandboxes of driver in the directories root/<id>.
+// List names the sandboxes of driver in the directories root/<id>; its errors are
+// kind.Error.
 func List(root, driver string) ([]sandbox.ID, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, kind.Wrap(kind.Internal, "list sandboxes", "", err)
 	}
 	var ids []sandbox.ID
 	for _, e := range entries {

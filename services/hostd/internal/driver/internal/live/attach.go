@@ -1,0 +1,59 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// Sweep removes what is left of a sandbox without processes: what a driver made
+// in dir and named in state.
+type Sweep func(ctx context.Context, dir string, state State) error
+
+// Attach is driver.Driver.Attach as far as all drivers are alike: it gives what
+// lives in s.Dir and was made by the driver of that name. What is left of a sandbox
+// that died is swept as long as ctx lasts, and is NotFound then.
+func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State, *Proc, error) {
+	state, err := Saved(s.Dir, name, s.ID)
+	if err != nil {
+		return state, nil, err
+	}
+	proc, err := Find(state)
+	if errors.Is(err, ErrGone) {
+		if err := sweep(ctx, s.Dir, state); err != nil {
+			return state, nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
+		}
+		return state, nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+	}
+	return state, proc, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
+}
+
+// Vacate makes sure that nothing of d lives in s.Dir, where it is to create:
+// Conflict if something does.
+func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
+	if _, err := Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	_, err := d.Attach(ctx, s)
+	if kind.Is(err, kind.NotFound) {
+		return nil
+	}
+	if err == nil {
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+	}
+	return err
+}
+
+// Undo removes what a create made that then failed. ctx may be over, but what was
+// made must go; what cannot go is logged, and found by Attach.
+func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DestroyTimeout)
+	defer cancel()
+	if err := sweep(ctx, dir, state); err != nil {
+		log.Error("remove a sandbox that was not made", "sandbox", state.ID, "err", err)
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package jail
-
-const raced = false
