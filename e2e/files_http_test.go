@@ -358,3 +358,45 @@ func peak(t *testing.T, pid int) int64 {
 	t.Fatal("no VmHWM")
 	return 0
 }
+
+// WIRE-E2B 3.4: what only envd's HTTP has.
+func TestEnvdHTTP(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t, "envVars", map[string]string{"COLOUR": "red"})
+	dir := "/tmp/envd-" + box.ID
+	in := []string{"E2b-Sandbox-Id", box.ID}
+	var env map[string]string
+	a.Want(t, 200, http.MethodGet, "/envs", nil, in...).Decode(t, &env)
+	out := a.Commands(t, box.ID, "echo $COLOUR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID").All(t)
+	if got, want := rig.Output(out, "stdout"), env["COLOUR"]+" "+env["E2B_SANDBOX"]+" "+env["E2B_SANDBOX_ID"]+" "+env["E2B_TEMPLATE_ID"]+"\n"; got != want || env["COLOUR"] != "red" {
+		t.Errorf("a process has %q, /envs says %q", got, want)
+	}
+	var m map[string]float64
+	if a.Want(t, 200, http.MethodGet, "/metrics", nil, in...).Decode(t, &m); m["cpu_count"] < 1 || m["mem_total"] < 1 || m["mem_total_mib"] != float64(int64(m["mem_total"])>>20) {
+		t.Errorf("metrics: %v", m)
+	}
+	for name, text := range map[string]string{"a": "one ", "b": "two"} {
+		a.Want(t, 200, http.MethodPost, filesPath(dir+"/"+name), []byte(text), append(in, "Content-Type", octets)...)
+	}
+	compose := func(status int, body any) rig.Answer {
+		t.Helper()
+		return a.Want(t, status, http.MethodPost, "/files/compose", body, in...)
+	}
+	var e struct{ Path, Name, Type string }
+	compose(200, map[string]any{"source_paths": []string{dir + "/a", dir + "/b"}, "destination": dir + "/all"}).Decode(t, &e)
+	if e.Path != dir+"/all" || e.Name != "all" || e.Type != "file" {
+		t.Errorf("composed: %+v", e)
+	}
+	if ans := a.Do(t, http.MethodGet, filesPath(dir+"/all"), nil, in...); string(ans.Body) != "one two" {
+		t.Errorf("composed: %v", ans)
+	}
+	a.Want(t, 404, http.MethodGet, filesPath(dir+"/a"), nil, in...)
+	for status, body := range map[int]any{
+		400: map[string]any{"source_paths": []string{dir + "/all"}, "destination": dir + "/all"},
+		404: map[string]any{"source_paths": []string{dir + "/none"}, "destination": dir + "/all"},
+		401: map[string]any{"source_paths": []string{dir + "/all"}, "destination": dir + "/x", "username": "nobody-here"},
+	} {
+		wantMessage(t, "compose", compose(status, body), status, "")
+	}
+}

@@ -49,7 +49,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
-			Network: networkToPB(&b.Network),
+			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -88,6 +88,22 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	return f
 }
 
+func mountsToPB(mounts []sandbox.Mount) []*pb.VolumeMount {
+	var out []*pb.VolumeMount
+	for _, m := range mounts {
+		out = append(out, &pb.VolumeMount{Volume: string(m.Volume), Name: m.Name, Path: m.Path})
+	}
+	return out
+}
+
+func mountsFromPB(mounts []*pb.VolumeMount) []sandbox.Mount {
+	var out []sandbox.Mount
+	for _, m := range mounts {
+		out = append(out, sandbox.Mount{Volume: sandbox.VolumeID(m.GetVolume()), Name: m.GetName(), Path: m.GetPath()})
+	}
+	return out
+}
+
 // decodeSandbox reads a message of a sandbox's record; events of a kind that is
 // not known are left out.
 func decodeSandbox(data []byte) (tenant string, id sandbox.ID, events []sandbox.Event, err error) {
@@ -115,7 +131,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
 			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
-			Network: networkFromPB(r.Network),
+			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
@@ -230,7 +246,7 @@ func encodeLease(l *fleet.Lease) ([]byte, error) {
 		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
 		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal,
 		MemoryFree: l.MemoryFree, Draining: l.Draining, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
-		Isolations: l.Isolations, Templates: l.Templates,
+		Isolations: l.Isolations, Templates: l.Templates, VolumeDrivers: l.VolumeDrivers,
 	})
 }
 
@@ -243,7 +259,7 @@ func decodeLease(data []byte) (fleet.Lease, error) {
 		Host: b.Host, Epoch: b.Epoch, TTL: time.Duration(b.TtlNs), Drivers: b.Drivers, Capacity: b.Capacity,
 		Sandboxes: b.Sandboxes, Processes: b.Processes, Load1: b.Load1, MemoryTotal: b.MemoryTotal,
 		MemoryFree: b.MemoryFree, Draining: b.Draining, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
-		Isolations: b.Isolations, Templates: b.Templates,
+		Isolations: b.Isolations, Templates: b.Templates, VolumeDrivers: b.VolumeDrivers,
 	}, nil
 }
 

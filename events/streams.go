@@ -40,6 +40,8 @@ const (
 	commandBytes = 256 << 20
 	// useBytes bounds what is kept of what sandboxes used: about a million samples.
 	useBytes = 128 << 20
+	// placeBytes bounds what is kept of where readers are: about 100,000 of them.
+	placeBytes = 32 << 20
 	// leastBytes is where a server counts as full rather than small.
 	leastBytes = 16 << 20
 )
@@ -231,7 +233,10 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	secrets.RePublish = nil
 	snapshots := fileStream(cfg, streamSnapshots, "snap.>")
 	snapshots.MaxMsgsPerSubject = 1
-	return append([]jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, useStream(cfg)}, memoryStreams(cfg)...)
+	volumes := fileStream(cfg, streamVolumes, "vol.>")
+	volumes.MaxMsgsPerSubject = 1
+	fixed := []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, useStream(cfg), placesStream(cfg)}
+	return append(fixed, memoryStreams(cfg)...)
 }
 
 // useStream is what sandboxes used: a few hundred samples of each, which nobody
@@ -242,6 +247,15 @@ func useStream(cfg Config) jetstream.StreamConfig {
 	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = MaxSamples, useBytes, jetstream.DiscardOld
 	use.RePublish = nil
 	return use
+}
+
+// placesStream is where the readers of watches are: nobody follows it.
+func placesStream(cfg Config) jetstream.StreamConfig {
+	places := fileStream(cfg, streamPlaces, "place.>")
+	places.MaxAge, places.MaxBytes, places.Discard = auditAge, placeBytes, jetstream.DiscardOld
+	places.MaxMsgsPerSubject = 1
+	places.RePublish = nil
+	return places
 }
 
 // memoryStreams are what is not kept: they live in memory.

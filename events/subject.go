@@ -22,6 +22,8 @@ const (
 	streamSecrets   = "SECRET"
 	streamSnapshots = "SNAP"
 	streamUse       = "USE"
+	streamVolumes   = "VOLUME"
+	streamPlaces    = "PLACE"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."

@@ -27,8 +27,10 @@ type View struct {
 	keys      map[[32]byte]Key
 	templates map[templateKey]Template
 	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
-	changed   chan struct{} // closed, and made anew, at every change
-	err       error         // why it is not kept up to date any more
+	volumes   map[string]sandbox.Volume // by subject
+	secrets   map[string]Secret         // likewise
+	changed   chan struct{}             // closed, and made anew, at every change
+	err       error                     // why it is not kept up to date any more
 	watchers  map[chan struct{}]struct{}
 }
 
@@ -56,6 +58,7 @@ var folds = []struct {
 	{streamHosts, (*View).applyLease, true},
 	{streamAccounts, (*View).applyAccount, true},
 	{streamSnapshots, (*View).applySnapshot, true},
+	{streamVolumes, (*View).applyVolume, true},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -75,6 +78,8 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		keys:      make(map[[32]byte]Key),
 		templates: make(map[templateKey]Template),
 		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
+		volumes:   make(map[string]sandbox.Volume),
+		secrets:   make(map[string]Secret),
 		changed:   make(chan struct{}),
 		watchers:  make(map[chan struct{}]struct{}),
 	}

@@ -5,7 +5,8 @@
 // Who asks sends a Request as a frame: four bytes of length, little endian, and
 // as many bytes. What follows depends on its Op:
 //
-//   - OpStat, OpMakeDir, OpMove: the answer is one frame, an entry.
+//   - OpStat, OpMakeDir, OpMove, OpChange: the answer is one frame, an entry.
+//   - OpCompose: likewise; the sources are gone then.
 //   - OpList: frames with an entry each, in the order of a walk.
 //   - OpRemove: nothing.
 //   - OpRead: one frame with the file's entry; then who asks sends a Range as a

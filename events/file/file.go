@@ -23,6 +23,8 @@ const (
 	OpRemove  Op = 5
 	OpRead    Op = 6
 	OpWrite   Op = 7
+	OpCompose Op = 8
+	OpChange  Op = 9
 )
 
 // Request is a question about files.
@@ -32,8 +34,12 @@ type Request struct {
 	To    string // where a move ends
 	User  string // empty: the sandbox's default user
 	Depth uint32 // of a list; 0: 1
-	Mode  uint32 // of a file that a write makes; 0: 0644
+	Mode  uint32 // of what is made, or changed; 0: as it is, else 0644, or 0755 of a directory
 	Meta  map[string]string
+
+	Sources []string // of a compose: what is put together, in this order
+	Force   bool     // making a directory that is there is no error
+	Fresh   bool     // a write must find nothing in its place
 }
 
 // Limits of a request, in bytes.
@@ -42,6 +48,7 @@ const (
 	MaxUser    = 256
 	MaxMeta    = 4096 // of keys and values
 	MaxFrame   = 64 << 10
+	MaxSources = 32 << 10 // of all of a compose's paths
 	maxMetaKey = 246
 )
 
@@ -50,7 +57,10 @@ var ErrMalformed = kind.New(kind.Invalid, "file", "", "malformed request")
 
 // Check says what can never be asked; its errors are Invalid.
 func (r *Request) Check() error {
-	for _, p := range [...]string{r.Path, r.To} {
+	if len(r.Sources) > MaxSources || total(r.Sources) > MaxSources {
+		return kind.Newf(kind.Invalid, "file", "", "the sources' paths have more than %d bytes", MaxSources)
+	}
+	for _, p := range append([]string{r.Path, r.To}, r.Sources...) {
 		switch {
 		case len(p) > MaxPath:
 			return kind.Newf(kind.Invalid, "file", "", "path is longer than %d bytes", MaxPath)
@@ -59,12 +69,20 @@ func (r *Request) Check() error {
 		}
 	}
 	switch {
-	case r.Op < OpStat || r.Op > OpWrite:
+	case r.Op < OpStat || r.Op > OpChange:
 		return kind.Newf(kind.Unimplemented, "file", "", "operation %d", r.Op)
 	case len(r.User) > MaxUser || hasNUL(r.User):
 		return kind.New(kind.Unauthenticated, "file", "", "invalid username")
 	}
 	return CheckMeta(r.Meta)
+}
+
+func total(list []string) int {
+	n := 0
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
 }
 
 // CheckMeta says what cannot be a file's metadata: keys and values are printable
@@ -121,7 +139,11 @@ func (r *Request) Append(b []byte) []byte {
 		b = appendString(b, 7, k)
 		b = protowire.AppendString(protowire.AppendTag(b, 8, protowire.BytesType), r.Meta[k])
 	}
-	return b
+	for _, p := range r.Sources {
+		b = protowire.AppendString(protowire.AppendTag(b, 9, protowire.BytesType), p)
+	}
+	b = appendFlag(b, 10, r.Force)
+	return appendFlag(b, 11, r.Fresh)
 }
 
 // Parse reads what Append wrote, and checks it.
@@ -149,6 +171,12 @@ func Parse(b []byte) (Request, error) {
 				r.Meta = make(map[string]string)
 			}
 			r.Meta[key] = string(v)
+		case 9:
+			r.Sources = append(r.Sources, string(v))
+		case 10:
+			r.Force = u == 1
+		case 11:
+			r.Fresh = u == 1
 		}
 	})
 	if err == nil {
@@ -237,6 +265,13 @@ func appendUint(b []byte, num protowire.Number, v uint64) []byte {
 		return b
 	}
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+func appendFlag(b []byte, num protowire.Number, v bool) []byte {
+	if !v {
+		return b
+	}
+	return appendUint(b, num, 1)
 }
 
 func appendString(b []byte, num protowire.Number, v string) []byte {

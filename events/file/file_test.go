@@ -18,6 +18,9 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 		{Op: file.OpMove, Path: "~/x", To: "y", User: "root"},
 		{Op: file.OpWrite, Path: "p", Mode: 0o600, Meta: map[string]string{"k": "v", "empty": ""}},
 		{Op: file.OpList, Path: "", Depth: 7},
+		{Op: file.OpCompose, Path: "all", Sources: []string{"a", "", "b", "a"}},
+		{Op: file.OpMakeDir, Path: "d", Force: true, Mode: 0o700, User: file.Owner(7, file.Keep)},
+		{Op: file.OpWrite, Path: "f", Fresh: true},
 	} {
 		got, err := file.Parse(r.Append(nil))
 		if err != nil || !reflect.DeepEqual(got, r) {
@@ -38,6 +41,9 @@ func TestWhatCannotBeAsked(t *testing.T) {
 		{"a long path", file.Request{Op: file.OpStat, Path: long}, kind.Invalid},
 		{"a long destination", file.Request{Op: file.OpMove, To: long}, kind.Invalid},
 		{"NUL in a path", file.Request{Op: file.OpStat, Path: "a\x00b"}, kind.Invalid},
+		{"NUL in a source", file.Request{Op: file.OpCompose, Sources: []string{"a\x00b"}}, kind.Invalid},
+		{"too many sources", file.Request{Op: file.OpCompose, Sources: make([]string, file.MaxSources+1)}, kind.Invalid},
+		{"long sources", file.Request{Op: file.OpCompose, Sources: []string{long[1:], long[1:], long[1:], long[1:], long[1:], long[1:], long[1:], long[1:], "x"}}, kind.Invalid},
 		{"NUL in a user", file.Request{Op: file.OpStat, User: "a\x00b"}, kind.Unauthenticated},
 		{"an empty key", file.Request{Op: file.OpWrite, Meta: map[string]string{"": "v"}}, kind.Invalid},
 		{"a long key", file.Request{Op: file.OpWrite, Meta: map[string]string{long[:247]: "v"}}, kind.Invalid},
@@ -87,4 +93,18 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
 	})
+}
+
+func TestOwnersComeBackAsTheyWere(t *testing.T) {
+	for _, want := range [][2]int{{0, 0}, {file.Keep, 5}, {1000, file.Keep}, {65534, 65534}} {
+		u, g, err := file.ParseOwner(file.Owner(want[0], want[1]))
+		if err != nil || u != want[0] || g != want[1] {
+			t.Errorf("%v: %d, %d, %v", want, u, g, err)
+		}
+	}
+	for _, s := range []string{"1", ":", "a:b", "-2:0", "0:65535", "1:2:3", "root"} {
+		if _, _, err := file.ParseOwner(s); !kind.Is(err, kind.Invalid) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
 }

@@ -14,23 +14,25 @@ const DefaultTTL = 10 * time.Second
 // Lease is a host's claim to be alive. Its time to live counts from the moment
 // a reader received it, so that clocks that jump or differ do no harm.
 type Lease struct {
-	Host        string
-	Epoch       uint64 // grows with every life of the host's daemon, and fences the older one
-	TTL         time.Duration
-	Drivers     []string // the first is the default
-	Isolations  []string // of the drivers, in their order: sandbox.Isolation
-	Templates   []string // that are ready there; a host that knows names none
-	Capacity    uint32   // sandboxes
-	Sandboxes   uint32
-	Processes   uint32
-	Load1       float64
-	MemoryTotal uint64 // bytes
-	MemoryFree  uint64
-	CPUs        uint32
-	Draining    bool
-	Gone        bool   // written by the host as it leaves, or by the reaper
-	Instance    string // random, of this life of the daemon: tells two of one name apart
-	Version     string
+	Host       string
+	Epoch      uint64 // grows with every life of the host's daemon, and fences the older one
+	TTL        time.Duration
+	Drivers    []string // the first is the default
+	Isolations []string // of the drivers, in their order: sandbox.Isolation
+	Templates  []string // that are ready there; a host that knows names none
+	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
+	VolumeDrivers []string
+	Capacity      uint32 // sandboxes
+	Sandboxes     uint32
+	Processes     uint32
+	Load1         float64
+	MemoryTotal   uint64 // bytes
+	MemoryFree    uint64
+	CPUs          uint32
+	Draining      bool
+	Gone          bool   // written by the host as it leaves, or by the reaper
+	Instance      string // random, of this life of the daemon: tells two of one name apart
+	Version       string
 }
 
 // Host is a lease as a reader sees it.

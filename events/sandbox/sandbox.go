@@ -86,6 +86,8 @@ type Requested struct {
 	FromSandbox   ID         // that From was made of
 	FromHost      string     // that has From
 	Network       Network    // its Internet is AllowInternet
+	Volumes       []Mount
+	VolumeHost    string // that has all of Volumes
 }
 
 // What happens at a sandbox's deadline.

@@ -87,6 +87,11 @@ func (s *State) Standing() bool {
 	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
 }
 
+// Names are the variables that tell the processes of a sandbox where they are.
+func Names(id ID, r *Requested) map[string]string {
+	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": r.Template}
+}
+
 // minAwake is the least time that a sandbox is given which traffic resumed.
 const minAwake = 5 * time.Minute
 

@@ -68,7 +68,7 @@ var rooms = []room{
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "core", may: []string{vocabulary, ulid, group}},
-	{path: gw + "stream", may: []string{vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},

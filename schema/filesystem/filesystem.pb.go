@@ -148,6 +148,8 @@ type EntryInfo struct {
 	ModifiedTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
 	SymlinkTarget *string                `protobuf:"bytes,10,opt,name=symlink_target,json=symlinkTarget,proto3,oneof" json:"symlink_target,omitempty"`
 	Metadata      map[string]string      `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	AccessedTime  *timestamppb.Timestamp `protobuf:"bytes,1000,opt,name=accessed_time,json=accessedTime,proto3" json:"accessed_time,omitempty"` // ours: of what is in a volume
+	ChangedTime   *timestamppb.Timestamp `protobuf:"bytes,1001,opt,name=changed_time,json=changedTime,proto3" json:"changed_time,omitempty"`    // likewise
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,20 @@ func (x *EntryInfo) GetSymlinkTarget() string {
 func (x *EntryInfo) GetMetadata() map[string]string {
 	if x != nil {
 		return x.Metadata
+	}
+	return nil
+}
+
+func (x *EntryInfo) GetAccessedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AccessedTime
+	}
+	return nil
+}
+
+func (x *EntryInfo) GetChangedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedTime
 	}
 	return nil
 }
@@ -1402,7 +1418,7 @@ var File_filesystem_filesystem_proto protoreflect.FileDescriptor
 const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\n" +
 	"\x1bfilesystem/filesystem.proto\x12\n" +
-	"filesystem\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
+	"filesystem\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x04\n" +
 	"\tEntryInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x14.filesystem.FileTypeR\x04type\x12\x12\n" +
@@ -1415,7 +1431,9 @@ const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\rmodified_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\fmodifiedTime\x12*\n" +
 	"\x0esymlink_target\x18\n" +
 	" \x01(\tH\x00R\rsymlinkTarget\x88\x01\x01\x12?\n" +
-	"\bmetadata\x18\v \x03(\v2#.filesystem.EntryInfo.MetadataEntryR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\v \x03(\v2#.filesystem.EntryInfo.MetadataEntryR\bmetadata\x12@\n" +
+	"\raccessed_time\x18\xe8\a \x01(\v2\x1a.google.protobuf.TimestampR\faccessedTime\x12>\n" +
+	"\fchanged_time\x18\xe9\a \x01(\v2\x1a.google.protobuf.TimestampR\vchangedTime\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
@@ -1558,42 +1576,44 @@ var file_filesystem_filesystem_proto_depIdxs = []int32{
 	0,  // 0: filesystem.EntryInfo.type:type_name -> filesystem.FileType
 	27, // 1: filesystem.EntryInfo.modified_time:type_name -> google.protobuf.Timestamp
 	24, // 2: filesystem.EntryInfo.metadata:type_name -> filesystem.EntryInfo.MetadataEntry
-	2,  // 3: filesystem.StatResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 4: filesystem.MakeDirResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 5: filesystem.MoveResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 6: filesystem.ListDirResponse.entries:type_name -> filesystem.EntryInfo
-	2,  // 7: filesystem.WriteResponse.entry:type_name -> filesystem.EntryInfo
-	1,  // 8: filesystem.FilesystemEvent.type:type_name -> filesystem.EventType
-	2,  // 9: filesystem.FilesystemEvent.entry:type_name -> filesystem.EntryInfo
-	25, // 10: filesystem.WatchDirResponse.start:type_name -> filesystem.WatchDirResponse.StartEvent
-	16, // 11: filesystem.WatchDirResponse.filesystem:type_name -> filesystem.FilesystemEvent
-	26, // 12: filesystem.WatchDirResponse.keepalive:type_name -> filesystem.WatchDirResponse.KeepAlive
-	16, // 13: filesystem.GetWatcherEventsResponse.events:type_name -> filesystem.FilesystemEvent
-	3,  // 14: filesystem.Filesystem.Stat:input_type -> filesystem.StatRequest
-	5,  // 15: filesystem.Filesystem.MakeDir:input_type -> filesystem.MakeDirRequest
-	7,  // 16: filesystem.Filesystem.Move:input_type -> filesystem.MoveRequest
-	9,  // 17: filesystem.Filesystem.ListDir:input_type -> filesystem.ListDirRequest
-	11, // 18: filesystem.Filesystem.Remove:input_type -> filesystem.RemoveRequest
-	13, // 19: filesystem.Filesystem.Write:input_type -> filesystem.WriteRequest
-	15, // 20: filesystem.Filesystem.WatchDir:input_type -> filesystem.WatchDirRequest
-	18, // 21: filesystem.Filesystem.CreateWatcher:input_type -> filesystem.CreateWatcherRequest
-	20, // 22: filesystem.Filesystem.GetWatcherEvents:input_type -> filesystem.GetWatcherEventsRequest
-	22, // 23: filesystem.Filesystem.RemoveWatcher:input_type -> filesystem.RemoveWatcherRequest
-	4,  // 24: filesystem.Filesystem.Stat:output_type -> filesystem.StatResponse
-	6,  // 25: filesystem.Filesystem.MakeDir:output_type -> filesystem.MakeDirResponse
-	8,  // 26: filesystem.Filesystem.Move:output_type -> filesystem.MoveResponse
-	10, // 27: filesystem.Filesystem.ListDir:output_type -> filesystem.ListDirResponse
-	12, // 28: filesystem.Filesystem.Remove:output_type -> filesystem.RemoveResponse
-	14, // 29: filesystem.Filesystem.Write:output_type -> filesystem.WriteResponse
-	17, // 30: filesystem.Filesystem.WatchDir:output_type -> filesystem.WatchDirResponse
-	19, // 31: filesystem.Filesystem.CreateWatcher:output_type -> filesystem.CreateWatcherResponse
-	21, // 32: filesystem.Filesystem.GetWatcherEvents:output_type -> filesystem.GetWatcherEventsResponse
-	23, // 33: filesystem.Filesystem.RemoveWatcher:output_type -> filesystem.RemoveWatcherResponse
-	24, // [24:34] is the sub-list for method output_type
-	14, // [14:24] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	27, // 3: filesystem.EntryInfo.accessed_time:type_name -> google.protobuf.Timestamp
+	27, // 4: filesystem.EntryInfo.changed_time:type_name -> google.protobuf.Timestamp
+	2,  // 5: filesystem.StatResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 6: filesystem.MakeDirResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 7: filesystem.MoveResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 8: filesystem.ListDirResponse.entries:type_name -> filesystem.EntryInfo
+	2,  // 9: filesystem.WriteResponse.entry:type_name -> filesystem.EntryInfo
+	1,  // 10: filesystem.FilesystemEvent.type:type_name -> filesystem.EventType
+	2,  // 11: filesystem.FilesystemEvent.entry:type_name -> filesystem.EntryInfo
+	25, // 12: filesystem.WatchDirResponse.start:type_name -> filesystem.WatchDirResponse.StartEvent
+	16, // 13: filesystem.WatchDirResponse.filesystem:type_name -> filesystem.FilesystemEvent
+	26, // 14: filesystem.WatchDirResponse.keepalive:type_name -> filesystem.WatchDirResponse.KeepAlive
+	16, // 15: filesystem.GetWatcherEventsResponse.events:type_name -> filesystem.FilesystemEvent
+	3,  // 16: filesystem.Filesystem.Stat:input_type -> filesystem.StatRequest
+	5,  // 17: filesystem.Filesystem.MakeDir:input_type -> filesystem.MakeDirRequest
+	7,  // 18: filesystem.Filesystem.Move:input_type -> filesystem.MoveRequest
+	9,  // 19: filesystem.Filesystem.ListDir:input_type -> filesystem.ListDirRequest
+	11, // 20: filesystem.Filesystem.Remove:input_type -> filesystem.RemoveRequest
+	13, // 21: filesystem.Filesystem.Write:input_type -> filesystem.WriteRequest
+	15, // 22: filesystem.Filesystem.WatchDir:input_type -> filesystem.WatchDirRequest
+	18, // 23: filesystem.Filesystem.CreateWatcher:input_type -> filesystem.CreateWatcherRequest
+	20, // 24: filesystem.Filesystem.GetWatcherEvents:input_type -> filesystem.GetWatcherEventsRequest
+	22, // 25: filesystem.Filesystem.RemoveWatcher:input_type -> filesystem.RemoveWatcherRequest
+	4,  // 26: filesystem.Filesystem.Stat:output_type -> filesystem.StatResponse
+	6,  // 27: filesystem.Filesystem.MakeDir:output_type -> filesystem.MakeDirResponse
+	8,  // 28: filesystem.Filesystem.Move:output_type -> filesystem.MoveResponse
+	10, // 29: filesystem.Filesystem.ListDir:output_type -> filesystem.ListDirResponse
+	12, // 30: filesystem.Filesystem.Remove:output_type -> filesystem.RemoveResponse
+	14, // 31: filesystem.Filesystem.Write:output_type -> filesystem.WriteResponse
+	17, // 32: filesystem.Filesystem.WatchDir:output_type -> filesystem.WatchDirResponse
+	19, // 33: filesystem.Filesystem.CreateWatcher:output_type -> filesystem.CreateWatcherResponse
+	21, // 34: filesystem.Filesystem.GetWatcherEvents:output_type -> filesystem.GetWatcherEventsResponse
+	23, // 35: filesystem.Filesystem.RemoveWatcher:output_type -> filesystem.RemoveWatcherResponse
+	26, // [26:36] is the sub-list for method output_type
+	16, // [16:26] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_filesystem_filesystem_proto_init() }

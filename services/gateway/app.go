@@ -113,12 +113,10 @@ func (s *server) asked(c *fiber.Ctx) error {
 func (s *server) routes(local bool) {
 	s.admin.RegisterProbes(s.app)
 	if local {
-		s.app.Get("/metrics", s.metrics.Get)
+		s.app.Get("/metrics", unnamed(s.metrics.Get))
 	}
 	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
-	if !local {
-		s.app.Get("/metrics", operators, s.metrics.Get)
-	}
+	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
 	templates.New(s.core).Register(s.app, operators)
 	s.app.Post("/v1/hosts/:name/drain", operators, s.admin.DrainHost(true))
@@ -139,7 +137,9 @@ func (s *server) routes(local bool) {
 
 // operator reports whether p may see what belongs to no tenant, and to all: the
 // bearer of a key that was given by configuration.
-func operator(p core.Principal) bool { return p.Tenant == DefaultTenant && p.Sandbox == "" }
+func operator(p core.Principal) bool {
+	return p.Tenant == DefaultTenant && p.Sandbox == "" && p.Volume == ""
+}
 
 // operators is the middleware that lets nobody else pass.
 func operators(c *fiber.Ctx) error {
@@ -147,6 +147,16 @@ func operators(c *fiber.Ctx) error {
 		return kind.New(kind.Denied, "authorize", "", "this is for operators")
 	}
 	return c.Next()
+}
+
+// unnamed has do answer what is for no sandbox.
+func unnamed(do fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		if route.Of(c).Named != "" {
+			return c.Next()
+		}
+		return do(c)
+	}
 }
 
 // recovered turns a panic into an answer: without it one request ends the

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -128,6 +129,33 @@ func TestInternalRoutesAreNobodys(t *testing.T) {
 		f.do("POST", path, "{}", "E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).wantError(t, path, 404)
 		f.do("POST", path, "{}", "Host", "49983-"+m.ID+".localhost").wantError(t, path, 404)
 		f.do("POST", path, "{}").wantError(t, path, 404)
+	}
+}
+
+func TestEnvdTellsOfTheEnvironment(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base","secure":true,"envVars":{"A":"1"}}`)
+	for _, path := range []string{"/envs", "/metrics"} {
+		for _, wrong := range []string{"", "wrong"} {
+			a := f.do("GET", path, "", "X-Api-Key", "", "E2b-Sandbox-Id", m.ID, "X-Access-Token", wrong)
+			a.want(t, path, 401, `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}`)
+		}
+		f.do("GET", path, "", "X-Api-Key", bobKey, "E2b-Sandbox-Id", m.ID).want(t, path+" of another's", 502, "")
+	}
+	in := []string{"X-Api-Key", "", "E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token}
+	f.do("GET", "/envs", "", in...).want(t, "envs", 200, `{"A":"1","E2B_SANDBOX":"true","E2B_SANDBOX_ID":"`+m.ID+`","E2B_TEMPLATE_ID":"base"}`)
+	var got map[string]float64
+	a := f.do("GET", "/metrics", "", in...)
+	if err := json.Unmarshal([]byte(a.body), &got); a.code != 200 || err != nil {
+		t.Fatalf("%d %s", a.code, a.body)
+	}
+	for _, k := range []string{"ts", "cpu_count", "cpu_used_pct", "mem_total", "mem_used", "mem_cache", "mem_total_mib", "mem_used_mib", "disk_used", "disk_total"} {
+		if _, ok := got[k]; !ok {
+			t.Errorf("no %s in %s", k, a.body)
+		}
+	}
+	if got["ts"] < 1e9 {
+		t.Errorf("ts %v", got["ts"])
 	}
 }
 

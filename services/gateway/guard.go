@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // refuseFraming refuses what a proxy in front may have read otherwise than the
@@ -109,7 +110,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	}
 	n, err := buf.ReadFrom(io.LimitReader(body, int64(s.cfg.MaxBody)+1))
 	switch {
-	case err != nil:
+	case err != nil || n <= int64(s.cfg.MaxBody) && stream.Cut(c, n):
 		c.Context().SetConnectionClose()
 		return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
 	case n > int64(s.cfg.MaxBody):

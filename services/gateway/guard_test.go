@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -139,6 +140,59 @@ func TestBodiesAreBounded(t *testing.T) {
 	if codes, _ := f.raw(t, body); len(codes) != 1 || codes[0] != 401 {
 		t.Errorf("a body as a request: %v", codes)
 	}
+}
+
+// A body that its client did not finish is never taken for a whole one: each
+// request here would do something if it were.
+func TestBodiesThatAreCutDoNothing(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	for name, head := range map[string]string{
+		"create":  "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n",
+		"timeout": "POST /sandboxes/" + m.ID + "/timeout HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n",
+		"refresh": "POST /sandboxes/" + m.ID + "/refreshes HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n",
+	} {
+		body := `{"templateID":"base","timeout":0}`
+		for how, cut := range map[string]string{
+			"between chunks":   fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(body), body),
+			"within a chunk":   fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s", 2*len(body), body),
+			"before all of it": fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 2*len(body), body),
+			"before any of it": "Transfer-Encoding: chunked\r\n\r\n",
+		} {
+			if code := f.half(t, head+cut); code != 400 {
+				t.Errorf("%s, cut %s: %d", name, how, code)
+			}
+		}
+	}
+	var all []struct{ SandboxID string }
+	a := f.do("GET", "/v2/sandboxes", "")
+	if err := json.Unmarshal([]byte(a.body), &all); err != nil || len(all) != 1 || all[0].SandboxID != m.ID {
+		t.Errorf("%v, %s", err, a.body)
+	}
+}
+
+// half sends bytes, closes its side, and gives the status of the answer.
+func (f *front) half(t *testing.T, request string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the read tells
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Errorf("no answer: %v", err)
+		return 0
+	}
+	resp.Body.Close() //nolint:errcheck // not read
+	return resp.StatusCode
 }
 
 func TestRequestsHaveNames(t *testing.T) {

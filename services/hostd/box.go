@@ -152,6 +152,9 @@ func (b *box) create(ctx context.Context) error {
 	if spec.From, err = h.from(&b.req); err != nil {
 		return err
 	}
+	if spec.Volumes, err = h.mounts(&b.req); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}

@@ -20,6 +20,9 @@ func (b *box) choose() error {
 	if has := sandbox.Isolation(d.caps.Isolation); !has.AtLeast(b.req.Isolation) {
 		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s gives isolation %q, not %q", d.Name(), has, b.req.Isolation)
 	}
+	if len(b.req.Volumes) > 0 && !d.caps.Volumes {
+		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s cannot show volumes here", d.Name())
+	}
 	b.driver = d.Driver
 	return nil
 }

@@ -134,6 +134,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })
+	g.Go(func() error { return h.volumes(work) })
 	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { return h.offerLate(work) })
 	g.Go(func() error { return h.buildShim(work) })

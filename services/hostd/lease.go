@@ -89,10 +89,13 @@ func (l *lease) leave(ctx context.Context) {
 // observe puts the host's load of the moment into the lease.
 func (l *lease) observe() {
 	l.Sandboxes, l.Processes = l.h.counts()
-	l.Drivers, l.Isolations = nil, nil
+	l.Drivers, l.Isolations, l.VolumeDrivers = nil, nil, nil
 	for _, d := range l.h.offers() {
 		l.Drivers = append(l.Drivers, d.Name())
 		l.Isolations = append(l.Isolations, d.caps.Isolation)
+		if d.caps.Volumes {
+			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
+		}
 	}
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()

@@ -28,8 +28,13 @@ func (h *host) tunnels(ctx context.Context) error {
 }
 
 // port carries a stream to the port of a sandbox, which its target names as
-// <sandbox>:<port>, or to its files: <sandbox>:files.
+// <sandbox>:<port>, or to its files: <sandbox>:files. One to <volume>:volume is
+// answered here.
 func (h *host) port(s *mux.Stream) {
+	if name, ok := strings.CutSuffix(s.Target(), ":volume"); ok {
+		h.serveVolume(s, name)
+		return
+	}
 	inside, err := h.openPort(s.Target())
 	if err != nil {
 		s.Abort(err)

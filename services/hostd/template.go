@@ -68,9 +68,7 @@ func (b *box) env() map[string]string {
 		maps.Copy(env, b.tree.Manifest.Env)
 	}
 	maps.Copy(env, b.req.Env)
-	env["E2B_SANDBOX"] = "true"
-	env["E2B_SANDBOX_ID"] = string(b.id)
-	env["E2B_TEMPLATE_ID"] = b.req.Template
+	maps.Copy(env, sandbox.Names(b.id, &b.req))
 	return env
 }
 

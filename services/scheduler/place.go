@@ -15,6 +15,7 @@ type room struct {
 	Drivers    []string
 	Isolations []string // of the drivers, in their order
 	Templates  []string // that are ready there
+	Volumes    []string // the drivers that show volumes
 	Capacity   int
 	Used       int  // sandboxes placed there that are not over
 	CPU        part // thousandths of a CPU
@@ -41,14 +42,15 @@ func (r *room) take(req *sandbox.Requested, standing bool) {
 // driver finds the first driver of the host that gives what is demanded.
 func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
 	if len(r.Drivers) == 0 { // it does not say
-		return "", req.Driver == "" && req.Isolation == ""
+		return "", req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0
 	}
 	for i, d := range r.Drivers {
 		var level sandbox.Isolation
 		if i < len(r.Isolations) {
 			level = sandbox.Isolation(r.Isolations[i])
 		}
-		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) {
+		shows := len(req.Volumes) == 0 || slices.Contains(r.Volumes, d)
+		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) && shows {
 			return d, true
 		}
 	}
@@ -73,7 +75,7 @@ func place(req *sandbox.Requested, rooms []room) verdict {
 	for i := range rooms {
 		r := &rooms[i]
 		switch {
-		case req.FromHost != "" && req.FromHost != r.Host:
+		case req.FromHost != "" && req.FromHost != r.Host, req.VolumeHost != "" && req.VolumeHost != r.Host:
 			continue
 		case r.Draining:
 			seen.draining++
@@ -110,10 +112,14 @@ func (n *census) refuse(req *sandbox.Requested) verdict {
 	switch {
 	case n.alive == 0 && req.FromHost != "":
 		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox")
+	case n.alive == 0 && req.VolumeHost != "":
+		return refuse(kind.Unavailable, "the host that has the volumes takes no sandbox")
 	case n.alive == 0 && n.draining > 0:
 		return refuse(kind.Unavailable, "no host takes new sandboxes: those that live are draining")
 	case n.alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
+	case n.offers == 0 && len(req.Volumes) > 0:
+		return refuse(kind.Unavailable, "no host offers a driver that shows volumes and is what was asked for")
 	case n.offers == 0 && req.Isolation != "":
 		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
 	case n.offers == 0:

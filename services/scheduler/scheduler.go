@@ -214,7 +214,7 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 		}
 		at[h.Host] = len(rooms)
 		rooms = append(rooms, room{
-			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates,
+			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers,
 			Capacity: int(h.Capacity), Draining: h.Draining, Doubtful: !alive,
 			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
 			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},

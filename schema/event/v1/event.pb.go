@@ -1824,6 +1824,8 @@ type SandboxRequested struct {
 	ForkedFrom    string                 `protobuf:"bytes,17,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`       // the sandbox that snapshot was made of
 	SnapshotHost  string                 `protobuf:"bytes,18,opt,name=snapshot_host,json=snapshotHost,proto3" json:"snapshot_host,omitempty"` // the host that has the snapshot
 	Network       *SandboxNetwork        `protobuf:"bytes,30,opt,name=network,proto3" json:"network,omitempty"`                               // its internet is allow_internet
+	Volumes       []*VolumeMount         `protobuf:"bytes,40,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	VolumeHost    string                 `protobuf:"bytes,41,opt,name=volume_host,json=volumeHost,proto3" json:"volume_host,omitempty"` // that has the volumes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1991,6 +1993,81 @@ func (x *SandboxRequested) GetNetwork() *SandboxNetwork {
 	return nil
 }
 
+func (x *SandboxRequested) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *SandboxRequested) GetVolumeHost() string {
+	if x != nil {
+		return x.VolumeHost
+	}
+	return ""
+}
+
+// VolumeMount says where in a sandbox a volume is seen.
+type VolumeMount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // its id
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_event_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *VolumeMount) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 type SandboxPlaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -2002,7 +2079,7 @@ type SandboxPlaced struct {
 
 func (x *SandboxPlaced) Reset() {
 	*x = SandboxPlaced{}
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2091,7 @@ func (x *SandboxPlaced) String() string {
 func (*SandboxPlaced) ProtoMessage() {}
 
 func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2104,7 @@ func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPlaced.ProtoReflect.Descriptor instead.
 func (*SandboxPlaced) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SandboxPlaced) GetHost() string {
@@ -2061,7 +2138,7 @@ type SandboxRefused struct {
 
 func (x *SandboxRefused) Reset() {
 	*x = SandboxRefused{}
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2150,7 @@ func (x *SandboxRefused) String() string {
 func (*SandboxRefused) ProtoMessage() {}
 
 func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2163,7 @@ func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRefused.ProtoReflect.Descriptor instead.
 func (*SandboxRefused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SandboxRefused) GetKind() uint32 {
@@ -2116,7 +2193,7 @@ type SandboxRunning struct {
 
 func (x *SandboxRunning) Reset() {
 	*x = SandboxRunning{}
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2205,7 @@ func (x *SandboxRunning) String() string {
 func (*SandboxRunning) ProtoMessage() {}
 
 func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2218,7 @@ func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRunning.ProtoReflect.Descriptor instead.
 func (*SandboxRunning) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SandboxRunning) GetDriver() string {
@@ -2188,7 +2265,7 @@ type SandboxDeadlineSet struct {
 
 func (x *SandboxDeadlineSet) Reset() {
 	*x = SandboxDeadlineSet{}
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2277,7 @@ func (x *SandboxDeadlineSet) String() string {
 func (*SandboxDeadlineSet) ProtoMessage() {}
 
 func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2290,7 @@ func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDeadlineSet.ProtoReflect.Descriptor instead.
 func (*SandboxDeadlineSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxDeadlineSet) GetDeadlineNs() int64 {
@@ -2232,7 +2309,7 @@ type SandboxStopping struct {
 
 func (x *SandboxStopping) Reset() {
 	*x = SandboxStopping{}
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2321,7 @@ func (x *SandboxStopping) String() string {
 func (*SandboxStopping) ProtoMessage() {}
 
 func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2334,7 @@ func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStopping.ProtoReflect.Descriptor instead.
 func (*SandboxStopping) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxStopping) GetCause() string {
@@ -2276,7 +2353,7 @@ type SandboxDestroyed struct {
 
 func (x *SandboxDestroyed) Reset() {
 	*x = SandboxDestroyed{}
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2365,7 @@ func (x *SandboxDestroyed) String() string {
 func (*SandboxDestroyed) ProtoMessage() {}
 
 func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2378,7 @@ func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDestroyed.ProtoReflect.Descriptor instead.
 func (*SandboxDestroyed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SandboxDestroyed) GetCause() string {
@@ -2320,7 +2397,7 @@ type SandboxLost struct {
 
 func (x *SandboxLost) Reset() {
 	*x = SandboxLost{}
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2409,7 @@ func (x *SandboxLost) String() string {
 func (*SandboxLost) ProtoMessage() {}
 
 func (x *SandboxLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2422,7 @@ func (x *SandboxLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLost.ProtoReflect.Descriptor instead.
 func (*SandboxLost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SandboxLost) GetReason() string {
@@ -2364,7 +2441,7 @@ type SandboxFailed struct {
 
 func (x *SandboxFailed) Reset() {
 	*x = SandboxFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2453,7 @@ func (x *SandboxFailed) String() string {
 func (*SandboxFailed) ProtoMessage() {}
 
 func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2466,7 @@ func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFailed.ProtoReflect.Descriptor instead.
 func (*SandboxFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxFailed) GetMessage() string {
@@ -2408,7 +2485,7 @@ type SandboxPausing struct {
 
 func (x *SandboxPausing) Reset() {
 	*x = SandboxPausing{}
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2497,7 @@ func (x *SandboxPausing) String() string {
 func (*SandboxPausing) ProtoMessage() {}
 
 func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2510,7 @@ func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPausing.ProtoReflect.Descriptor instead.
 func (*SandboxPausing) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxPausing) GetCause() string {
@@ -2452,7 +2529,7 @@ type SandboxPaused struct {
 
 func (x *SandboxPaused) Reset() {
 	*x = SandboxPaused{}
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2541,7 @@ func (x *SandboxPaused) String() string {
 func (*SandboxPaused) ProtoMessage() {}
 
 func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2554,7 @@ func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPaused.ProtoReflect.Descriptor instead.
 func (*SandboxPaused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SandboxPaused) GetMessage() string {
@@ -2497,7 +2574,7 @@ type SandboxResuming struct {
 
 func (x *SandboxResuming) Reset() {
 	*x = SandboxResuming{}
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2586,7 @@ func (x *SandboxResuming) String() string {
 func (*SandboxResuming) ProtoMessage() {}
 
 func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2599,7 @@ func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResuming.ProtoReflect.Descriptor instead.
 func (*SandboxResuming) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxResuming) GetCause() string {
@@ -2548,7 +2625,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2637,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2650,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SandboxResumed) GetMessage() string {
@@ -2597,7 +2674,7 @@ type SandboxNetwork struct {
 
 func (x *SandboxNetwork) Reset() {
 	*x = SandboxNetwork{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2686,7 @@ func (x *SandboxNetwork) String() string {
 func (*SandboxNetwork) ProtoMessage() {}
 
 func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2699,7 @@ func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetwork.ProtoReflect.Descriptor instead.
 func (*SandboxNetwork) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SandboxNetwork) GetInternet() bool {
@@ -2669,7 +2746,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2758,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2771,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -2714,7 +2791,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2803,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2816,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -2766,7 +2843,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2855,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2868,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -2831,7 +2908,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2920,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2933,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Snapshot) GetId() string {
@@ -2964,6 +3041,166 @@ func (x *Snapshot) GetInternal() bool {
 	return false
 }
 
+type Volume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"` // that has its files
+	CreatedNs     int64                  `protobuf:"varint,5,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
+	Made          bool                   `protobuf:"varint,6,opt,name=made,proto3" json:"made,omitempty"`       // its host has made it
+	Deleted       bool                   `protobuf:"varint,7,opt,name=deleted,proto3" json:"deleted,omitempty"` // its host removes it once no sandbox uses it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_event_v1_event_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Volume) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Volume) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Volume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Volume) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Volume) GetCreatedNs() int64 {
+	if x != nil {
+		return x.CreatedNs
+	}
+	return 0
+}
+
+func (x *Volume) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
+func (x *Volume) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+type WatchPlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`   // seq behind which the last answer began
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`       // seq with which it ended
+	Given         bool                   `protobuf:"varint,3,opt,name=given,proto3" json:"given,omitempty"` // it is known what became of it: the next begins behind to
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`      // of the request; empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchPlace) Reset() {
+	*x = WatchPlace{}
+	mi := &file_event_v1_event_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchPlace) ProtoMessage() {}
+
+func (x *WatchPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
+func (*WatchPlace) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *WatchPlace) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *WatchPlace) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *WatchPlace) GetGiven() bool {
+	if x != nil {
+		return x.Given
+	}
+	return false
+}
+
+func (x *WatchPlace) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 type UseSample struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TimeNs        int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
@@ -2977,7 +3214,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3226,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3239,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -3064,7 +3301,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3313,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3326,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Command) GetId() string {
@@ -3259,7 +3496,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3508,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3284,7 +3521,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -3304,7 +3541,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +3553,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +3566,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -3355,7 +3592,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3604,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3617,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -3400,7 +3637,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3649,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3662,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -3455,7 +3692,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3704,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3717,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -3521,7 +3758,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3770,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3783,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -3570,7 +3807,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3819,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3832,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Ask) GetMethod() string {
@@ -3646,7 +3883,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3895,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3908,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Reply) GetCommand() string {
@@ -3725,16 +3962,17 @@ type Lease struct {
 	Gone          bool                   `protobuf:"varint,12,opt,name=gone,proto3" json:"gone,omitempty"` // written by the host as it leaves, or by the reaper as it is lost
 	Version       string                 `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	Cpus          uint32                 `protobuf:"varint,14,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	Instance      string                 `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"`     // random, of this life of the daemon
-	Isolations    []string               `protobuf:"bytes,16,rep,name=isolations,proto3" json:"isolations,omitempty"` // of the drivers, in their order
-	Templates     []string               `protobuf:"bytes,17,rep,name=templates,proto3" json:"templates,omitempty"`   // that are ready on the host
+	Instance      string                 `protobuf:"bytes,15,opt,name=instance,proto3" json:"instance,omitempty"`                                // random, of this life of the daemon
+	Isolations    []string               `protobuf:"bytes,16,rep,name=isolations,proto3" json:"isolations,omitempty"`                            // of the drivers, in their order
+	Templates     []string               `protobuf:"bytes,17,rep,name=templates,proto3" json:"templates,omitempty"`                              // that are ready on the host
+	VolumeDrivers []string               `protobuf:"bytes,40,rep,name=volume_drivers,json=volumeDrivers,proto3" json:"volume_drivers,omitempty"` // those of the drivers that show volumes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3984,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3997,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Lease) GetHost() string {
@@ -3881,6 +4119,13 @@ func (x *Lease) GetTemplates() []string {
 	return nil
 }
 
+func (x *Lease) GetVolumeDrivers() []string {
+	if x != nil {
+		return x.VolumeDrivers
+	}
+	return nil
+}
+
 type AccountEvent struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TimeNs int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
@@ -3890,6 +4135,8 @@ type AccountEvent struct {
 	//	*AccountEvent_KeyRevoked
 	//	*AccountEvent_TemplateTagged
 	//	*AccountEvent_TemplateUntagged
+	//	*AccountEvent_SecretStored
+	//	*AccountEvent_SecretRemoved
 	Body          isAccountEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3897,7 +4144,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4156,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4169,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -3975,6 +4222,24 @@ func (x *AccountEvent) GetTemplateUntagged() *TemplateUntagged {
 	return nil
 }
 
+func (x *AccountEvent) GetSecretStored() *SecretStored {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_SecretStored); ok {
+			return x.SecretStored
+		}
+	}
+	return nil
+}
+
+func (x *AccountEvent) GetSecretRemoved() *SecretRemoved {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_SecretRemoved); ok {
+			return x.SecretRemoved
+		}
+	}
+	return nil
+}
+
 type isAccountEvent_Body interface {
 	isAccountEvent_Body()
 }
@@ -3995,6 +4260,14 @@ type AccountEvent_TemplateUntagged struct {
 	TemplateUntagged *TemplateUntagged `protobuf:"bytes,5,opt,name=template_untagged,json=templateUntagged,proto3,oneof"`
 }
 
+type AccountEvent_SecretStored struct {
+	SecretStored *SecretStored `protobuf:"bytes,20,opt,name=secret_stored,json=secretStored,proto3,oneof"`
+}
+
+type AccountEvent_SecretRemoved struct {
+	SecretRemoved *SecretRemoved `protobuf:"bytes,21,opt,name=secret_removed,json=secretRemoved,proto3,oneof"`
+}
+
 func (*AccountEvent_KeyIssued) isAccountEvent_Body() {}
 
 func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
@@ -4002,6 +4275,10 @@ func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
 func (*AccountEvent_TemplateTagged) isAccountEvent_Body() {}
 
 func (*AccountEvent_TemplateUntagged) isAccountEvent_Body() {}
+
+func (*AccountEvent_SecretStored) isAccountEvent_Body() {}
+
+func (*AccountEvent_SecretRemoved) isAccountEvent_Body() {}
 
 type KeyIssued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4014,7 +4291,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4303,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4316,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -4072,7 +4349,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4361,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4374,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -4120,7 +4397,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4409,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4422,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -4179,7 +4456,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4468,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4481,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4217,6 +4494,127 @@ func (x *TemplateUntagged) GetName() string {
 func (x *TemplateUntagged) GetTag() string {
 	if x != nil {
 		return x.Tag
+	}
+	return ""
+}
+
+// SecretStored is a new value of a tenant's secret: acct.<tenant>.secret.<id>.
+type SecretStored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // from 1
+	Sealed        []byte                 `protobuf:"bytes,4,opt,name=sealed,proto3" json:"sealed,omitempty"`    // the value; only the cluster's key opens it
+	Metadata      map[string]string      `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretStored) Reset() {
+	*x = SecretStored{}
+	mi := &file_event_v1_event_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretStored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretStored) ProtoMessage() {}
+
+func (x *SecretStored) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretStored.ProtoReflect.Descriptor instead.
+func (*SecretStored) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *SecretStored) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SecretStored) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SecretStored) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SecretStored) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *SecretStored) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+type SecretRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretRemoved) Reset() {
+	*x = SecretRemoved{}
+	mi := &file_event_v1_event_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretRemoved) ProtoMessage() {}
+
+func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretRemoved.ProtoReflect.Descriptor instead.
+func (*SecretRemoved) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *SecretRemoved) GetId() string {
+	if x != nil {
+		return x.Id
 	}
 	return ""
 }
@@ -4354,7 +4752,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vnetwork_set\x18\x1e \x01(\v2$.millrace.event.v1.SandboxNetworkSetH\x00R\n" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsedB\x06\n" +
-	"\x04body\"\xa8\x06\n" +
+	"\x04body\"\x83\a\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -4380,13 +4778,20 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vforked_from\x18\x11 \x01(\tR\n" +
 	"forkedFrom\x12#\n" +
 	"\rsnapshot_host\x18\x12 \x01(\tR\fsnapshotHost\x12;\n" +
-	"\anetwork\x18\x1e \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\x1a;\n" +
+	"\anetwork\x18\x1e \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\x128\n" +
+	"\avolumes\x18( \x03(\v2\x1e.millrace.event.v1.VolumeMountR\avolumes\x12\x1f\n" +
+	"\vvolume_host\x18) \x01(\tR\n" +
+	"volumeHost\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\vVolumeMount\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\"Q\n" +
 	"\rSandboxPlaced\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -4452,7 +4857,22 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"memory_mib\x18\f \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\r \x01(\rR\adiskMib\x12\x12\n" +
 	"\x04pids\x18\x0e \x01(\rR\x04pids\x12\x1a\n" +
-	"\binternal\x18\x0f \x01(\bR\binternal\"\x9b\x01\n" +
+	"\binternal\x18\x0f \x01(\bR\binternal\"\xa5\x01\n" +
+	"\x06Volume\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x12\x1d\n" +
+	"\n" +
+	"created_ns\x18\x05 \x01(\x03R\tcreatedNs\x12\x12\n" +
+	"\x04made\x18\x06 \x01(\bR\x04made\x12\x18\n" +
+	"\adeleted\x18\a \x01(\bR\adeleted\"X\n" +
+	"\n" +
+	"WatchPlace\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x14\n" +
+	"\x05given\x18\x03 \x01(\bR\x05given\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\"\x9b\x01\n" +
 	"\tUseSample\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12\x15\n" +
 	"\x06cpu_ns\x18\x02 \x01(\x03R\x05cpuNs\x12!\n" +
@@ -4507,7 +4927,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xcc\x03\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"\xf3\x03\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -4529,7 +4949,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"isolations\x18\x10 \x03(\tR\n" +
 	"isolations\x12\x1c\n" +
-	"\ttemplates\x18\x11 \x03(\tR\ttemplates\"\xd2\x02\n" +
+	"\ttemplates\x18\x11 \x03(\tR\ttemplates\x12%\n" +
+	"\x0evolume_drivers\x18( \x03(\tR\rvolumeDrivers\"\xe5\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -4537,7 +4958,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vkey_revoked\x18\x03 \x01(\v2\x1d.millrace.event.v1.KeyRevokedH\x00R\n" +
 	"keyRevoked\x12L\n" +
 	"\x0ftemplate_tagged\x18\x04 \x01(\v2!.millrace.event.v1.TemplateTaggedH\x00R\x0etemplateTagged\x12R\n" +
-	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntaggedB\x06\n" +
+	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12F\n" +
+	"\rsecret_stored\x18\x14 \x01(\v2\x1f.millrace.event.v1.SecretStoredH\x00R\fsecretStored\x12I\n" +
+	"\x0esecret_removed\x18\x15 \x01(\v2 .millrace.event.v1.SecretRemovedH\x00R\rsecretRemovedB\x06\n" +
 	"\x04body\"G\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -4552,7 +4975,18 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bmanifest\x18\x03 \x01(\fR\bmanifest\"8\n" +
 	"\x10TemplateUntagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03tag\x18\x02 \x01(\tR\x03tag*V\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\"\xec\x01\n" +
+	"\fSecretStored\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06sealed\x18\x04 \x01(\fR\x06sealed\x12I\n" +
+	"\bmetadata\x18\x05 \x03(\v2-.millrace.event.v1.SecretStored.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1f\n" +
+	"\rSecretRemoved\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id*V\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
@@ -4573,7 +5007,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -4597,42 +5031,48 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxBatch)(nil),       // 19: millrace.event.v1.SandboxBatch
 	(*SandboxFrame)(nil),       // 20: millrace.event.v1.SandboxFrame
 	(*SandboxRequested)(nil),   // 21: millrace.event.v1.SandboxRequested
-	(*SandboxPlaced)(nil),      // 22: millrace.event.v1.SandboxPlaced
-	(*SandboxRefused)(nil),     // 23: millrace.event.v1.SandboxRefused
-	(*SandboxRunning)(nil),     // 24: millrace.event.v1.SandboxRunning
-	(*SandboxDeadlineSet)(nil), // 25: millrace.event.v1.SandboxDeadlineSet
-	(*SandboxStopping)(nil),    // 26: millrace.event.v1.SandboxStopping
-	(*SandboxDestroyed)(nil),   // 27: millrace.event.v1.SandboxDestroyed
-	(*SandboxLost)(nil),        // 28: millrace.event.v1.SandboxLost
-	(*SandboxFailed)(nil),      // 29: millrace.event.v1.SandboxFailed
-	(*SandboxPausing)(nil),     // 30: millrace.event.v1.SandboxPausing
-	(*SandboxPaused)(nil),      // 31: millrace.event.v1.SandboxPaused
-	(*SandboxResuming)(nil),    // 32: millrace.event.v1.SandboxResuming
-	(*SandboxResumed)(nil),     // 33: millrace.event.v1.SandboxResumed
-	(*SandboxNetwork)(nil),     // 34: millrace.event.v1.SandboxNetwork
-	(*SandboxNetworkSet)(nil),  // 35: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 36: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 37: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 38: millrace.event.v1.Snapshot
-	(*UseSample)(nil),          // 39: millrace.event.v1.UseSample
-	(*Command)(nil),            // 40: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 41: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 42: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 43: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 44: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 45: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 46: millrace.event.v1.DrainHost
-	(*Ask)(nil),                // 47: millrace.event.v1.Ask
-	(*Reply)(nil),              // 48: millrace.event.v1.Reply
-	(*Lease)(nil),              // 49: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 50: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 51: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 52: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 53: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 54: millrace.event.v1.TemplateUntagged
-	nil,                        // 55: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 56: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 57: millrace.event.v1.SandboxRequested.EnvEntry
+	(*VolumeMount)(nil),        // 22: millrace.event.v1.VolumeMount
+	(*SandboxPlaced)(nil),      // 23: millrace.event.v1.SandboxPlaced
+	(*SandboxRefused)(nil),     // 24: millrace.event.v1.SandboxRefused
+	(*SandboxRunning)(nil),     // 25: millrace.event.v1.SandboxRunning
+	(*SandboxDeadlineSet)(nil), // 26: millrace.event.v1.SandboxDeadlineSet
+	(*SandboxStopping)(nil),    // 27: millrace.event.v1.SandboxStopping
+	(*SandboxDestroyed)(nil),   // 28: millrace.event.v1.SandboxDestroyed
+	(*SandboxLost)(nil),        // 29: millrace.event.v1.SandboxLost
+	(*SandboxFailed)(nil),      // 30: millrace.event.v1.SandboxFailed
+	(*SandboxPausing)(nil),     // 31: millrace.event.v1.SandboxPausing
+	(*SandboxPaused)(nil),      // 32: millrace.event.v1.SandboxPaused
+	(*SandboxResuming)(nil),    // 33: millrace.event.v1.SandboxResuming
+	(*SandboxResumed)(nil),     // 34: millrace.event.v1.SandboxResumed
+	(*SandboxNetwork)(nil),     // 35: millrace.event.v1.SandboxNetwork
+	(*SandboxNetworkSet)(nil),  // 36: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 37: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 38: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 39: millrace.event.v1.Snapshot
+	(*Volume)(nil),             // 40: millrace.event.v1.Volume
+	(*WatchPlace)(nil),         // 41: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 42: millrace.event.v1.UseSample
+	(*Command)(nil),            // 43: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 44: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 45: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 46: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 47: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 48: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 49: millrace.event.v1.DrainHost
+	(*Ask)(nil),                // 50: millrace.event.v1.Ask
+	(*Reply)(nil),              // 51: millrace.event.v1.Reply
+	(*Lease)(nil),              // 52: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 53: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 54: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 55: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 56: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 57: millrace.event.v1.TemplateUntagged
+	(*SecretStored)(nil),       // 58: millrace.event.v1.SecretStored
+	(*SecretRemoved)(nil),      // 59: millrace.event.v1.SecretRemoved
+	nil,                        // 60: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 61: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 62: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 63: millrace.event.v1.SecretStored.MetadataEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -4648,7 +5088,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	55, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	60, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -4659,42 +5099,46 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	13, // 21: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
 	20, // 22: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	21, // 23: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	22, // 24: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	23, // 25: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	24, // 26: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	25, // 27: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	26, // 28: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	27, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	28, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	29, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	30, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	31, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	32, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	33, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	37, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	35, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	36, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	56, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	57, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	34, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	34, // 42: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	41, // 43: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	42, // 44: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	43, // 45: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	44, // 46: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	47, // 47: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
-	45, // 48: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	46, // 49: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 50: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	51, // 51: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	52, // 52: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	53, // 53: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	54, // 54: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	23, // 24: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	24, // 25: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	25, // 26: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	26, // 27: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	27, // 28: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	28, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	29, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	30, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	31, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	32, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	33, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	34, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	38, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	36, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	37, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	61, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	62, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	35, // 43: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	44, // 44: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	45, // 45: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	46, // 46: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	47, // 47: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	50, // 48: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
+	48, // 49: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	49, // 50: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 51: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	54, // 52: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	55, // 53: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	56, // 54: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	57, // 55: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	58, // 56: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
+	59, // 57: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
+	63, // 58: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -4736,7 +5180,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkSet)(nil),
 		(*SandboxFrame_NetworkUsed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[39].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[42].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -4745,11 +5189,13 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[49].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[52].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
 		(*AccountEvent_TemplateUntagged)(nil),
+		(*AccountEvent_SecretStored)(nil),
+		(*AccountEvent_SecretRemoved)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4757,7 +5203,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

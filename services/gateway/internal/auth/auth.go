@@ -58,7 +58,7 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 			Set(c, p)
 			return c.Next()
 		}
-		if !DataPlane(c.Path()) {
+		if !DataPlane(c.Path()) && !envdMetrics(c) {
 			return refuse(c, msgKey)
 		}
 		by := byToken
@@ -86,6 +86,12 @@ func DataPlane(path string) bool {
 		return true
 	}
 	return false
+}
+
+// envdMetrics reports whether a request is for a sandbox's metrics: those of the
+// service have the same path.
+func envdMetrics(c *fiber.Ctx) bool {
+	return c.Path() == "/metrics" && route.Of(c).Named != ""
 }
 
 // first is the first part of a path.

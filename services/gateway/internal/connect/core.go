@@ -30,6 +30,12 @@ type Records interface {
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
+// Watches keep how far their events were given.
+type Watches interface {
+	WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error)
+	PutWatchPlace(ctx context.Context, id process.ID, at events.WatchPlace) (uint64, error)
+}
+
 // Controls act on running processes.
 type Controls interface {
 	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
@@ -43,6 +49,7 @@ type Core interface {
 	Sandboxes
 	Catalogue
 	Records
+	Watches
 	Controls
 }
 

@@ -32,8 +32,20 @@ const (
 	unknown = sandbox.ID("iunknown")
 )
 
+// noPlaces are those of watches, which nobody has here.
+type noPlaces struct{}
+
+func (noPlaces) WatchPlace(context.Context, process.ID) (events.WatchPlace, error) {
+	return events.WatchPlace{}, nil
+}
+
+func (noPlaces) PutWatchPlace(context.Context, process.ID, events.WatchPlace) (uint64, error) {
+	return 1, nil
+}
+
 // fake is a core in memory. Its processes follow scripts.
 type fake struct {
+	noPlaces
 	mu      sync.Mutex
 	started []process.Spec
 	keys    []string

@@ -23,7 +23,6 @@ type Handler struct {
 	core    Core
 	streams *stream.Streams
 	cfg     Config
-	cursors cursors
 }
 
 // New gives a handler over the core (see Over).

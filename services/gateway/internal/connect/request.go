@@ -32,6 +32,7 @@ type call struct {
 	key     string        // Idempotency-Key: makes a call that is tried again one call
 	replay  string        // X-Replay-From
 	next    process.Seq   // what the answer's X-Replay-From says; 0: nothing
+	sent    func(bool)    // told whether the client has the whole answer; nil: nobody wants to know
 }
 
 const (

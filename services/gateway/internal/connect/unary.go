@@ -24,7 +24,7 @@ func unary[T any, M message[T]](h *Handler, do func(context.Context, *call, M) (
 		if !ok || f.enveloped {
 			return wrongType(c, typeJSON+", "+typeProto)
 		}
-		res, err := handle(h, c, f, do)
+		res, sent, err := handle(h, c, f, do)
 		if err != nil {
 			return answer(c, err)
 		}
@@ -37,34 +37,39 @@ func unary[T any, M message[T]](h *Handler, do func(context.Context, *call, M) (
 			c.Set(fiber.HeaderContentEncoding, "gzip")
 			raw = appendGzip(nil, raw)
 		}
+		if sent != nil {
+			h.streams.Answer(c, raw, sent)
+			return nil
+		}
 		return c.Send(raw)
 	}
 }
 
-// handle reads the message and has the method done.
-func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (proto.Message, error) {
+// handle reads the message and has the method done. sent, if not nil, is to be told
+// what became of the answer.
+func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (res proto.Message, sent func(bool), err error) {
 	raw, err := h.unaryBody(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, err := newCall(c, f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	msg := M(new(T))
 	if err := f.decode(raw, msg); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !f.binary {
 		r.raw = raw
 	}
 	ctx, cancel := r.context(c)
 	defer cancel()
-	res, err := do(ctx, &r, msg)
+	res, err = do(ctx, &r, msg)
 	if r.next > 0 {
 		c.Set("X-Replay-From", strconv.FormatUint(r.next, 10))
 	}
-	return res, err
+	return res, r.sent, err
 }
 
 // unaryBody reads a unary request's message.

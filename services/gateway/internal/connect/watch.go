@@ -2,15 +2,11 @@ package connect
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/file"
@@ -179,108 +175,3 @@ func (h *Handler) watcher(ctx context.Context, r *call, name string) (process.Su
 	}
 	return sum, err
 }
-
-// settle is how long GetWatcherEvents waits for what happened just before.
-const settle = 30 * time.Millisecond
-
-// getWatcherEvents serves GetWatcherEvents: what happened since the last call
-// that was answered here, or since the seq that X-Replay-From names; the answer's
-// X-Replay-From is where the next call goes on. Nothing is taken off the record:
-// what a lost answer carried can be asked for again.
-func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {
-	sum, err := h.watcher(ctx, r, req.GetWatcherId())
-	if err != nil {
-		return nil, err
-	}
-	after := h.cursors.get(sum.ID)
-	if r.replay != "" {
-		want, err := parseWanted(r.replay)
-		if err != nil {
-			return nil, err
-		}
-		after = want.seq
-	}
-	src, err := h.core.Read(ctx, r.who, sum.ID, after)
-	if err != nil {
-		return nil, err
-	}
-	defer src.Close()
-	res := &pb.GetWatcherEventsResponse{}
-	for len(res.Events) < maxFetched {
-		batch, err := src.Next(ctx, settle)
-		if errors.Is(err, io.EOF) || err == nil && len(batch) == 0 {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		for i := range batch {
-			if w, ok := batch[i].Body.(process.Wrote); ok {
-				if res.Events, err = appendFileEvents(res.Events, w.Data); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	r.next = src.After() + 1
-	h.cursors.set(sum.ID, src.After())
-	return res, nil
-}
-
-// maxFetched is about how many events one GetWatcherEvents gives.
-const maxFetched = 100_000
-
-// removeWatcher serves RemoveWatcher.
-func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
-	sum, err := h.watcher(ctx, r, req.GetWatcherId())
-	if err == nil {
-		err = h.core.Signal(ctx, r.who, sum.ID, int32(syscall.SIGKILL))
-	}
-	h.cursors.forget(sum.ID)
-	return &pb.RemoveWatcherResponse{}, err
-}
-
-// appendFileEvents reads the events of a watch's output, which holds whole ones.
-func appendFileEvents(dst []*pb.FilesystemEvent, b []byte) ([]*pb.FilesystemEvent, error) {
-	for len(b) > 0 {
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return dst, fail(CodeDataLoss, "part of the watch's events was dropped")
-		}
-		e := &pb.FilesystemEvent{}
-		if err := proto.Unmarshal(v, e); err != nil {
-			return dst, kind.Wrap(kind.Internal, "read event", "", err)
-		}
-		dst, b = append(dst, e), b[n:]
-	}
-	return dst, nil
-}
-
-// cursors remember how far each watcher's events were fetched at this gateway.
-type cursors struct {
-	mu sync.Mutex
-	at map[process.ID]process.Seq
-}
-
-func (c *cursors) get(id process.ID) process.Seq {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at[id]
-}
-
-func (c *cursors) set(id process.ID, seq process.Seq) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at == nil || len(c.at) >= maxCursors {
-		c.at = make(map[process.ID]process.Seq) // those forgotten begin again: twice rather than never
-	}
-	c.at[id] = seq
-}
-
-func (c *cursors) forget(id process.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.at, id)
-}
-
-const maxCursors = 100_000

@@ -42,13 +42,14 @@ type Core struct {
 
 // Principal is who asks.
 type Principal struct {
-	Tenant  string     // never empty
-	Sandbox sandbox.ID // not empty: the bearer of one sandbox's token, good for that one only
+	Tenant  string           // never empty
+	Sandbox sandbox.ID       // not empty: the bearer of one sandbox's token, good for that one only
+	Volume  sandbox.VolumeID // not empty: the bearer of one volume's token, likewise
 }
 
 // may reports whether p may know of st.
 func (p Principal) may(st *sandbox.State) bool {
-	return p.Tenant != "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
+	return p.Tenant != "" && p.Volume == "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
 }
 
 // New gives a Core. It does no I/O. Close ends what it holds.

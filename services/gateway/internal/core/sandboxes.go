@@ -3,11 +3,13 @@ package core
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 )
 
 // CreateSandbox asks for a sandbox and returns when it runs. Errors: Exhausted
@@ -131,6 +133,25 @@ func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 		st, ok = c.view.Sandbox(id)
 	}
 	return ok && st.Live(), nil
+}
+
+// SandboxEnv gives what every process of a sandbox finds in its environment, as its
+// host sets it: the template's, the sandbox's own, and who it is. NotFound also for
+// another tenant's.
+func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[string]string, error) {
+	st, err := c.find(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	env := make(map[string]string)
+	if tid, err := template.ParseID(st.Request.Template); err == nil {
+		if t, ok := c.view.TemplateByID(tid); ok {
+			maps.Copy(env, t.Manifest.Env)
+		}
+	}
+	maps.Copy(env, st.Request.Env)
+	maps.Copy(env, sandbox.Names(id, &st.Request))
+	return env, nil
 }
 
 // Host gives a host's lease as the view has it; false if it never had one.

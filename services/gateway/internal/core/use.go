@@ -62,7 +62,7 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Use, error) {
 	var out []Use
 	for _, id := range ids {
-		u, err := c.Use(ctx, p, id, time.Now().Add(-lead), time.Time{})
+		u, err := c.Recent(ctx, p, id)
 		switch {
 		case kind.Is(err, kind.NotFound):
 			continue
@@ -72,6 +72,11 @@ func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Us
 		out = append(out, u)
 	}
 	return out, nil
+}
+
+// Recent is Use of the last minute.
+func (c *Core) Recent(ctx context.Context, p Principal, id sandbox.ID) (Use, error) {
+	return c.Use(ctx, p, id, time.Now().Add(-lead), time.Time{})
 }
 
 func (c *Core) limitsOf(st sandbox.State) Use {

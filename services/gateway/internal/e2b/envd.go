@@ -2,7 +2,9 @@ package e2b
 
 import (
 	"context"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -16,17 +18,78 @@ import (
 // E2B's proxy does for the data plane's port: envd's internal routes are
 // nobody's; /health tells whether a sandbox runs.
 func (h *Handler) Proxy(c *fiber.Ctx) error {
-	t := route.Of(c)
-	if t.Named == "" {
-		return c.Next()
-	}
-	switch c.Path() {
+	path := strings.TrimRight(c.Path(), "/")
+	switch path {
 	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
 		return fiber.ErrNotFound
-	case "/health":
+	}
+	if t := route.Of(c); t.Named != "" && path == "/health" {
 		return ifOK(c, t, h.core.Alive, func() error { return c.SendStatus(fiber.StatusNoContent) })
 	}
 	return c.Next()
+}
+
+// envs answers with what every process of the sandbox finds in its environment.
+func (h *Handler) envs(c *fiber.Ctx) error {
+	id, err := h.named(c)
+	if err != nil {
+		return err
+	}
+	env, err := h.core.SandboxEnv(c.UserContext(), auth.From(c), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(env)
+}
+
+// envdMetrics is what envd says of the machine; here, of the sandbox.
+type envdMetrics struct {
+	TS          int64   `json:"ts"` // when it was measured
+	CPUCount    uint32  `json:"cpu_count"`
+	CPUUsedPct  float64 `json:"cpu_used_pct"`
+	MemTotal    uint64  `json:"mem_total"`
+	MemUsed     uint64  `json:"mem_used"`
+	MemCache    uint64  `json:"mem_cache"`
+	MemTotalMiB uint64  `json:"mem_total_mib"`
+	MemUsedMiB  uint64  `json:"mem_used_mib"`
+	DiskUsed    uint64  `json:"disk_used"`
+	DiskTotal   uint64  `json:"disk_total"`
+}
+
+// EnvdMetrics answers with the newest that its host measured of a sandbox, which
+// is some seconds old. A request that names no sandbox is not for it, and goes on.
+func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
+	if route.Of(c).Named == "" {
+		return c.Next()
+	}
+	id, err := h.named(c)
+	if err != nil {
+		return err
+	}
+	u, err := h.core.Recent(c.UserContext(), auth.From(c), id)
+	if err != nil {
+		return err
+	}
+	m := metricBody{Timestamp: time.Now(), CPUCount: uint32(math.Ceil(u.CPUs)), MemTotal: u.Memory, DiskTotal: u.Disk}
+	if all := metrics(&u); len(all) > 0 {
+		m = all[len(all)-1]
+	}
+	return c.JSON(envdMetrics{
+		TS: m.Timestamp.Unix(), CPUCount: m.CPUCount, CPUUsedPct: m.CPUUsedPct,
+		MemTotal: m.MemTotal, MemUsed: m.MemUsed, MemCache: m.MemCache, MemTotalMiB: m.MemTotal >> 20, MemUsedMiB: m.MemUsed >> 20,
+		DiskUsed: m.DiskUsed, DiskTotal: m.DiskTotal,
+	})
+}
+
+// named is the sandbox that a request for envd is for.
+func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
+	if id, ok := route.Sandbox(c); ok {
+		return id, nil
+	}
+	if id := auth.From(c).Sandbox; id != "" {
+		return id, nil
+	}
+	return "", invalid("the request names no sandbox")
 }
 
 // ifOK answers with what then does, or that the sandbox is gone.
@@ -47,7 +110,7 @@ func ifOK(c *fiber.Ctx, t route.Target, ask func(context.Context, sandbox.ID) (b
 // goes on: they outlive their sandbox.
 func (h *Handler) Guard(c *fiber.Ctx) error {
 	path := c.Path()
-	if !auth.DataPlane(path) || strings.HasPrefix(path, "/commands") {
+	if !auth.DataPlane(path) && path != "/metrics" || strings.HasPrefix(path, "/commands") {
 		return c.Next()
 	}
 	t := route.Of(c)

@@ -58,6 +58,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Delete("/templates/:id", h.deleteTemplate)
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
+	r.Get("/envs", h.envs)
 }
 
 // there gives the sandbox the path names, not older than the request. NotFound

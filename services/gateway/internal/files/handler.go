@@ -36,6 +36,7 @@ func New(c Core, streams *stream.Streams) *Handler { return &Handler{core: c, st
 func (h *Handler) Register(r fiber.Router) {
 	r.Get(Path, told(h.get)) // and HEAD
 	r.Post(Path, told(h.post))
+	r.Post(Path+"/compose", told(h.compose))
 }
 
 // Path is where files are served.

@@ -269,20 +269,11 @@ func (b *body) Read(p []byte) (int, error) {
 	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read tells
 	n, err := b.r.Read(p)
 	b.n += int64(n)
-	if errors.Is(err, io.EOF) && b.cut() {
+	if errors.Is(err, io.EOF) && stream.Cut(b.c, b.n) {
 		err = io.ErrUnexpectedEOF
 	}
 	b.ended, b.whole = err != nil, errors.Is(err, io.EOF)
 	return n, err
-}
-
-// cut reports whether a body that came to an end did so because the client left:
-// the server does not tell.
-func (b *body) cut() bool {
-	if length := b.c.Request().Header.ContentLength(); length >= 0 {
-		return b.n < int64(length)
-	}
-	return stream.Left(b.c)
 }
 
 func (b *body) drain() {

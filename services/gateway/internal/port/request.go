@@ -16,6 +16,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // HeaderToken bears a sandbox's traffic token. It is for us, not for the server.
@@ -40,8 +41,9 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 	}
 	var body *upload
 	if r := c.Context().RequestBodyStream(); r != nil && c.Request().Header.ContentLength() != 0 {
-		body = &upload{r: r, conn: c.Context().Conn(), over: make(chan struct{})}
-		req.Body, req.ContentLength = body, int64(max(-1, c.Request().Header.ContentLength()))
+		length := int64(max(-1, c.Request().Header.ContentLength()))
+		body = &upload{r: r, conn: c.Context().Conn(), length: length, over: make(chan struct{})}
+		req.Body, req.ContentLength = body, length
 	}
 	return req, body, nil
 }
@@ -92,6 +94,7 @@ func headers(c *fiber.Ctx) http.Header {
 type upload struct {
 	r      io.Reader
 	conn   net.Conn           // that r reads
+	length int64              // that was told; -1: none
 	failed context.CancelFunc // called when the client's connection fails
 	over   chan struct{}      // closed when it is not read any more
 	once   sync.Once
@@ -118,6 +121,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	n, err := u.r.Read(p)
 	u.n.Add(int64(n))
+	if errors.Is(err, io.EOF) && u.cut() {
+		err = io.ErrUnexpectedEOF
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		u.ended = true
@@ -128,6 +134,14 @@ func (u *upload) Read(p []byte) (int, error) {
 		u.failed()
 	}
 	return n, err
+}
+
+// cut reports whether the body ended because the client left (stream.Cut).
+func (u *upload) cut() bool {
+	if u.length >= 0 {
+		return u.n.Load() < u.length
+	}
+	return stream.LeftOn(u.conn)
 }
 
 // Close says that no more is wanted.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -27,6 +28,8 @@ type conn struct {
 	write   time.Duration
 	limit   time.Duration
 	relay   bool // the answer is another server's: a drain lets it end
+
+	refused func() // called when the client's machine throws away what it was sent, before another request; may be nil
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when run is over
@@ -132,15 +135,19 @@ func (cn *conn) drain() {
 // watch reads until the client says something. A client that closes its sending
 // side has left: it cannot be told from one that died.
 func (cn *conn) watch() {
-	next := cn.early
+	next, reset := cn.early, false
 	if len(next) == 0 {
 		buf := make([]byte, readAhead)
 		n, err := cn.raw.Read(buf)
 		if next = buf[:n]; err != nil && n == 0 {
+			reset = errors.Is(err, syscall.ECONNRESET)
 			cn.cancel(errLeft)
 		}
 	}
 	<-cn.done
+	if reset && cn.refused != nil {
+		cn.refused()
+	}
 	if !cn.reuse {
 		return
 	}

@@ -52,6 +52,13 @@ type Spec struct {
 	// that it was made of.
 	From string
 
+	// Volumes are directories of the host that the place sees at paths of its own,
+	// in an order in which they can be mounted. They belong to the caller, who keeps
+	// them as long as the place lives, and several places may see one at once. Where
+	// hostd is root of the machine their files have the uids and gids that they have
+	// inside. Only with Caps.Volumes.
+	Volumes []Volume
+
 	// Dir is the sandbox's own directory on the host, made by the caller with
 	// mode 0700 and absolute; of any length. The driver's own files in it have
 	// the names in Files; Destroy removes those and no others.
@@ -65,6 +72,10 @@ type Spec struct {
 	// because Spec.MemoryMiB was used up; an empty file where nobody counts.
 	OOM bool
 }
+
+// Volume is a directory Source of the host that is seen at Path: both absolute and
+// clean. Path is made where it is not there.
+type Volume struct{ Source, Path string }
 
 // MaxPIDs is the bound of its processes where the driver's own is most.
 func (s *Spec) MaxPIDs(most uint32) uint32 {
@@ -107,6 +118,7 @@ type Caps struct {
 	Pause       bool     // Instance.Pause works
 	Files       bool     // Instance.Snapshot keeps files
 	Memory      bool     // Instance.Snapshot keeps the memory, too
+	Volumes     bool     // Spec.Volumes are seen
 	Notes       []string // what is missing and why, for `doctor`
 }
 

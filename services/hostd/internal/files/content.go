@@ -123,20 +123,10 @@ func (o *op) write() error {
 		return err
 	}
 	defer closeFd(at.dir)
-	name, fd, err := at.begin()
-	if err != nil {
-		return err
+	if at.old && o.req.Fresh {
+		return kind.Newf(kind.Conflict, "write", "", "path '%s' already exists", o.path)
 	}
-	f := os.NewFile(uintptr(fd), name)
-	err = o.fill(f, at)
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	if err == nil {
-		err = unix.Renameat(at.dir, name, at.dir, at.name)
-	}
-	if err != nil {
-		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is told
+	if err := o.put(at, o.fill); err != nil {
 		return err
 	}
 	e, err := o.statAt(at.dir, at.name, o.path)
@@ -176,7 +166,10 @@ func (o *op) place(p string) (*place, error) {
 			closeFd(dir)
 			return nil, err
 		}
-		at.mode, at.old = st.Mode&0o7777&^(unix.S_ISUID|unix.S_ISGID), true
+		at.old = true
+		if o.req.Mode == 0 {
+			at.mode = st.Mode & 0o7777 &^ (unix.S_ISUID | unix.S_ISGID)
+		}
 		return at, nil
 	}
 	return nil, unix.ELOOP
@@ -217,12 +210,36 @@ func (at *place) begin() (string, int, error) {
 	return name, fd, err
 }
 
-// fill writes what comes, and makes the file what it is to be.
-func (o *op) fill(f *os.File, at *place) error {
-	fd := int(f.Fd())
-	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{o.in}, make([]byte, copyBuffer)); err != nil {
+// put makes a file with what fill writes, and renames it to its place.
+func (o *op) put(at *place, fill func(*os.File) error) error {
+	name, fd, err := at.begin()
+	if err != nil {
 		return err
 	}
+	f := os.NewFile(uintptr(fd), name)
+	if err = fill(f); err == nil {
+		err = o.finish(fd, at)
+	}
+	if err2 := f.Close(); err == nil {
+		err = err2
+	}
+	if err == nil {
+		err = unix.Renameat(at.dir, name, at.dir, at.name)
+	}
+	if err != nil {
+		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is told
+	}
+	return err
+}
+
+// fill writes what comes.
+func (o *op) fill(f *os.File) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{o.in}, make([]byte, copyBuffer))
+	return err
+}
+
+// finish makes a file what it is to be.
+func (o *op) finish(fd int, at *place) error {
 	if err := writeMeta(fd, o.req.Meta); err != nil {
 		return err
 	}

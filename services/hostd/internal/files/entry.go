@@ -88,10 +88,7 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 	b = appendString(b, 6, modeOf(e.st.Mode).String())
 	b = appendString(b, 7, o.nameOf(false, e.st.Uid))
 	b = appendString(b, 8, o.nameOf(true, e.st.Gid))
-	var at [24]byte
-	t := appendUint(at[:0], 1, uint64(e.st.Mtim.Sec))
-	t = appendUint(t, 2, uint64(e.st.Mtim.Nsec))
-	b = protowire.AppendBytes(protowire.AppendTag(b, 9, protowire.BytesType), t)
+	b = appendTime(b, 9, e.st.Mtim)
 	if e.link {
 		b = protowire.AppendString(protowire.AppendTag(b, 10, protowire.BytesType), e.target)
 	}
@@ -99,7 +96,23 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 		pair := appendString(appendString(nil, 1, k), 2, v)
 		b = protowire.AppendBytes(protowire.AppendTag(b, 11, protowire.BytesType), pair)
 	}
+	if o.cfg.Times {
+		b = appendTime(b, fieldAccessed, e.st.Atim)
+		b = appendTime(b, fieldChanged, e.st.Ctim)
+	}
 	return b
+}
+
+const (
+	fieldAccessed = 1000
+	fieldChanged  = 1001
+)
+
+func appendTime(b []byte, num protowire.Number, at unix.Timespec) []byte {
+	var buf [24]byte
+	t := appendUint(buf[:0], 1, uint64(at.Sec))
+	t = appendUint(t, 2, uint64(at.Nsec))
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), t)
 }
 
 // nameOf is the name of an owner or a group, looked up once a question.

@@ -550,3 +550,44 @@ func BenchmarkList(b *testing.B) {
 		}
 	}
 }
+
+func TestFilesArePutTogether(t *testing.T) {
+	r := newRig(t)
+	r.put(t, "home/u/a", "one ")
+	r.put(t, "home/u/dir/b", "two")
+	r.put(t, "home/u/all", "old")
+	r.link(t, "/home/u", "via")
+	for name, req := range map[string]file.Request{
+		"nothing":                     {Path: "all"},
+		"itself":                      {Path: "all", Sources: []string{"a", "all"}},
+		"itself by another name":      {Path: "all", Sources: []string{"a", "/via/all"}},
+		"a directory":                 {Path: "all", Sources: []string{"dir"}},
+		"a destination that is a dir": {Path: "dir", Sources: []string{"a"}},
+	} {
+		req.Op = file.OpCompose
+		if _, err := r.ask(t, req); !kind.Is(err, kind.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.ask(t, file.Request{Op: file.OpCompose, Path: "all", Sources: []string{"a", "none"}}); !kind.Is(err, kind.NotFound) {
+		t.Errorf("a source that is not there: %v", err)
+	}
+	if got, err := os.ReadFile(r.at("home/u/all")); string(got) != "old" {
+		t.Fatalf("what failed left %q, %v", got, err)
+	}
+	es, err := r.ask(t, file.Request{Op: file.OpCompose, Path: "all", Sources: []string{"a", "~/dir/b", "a"}})
+	if err != nil || len(es) != 1 || es[0].GetPath() != "/home/u/all" {
+		t.Fatalf("%v, %v", es, err)
+	}
+	if got, err := os.ReadFile(r.at("home/u/all")); string(got) != "one twoone " {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, p := range []string{"home/u/a", "home/u/dir/b"} {
+		if _, err := os.Lstat(r.at(p)); err == nil {
+			t.Errorf("%s is still there", p)
+		}
+	}
+	if es, err := r.ask(t, file.Request{Op: file.OpList, Path: "~"}); err != nil || !slices.Equal(paths(es), []string{"/home/u/all", "/home/u/dir"}) {
+		t.Errorf("left: %v, %v", paths(es), err)
+	}
+}

@@ -20,6 +20,7 @@ type Config struct {
 	Root   string
 	Lookup func(user string) (Account, error)
 	Name   func(group bool, id uint32) string
+	Times  bool
 }
 
 // Server refuses: only Linux walks a path within a root by itself (openat2), and a

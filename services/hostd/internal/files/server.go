@@ -25,6 +25,7 @@ type Config struct {
 	Root   string                             // the directory that paths begin at; default "/"
 	Lookup func(user string) (Account, error) // empty: the default user
 	Name   func(group bool, id uint32) string // of an owner or a group
+	Times  bool                               // entries have all of their times
 }
 
 // Server works on files. Its methods may be called concurrently.
@@ -118,6 +119,10 @@ func (o *op) do() error {
 		return o.read()
 	case file.OpWrite:
 		return o.write()
+	case file.OpCompose:
+		return o.compose()
+	case file.OpChange:
+		return o.change()
 	}
 	return kind.New(kind.Unimplemented, "file", "", "no such operation")
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -78,8 +79,47 @@ func (o *op) makeDir() error {
 		return kind.Newf(kind.Invalid, "make directory", "", "path already exists but it is not a directory: %s", o.path)
 	case err != nil:
 		return err
-	case !made:
+	case !made && !o.req.Force:
 		return kind.Newf(kind.Conflict, "make directory", "", "directory already exists: %s", o.path)
+	}
+	if made && o.req.Mode != 0 {
+		if err := o.chmod(); err != nil {
+			return err
+		}
+	}
+	return o.sendStat(o.path)
+}
+
+// chmod sets the mode of what is at the path; of a link, what it leads to.
+func (o *op) chmod() error {
+	fd, err := o.open(o.path, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer closeFd(fd)
+	return unix.Fchmodat(unix.AT_FDCWD, procPath(fd), o.req.Mode, 0)
+}
+
+// change sets the owner, the group and the mode of what is at the path.
+func (o *op) change() error {
+	uid, gid, err := file.ParseOwner(o.req.User)
+	if err != nil {
+		return err
+	}
+	fd, err := o.open(o.path, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer closeFd(fd)
+	if uid != file.Keep || gid != file.Keep {
+		if err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if o.req.Mode != 0 {
+		if err := o.chmod(); err != nil {
+			return err
+		}
 	}
 	return o.sendStat(o.path)
 }

@@ -1,0 +1,93 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// The subject has the name, not the id: so two volumes cannot be called alike.
+func volumeSubject(tenant, name string) string { return "vol." + tenant + "." + name }
+
+// PutVolume stores what is known of a volume, in place of what its Rev says
+// (0: nothing). Conflict as in AppendSandbox.
+func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
+	data, err := proto.Marshal(&pb.Volume{
+		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
+		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
+	})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "put volume", string(s.ID), err)
+	}
+	_, err = l.put(ctx, streamVolumes, volumeSubject(s.Tenant, s.Name), s.Rev, data)
+	return err
+}
+
+func (v *View) applyVolume(m stored) error {
+	var b pb.Volume
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return err
+	}
+	id, err := sandbox.ParseVolumeID(b.Id)
+	if err != nil {
+		return err
+	}
+	v.volumes[m.subject] = sandbox.Volume{
+		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
+		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq,
+	}
+	return nil
+}
+
+// NamedVolume gives a tenant's volume by its name, also one that was deleted.
+func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.volumes[volumeSubject(tenant, name)]
+	return s, ok
+}
+
+// Volume gives a volume by its id, also one that was deleted.
+func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.volumes {
+		if s.ID == id {
+			return s, true
+		}
+	}
+	return sandbox.Volume{}, false
+}
+
+// Volumes gives those for which keep is true, by tenant and name.
+func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume {
+	v.mu.Lock()
+	var out []sandbox.Volume
+	for _, s := range v.volumes {
+		if keep(&s) {
+			out = append(out, s)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b sandbox.Volume) int {
+		return strings.Compare(volumeSubject(a.Tenant, a.Name), volumeSubject(b.Tenant, b.Name))
+	})
+	return out
+}
+
+// AwaitVolume waits until what is known of a tenant's volume of that name satisfies
+// done, or ctx's end; it gives what is known at that moment.
+func (v *View) AwaitVolume(ctx context.Context, tenant, name string, done func(*sandbox.Volume) bool) (sandbox.Volume, error) {
+	var s sandbox.Volume
+	err := v.wait(ctx, func() bool {
+		s = v.volumes[volumeSubject(tenant, name)]
+		return done(&s)
+	})
+	return s, err
+}

@@ -1,0 +1,72 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	pb "github.com/millrace/millrace/schema/filesystem"
+)
+
+// maxCompose is the most bytes of such a request.
+const maxCompose = 256 << 10
+
+// compose puts files of the sandbox together in one, in place of them.
+func (h *Handler) compose(c *fiber.Ctx) error {
+	var body struct {
+		Sources     []string `json:"source_paths"`
+		Destination string   `json:"destination"`
+		Username    string   `json:"username"`
+	}
+	a, err := newAsk(c, file.OpCompose)
+	if err != nil {
+		return err
+	}
+	if err := decodeJSON(c.Request().Body(), &body); err != nil {
+		return err
+	}
+	switch {
+	case len(body.Sources) == 0:
+		return invalid("source_paths must not be empty")
+	case body.Destination == "":
+		return invalid("destination is required")
+	}
+	a.Request = file.Request{Op: file.OpCompose, Path: body.Destination, Sources: body.Sources, User: body.Username}
+	f, err := h.core.AskFiles(c.UserContext(), a.who, a.sbx, &a.Request)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	raw, err := f.Only()
+	if err != nil {
+		return err
+	}
+	var e pb.EntryInfo
+	if err := proto.Unmarshal(raw, &e); err != nil {
+		return kind.Wrap(kind.Internal, "read answer", "", err)
+	}
+	return c.JSON(written{Path: e.GetPath(), Name: path.Base(e.GetPath()), Type: "file", Metadata: e.GetMetadata()})
+}
+
+func decodeJSON(raw []byte, v any) error {
+	if len(raw) > maxCompose {
+		return fiber.ErrRequestEntityTooLarge
+	}
+	err := json.Unmarshal(raw, v)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case !utf8.Valid(raw):
+		return invalid("the body is not UTF-8")
+	case errors.As(err, &wrong):
+		return invalid("%s: cannot be a JSON %s", wrong.Field, wrong.Value)
+	case err != nil:
+		return invalid("the body is not JSON: %s", err)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package stream
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsent is how many bytes the other end's machine has not acknowledged; an error
+// if the connection is broken. Of what is no socket it knows none.
+func unsent(conn net.Conn) (int, error) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0, nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	n, bad := 0, error(nil)
+	err = rc.Control(func(fd uintptr) {
+		if n, bad = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); bad != nil {
+			return
+		}
+		var code int
+		if code, bad = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); bad == nil && code != 0 {
+			bad = unix.Errno(code)
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return n, err
+}

@@ -1,0 +1,169 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/files"
+)
+
+const (
+	volumeDir   = "volumes"
+	volumeFiles = "files"         // in a volume's directory: what sandboxes see
+	volumeMode  = 0o777           // whoever a sandbox's processes run as
+	volumeUser  = 1000            // to whom it belongs, where owners are kept
+	volumeRetry = 5 * time.Second // after an error
+)
+
+// volumePath is what sandboxes see of a volume.
+func (h *host) volumePath(id sandbox.VolumeID) string {
+	return filepath.Join(h.cfg.DataDir, volumeDir, string(id), volumeFiles)
+}
+
+// volumes makes the volumes that this host is to have and removes those that were
+// deleted, until ctx ends. It removes nothing that the log does not call deleted:
+// what the log forgot may be all that is left of somebody's work.
+func (h *host) volumes(ctx context.Context) error {
+	changed, stop := h.view.Changes()
+	defer stop()
+	for {
+		var again <-chan time.Time
+		for _, v := range h.view.Volumes(h.undone) {
+			if err := h.settleVolume(ctx, v); err != nil && ctx.Err() == nil {
+				h.slog.Error("a volume", "volume", v.ID, "deleted", v.Deleted, "err", err)
+				again = time.After(volumeRetry)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case <-changed:
+		}
+	}
+}
+
+// undone reports whether something is to be done about a volume: it is to be made,
+// or it was deleted and may be there.
+func (h *host) undone(v *sandbox.Volume) bool {
+	return v.Host == h.cfg.Name && v.Made == v.Deleted && (!v.Deleted || !h.usesVolume(v.ID))
+}
+
+func (h *host) usesVolume(id sandbox.VolumeID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.boxes {
+		for _, m := range b.req.Volumes {
+			if m.Volume == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settleVolume makes or removes a volume's files, then says so in the log. Whoever
+// is cut off in between does it again.
+func (h *host) settleVolume(ctx context.Context, v sandbox.Volume) error {
+	dir := h.volumePath(v.ID)
+	if v.Deleted {
+		if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	} else if err := makeVolume(dir); err != nil {
+		return err
+	}
+	v.Made = !v.Deleted
+	err := h.log.PutVolume(ctx, &v)
+	if kind.Is(err, kind.Conflict) { // somebody changed it meanwhile, which the view will tell
+		return nil
+	}
+	return err
+}
+
+func makeVolume(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, volumeMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, volumeUser, volumeUser); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, volumeMode)
+}
+
+// volume is the directory of a volume that is here. An error of kind.Gone says that
+// it should be and is not: it is never made anew.
+func (h *host) volume(id sandbox.VolumeID) (string, error) {
+	v, ok := h.view.Volume(id)
+	if !ok || v.Deleted || !v.Made || v.Host != h.cfg.Name {
+		return "", kind.Newf(kind.NotFound, "open volume", string(id), "volume '%s' not found", id)
+	}
+	dir := h.volumePath(id)
+	if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
+		return "", &kind.Error{Op: "open volume", ID: string(id), Kind: kind.Gone,
+			Msg: "the files of volume '" + v.Name + "' are not on their host " + v.Host + " any more", Err: err}
+	}
+	return dir, nil
+}
+
+// mounts are the volumes that a sandbox is to see.
+func (h *host) mounts(req *sandbox.Requested) ([]driver.Volume, error) {
+	var out []driver.Volume
+	for _, m := range sandbox.ByDepth(req.Volumes) {
+		dir, err := h.volume(m.Volume)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, driver.Volume{Source: dir, Path: m.Path})
+	}
+	return out, nil
+}
+
+// serveVolume answers a question about a volume's files.
+func (h *host) serveVolume(s *mux.Stream, name string) {
+	id, err := sandbox.ParseVolumeID(name)
+	dir := ""
+	if err == nil {
+		dir, err = h.volume(id)
+	}
+	var srv *files.Server
+	if err == nil {
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true})
+	}
+	if err != nil {
+		s.Abort(err)
+		return
+	}
+	defer srv.Close() //nolint:errcheck // it was only a directory
+	srv.Serve(s)
+}
+
+// volumeAccount is whom new files of a volume are given to: an owner and a group by
+// their numbers.
+func volumeAccount(user string) (files.Account, error) {
+	uid, gid, err := file.ParseOwner(user)
+	if uid == file.Keep {
+		uid = volumeUser
+	}
+	if gid == file.Keep {
+		gid = volumeUser
+	}
+	return files.Account{Home: "/", UID: uid, GID: gid}, err
+}
+
+func numbered(_ bool, id uint32) string { return strconv.FormatUint(uint64(id), 10) }
