@@ -42,7 +42,11 @@ func create[B driver.Instance](
 	state.Cgroups = groups.Paths(cgroup.Prefix+string(s.ID), limits)
 	box, err := build(ctx, s, &state, limits)
 	if err != nil {
-		return nil, live.Undo(ctx, log, s.Dir, state, sweep, err)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		live.Undo(ctx, log, s.Dir, state, sweep)
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return box, nil
 }
