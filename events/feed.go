@@ -136,11 +136,7 @@ func (f *feed) follows(m *stored) bool {
 // catchUp reads from the store what follows the last message given. Nothing
 // more there, and no live message seen beyond it, ends the catching up.
 func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
-	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
-	if f.last == 0 && !f.since.IsZero() {
-		req.Seq, req.StartTime = 0, &f.since
-	}
-	got, err := f.l.directGet(ctx, f.stream, req)
+	got, err := f.read(ctx)
 	if len(got) > 0 {
 		f.last, f.tries = got[len(got)-1].seq, 0
 		return got, nil
@@ -158,6 +154,21 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	}
 	f.behind, f.target, f.tries = false, 0, 0
 	return nil, nil
+}
+
+// read reads the next messages from the store. Those of a single subject are
+// most often none, or few: then the store need not look for them.
+func (f *feed) read(ctx context.Context) ([]stored, error) {
+	if !f.whole() && f.last > 0 {
+		if got, whole, err := f.l.readSince(ctx, f.stream, f.subject, f.last); whole || err != nil {
+			return got, err
+		}
+	}
+	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
+	if f.last == 0 && !f.since.IsZero() {
+		req.Seq, req.StartTime = 0, &f.since
+	}
+	return f.l.directGet(ctx, f.stream, req)
 }
 
 // behindTries is how often a replica is asked for a message that another one

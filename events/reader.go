@@ -130,8 +130,9 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 	}
 	switch {
 	case r.at.seq < t.base.seq:
+		base := t.base
 		t.mu.Unlock()
-		got, err := r.fromStore(ctx)
+		got, err := r.fromStore(ctx, base)
 		return got, nil, err
 	case r.at.seq < t.last:
 		defer t.mu.Unlock()
@@ -190,8 +191,8 @@ func after(events []process.Event, seq process.Seq) []process.Event {
 	return events
 }
 
-// fromStore reads what is stored after the reader's place.
-func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
+// fromStore reads what is stored after the reader's place and up to base.
+func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, error) {
 	t := r.t
 	if r.at.rev == 0 && r.at.seq > 0 {
 		rev, err := t.l.seek(ctx, t.stream, t.subject, r.at.seq+1)
@@ -200,8 +201,7 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 		}
 		r.at.rev = rev - 1
 	}
-	r.batch = min(max(2*r.batch, firstBatch), getBatch)
-	msgs, err := t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
+	msgs, err := r.fetch(ctx, base)
 	if err != nil && len(msgs) == 0 {
 		if kind.Is(err, kind.Unavailable) && t.l.pause(ctx, &r.tries) {
 			return nil, nil // the store is away: the reader waits, it does not fail
@@ -230,6 +230,18 @@ func (r *Reader) fromStore(ctx context.Context) ([]process.Event, error) {
 		}
 	}
 	return out, nil
+}
+
+// fetch reads the next messages.
+func (r *Reader) fetch(ctx context.Context, base place) ([]stored, error) {
+	t := r.t
+	if sparse(r.at, base) {
+		if got, whole, err := t.l.readSparse(ctx, t.stream, t.subject, r.at, base); whole || err != nil {
+			return got, err
+		}
+	}
+	r.batch = min(max(2*r.batch, firstBatch), getBatch)
+	return t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
 }
 
 // missed is what to do when the store has nothing although the record goes on:

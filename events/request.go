@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,7 @@ type stored struct {
 	subject string
 	seq     uint64 // in its stream
 	prev    uint64 // live messages only: the one before it of the same subject
+	after   uint64 // the same, if it was stored under that condition; else unconditional
 	time    time.Time
 	data    []byte
 }
@@ -153,6 +155,9 @@ func parseStored(msg *nats.Msg) (stored, error) {
 	}
 	s := stored{subject: msg.Header.Get("Nats-Subject"), seq: seq, data: msg.Data}
 	s.prev, _ = strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64) //nolint:errcheck // absent: 0
+	if s.after, err = strconv.ParseUint(msg.Header.Get(headerAfter), 10, 64); err != nil {
+		s.after = unconditional
+	}
 	s.time, _ = time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp")) //nolint:errcheck // absent: zero
 	return s, nil
 }
@@ -241,11 +246,17 @@ const (
 // not be. Its reader decides by reading the record.
 var errExpectation = errors.New("another message was expected to be the last")
 
+// headerAfter is the condition of a publish, which is stored with it.
+const headerAfter = "Nats-Expected-Last-Subject-Sequence"
+
+// unconditional stands for the condition of a message that had none.
+const unconditional = math.MaxUint64
+
 // publish stores one message after the subject's message with stream sequence
 // after. One try: an error of kind.Unavailable says nothing about the outcome.
 func (l *Log) publish(ctx context.Context, subject string, after uint64, data []byte) (uint64, error) {
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
-		"Nats-Expected-Last-Subject-Sequence": {strconv.FormatUint(after, 10)},
+		headerAfter: {strconv.FormatUint(after, 10)},
 	}})
 }
 

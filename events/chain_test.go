@@ -1,0 +1,141 @@
+package events_test
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// quiet is a record that is quiet among busy ones.
+type quiet struct {
+	nc  *nats.Conn
+	log *events.Log // it has not been read by
+	ref events.Ref
+
+	mu     sync.Mutex
+	asked  int // reads of the store
+	walked int // those that let it look for a message
+}
+
+const quietEvents, busyBetween = 150, 100
+
+func newQuiet(t *testing.T) *quiet {
+	t.Helper()
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	q := &quiet{ref: newRef()}
+	var err error
+	if q.nc, err = nats.Connect("", nats.InProcessServer(srv)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.nc.Close)
+	w := log.Writer(q.ref, 1)
+	for i := range quietEvents {
+		for range busyBetween {
+			if err := q.nc.Publish("out.00.h.busy.p", []byte("anything")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		e := process.Event{Seq: process.Seq(i + 1), Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")}}
+		if err := w.Append(t.Context(), []process.Event{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.log = eventstest.Open(t, srv)
+	if _, err := q.nc.Subscribe("$JS.API.DIRECT.GET.OUT_00", q.spy); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// spy counts what the store is asked for.
+func (q *quiet) spy(m *nats.Msg) {
+	var req struct {
+		Next  string `json:"next_by_subj"`
+		Batch int    `json:"batch"`
+	}
+	if json.Unmarshal(m.Data, &req) != nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.asked++
+	if req.Next != "" || req.Batch > 0 {
+		q.walked++
+	}
+}
+
+// read reads the record's events after one seq to its end, and tells how often
+// the store was asked, and had to look.
+func (q *quiet) read(t *testing.T, after process.Seq) (asked, walked int) {
+	t.Helper()
+	r := q.log.Read(q.ref, after)
+	defer r.Close()
+	for want := after; want < quietEvents; {
+		batch, err := r.Next(t.Context(), 0)
+		if err != nil {
+			t.Fatalf("after event %d: %v", want, err)
+		}
+		for _, e := range batch {
+			if want++; e.Seq != want {
+				t.Fatalf("got event %d, want %d", e.Seq, want)
+			}
+		}
+	}
+	if err := q.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	asked, walked = q.asked, q.walked
+	q.asked, q.walked = 0, 0
+	return asked, walked
+}
+
+// The store would walk over 100 messages of others for each of a quiet record's,
+// and serve nobody else meanwhile.
+func TestAQuietRecordIsReadWithoutALookAtOthers(t *testing.T) {
+	q := newQuiet(t)
+	for _, after := range []process.Seq{0, 1, 40, quietEvents - 1} {
+		asked, walked := q.read(t, after)
+		if asked < quietEvents-int(after) || walked > 40 {
+			t.Errorf("after %d: asked %d times, %d of them to look among others; want one for each event, and a few to find a place", after, asked, walked)
+		}
+	}
+}
+
+func TestAQuietRecordWhoseBeginningIsGoneSaysSo(t *testing.T) {
+	q := newQuiet(t)
+	js, err := jetstream.New(q.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "OUT_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(10*(busyBetween+1)+1)); err != nil {
+		t.Fatal(err)
+	}
+	r := q.log.Read(q.ref, 0)
+	defer r.Close()
+	_, err = r.Next(t.Context(), 0)
+	if first, ok := events.FirstSeq(err); !kind.Is(err, kind.Gone) || !ok || first != 11 {
+		t.Errorf("%v, first %d; want Gone, 11", err, first)
+	}
+	q.read(t, 10)
+}
