@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
+	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -32,6 +33,7 @@ type box struct {
 	by     string        // the driver that is to make it; empty: the host's default
 	phase  sandbox.Phase // when the box was opened
 	found  bool          // it was made in an earlier life
+	flow   *fair.Flow    // its part of what is stored
 
 	ready   chan struct{} // closed when it is known which processes the shim has, or that there is none
 	stop    chan struct{} // closed when the sandbox is to end
@@ -41,7 +43,6 @@ type box struct {
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
-	moving  sync.WaitGroup   // processes that are about to have a record here
 	keeping sync.Mutex       // held while a snapshot is made
 	order   sync.Mutex       // held while a command is passed on; taken before mu
 	passing bool             // it is known which processes the shim has
@@ -75,7 +76,7 @@ var errShimGone = errors.New("the sandbox's shim is gone")
 
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
-		h: h, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
+		h: h, flow: h.gate.Flow(), id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
@@ -306,13 +307,6 @@ func (b *box) detach() {
 		conn.Close()
 	}
 	b.markReady()
-}
-
-// ending reports whether the sandbox is to end.
-func (b *box) ending() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stopping
 }
 
 func (b *box) markReady() {

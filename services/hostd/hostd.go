@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
+	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -31,6 +32,7 @@ type host struct {
 	cursor    *cursor
 	epoch     uint64
 	pool      link.Pool
+	gate      fair.Gate
 	templates *templates.Cache
 	renew     chan struct{}  // has a value when the lease says what is not so any more
 	wg        sync.WaitGroup // boxes, processes and what else works on its own

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -29,10 +30,10 @@ func (p *proc) publish(ctx context.Context) error {
 	stale := time.NewTicker(p.h.log.Retention() / refreshes)
 	defer stale.Stop()
 	for {
-		batch, lost := p.next()
+		size, lost := p.inLine()
 		switch {
-		case len(batch) > 0:
-			finished, err := p.storeItems(ctx, batch)
+		case size > 0:
+			finished, err := p.storeNext(ctx, size)
 			if err != nil || finished {
 				return err
 			}
@@ -52,33 +53,67 @@ func (p *proc) publish(ctx context.Context) error {
 	}
 }
 
-// next takes what is in line, at most a message's worth.
-func (p *proc) next() ([]item, process.Cause) {
+// inLine is how much of a message waits to be stored, in bytes, and whether
+// nothing more will come.
+func (p *proc) inLine() (size int, lost process.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, size := 0, 0
+	_, size = p.message()
+	return size, p.lost
+}
+
+// message is how many of the events in line one message takes, and their cost;
+// p.mu is held.
+func (p *proc) message() (n, size int) {
 	for n < len(p.queue) && n < maxEvents {
-		size += link.Cost(&p.queue[n].event)
-		if n > 0 && size > events.MaxBatch {
+		cost := link.Cost(&p.queue[n].event)
+		if n > 0 && size+cost > events.MaxBatch {
 			break
 		}
-		n++
+		n, size = n+1, size+cost
 	}
-	batch := p.queue[:n:n]
+	return n, size
+}
+
+// next takes what is in line, at most a message's worth.
+func (p *proc) next() (batch []item, cost int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, cost := p.message()
+	batch = p.queue[:n:n]
 	if p.queue = p.queue[n:]; len(p.queue) == 0 {
 		p.queue = nil
 	}
-	return batch, p.lost
+	return batch, cost
+}
+
+// storeNext stores what is in line when it is the sandbox's turn: while it waits
+// for that, more may gather. It reports whether the record has its end.
+func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err error) {
+	pass, err := p.enter(ctx, size)
+	if err != nil {
+		return false, err
+	}
+	defer pass.Leave()
+	batch, cost := p.next()
+	pass.Carries(cost)
+	return p.storeItems(ctx, batch, cost)
+}
+
+// enter waits for the turn of p's sandbox.
+func (p *proc) enter(ctx context.Context, size int) (*fair.Pass, error) {
+	if p.b == nil {
+		return nil, nil
+	}
+	return p.b.flow.Enter(ctx, size)
 }
 
 // storeItems stores a batch of the shim's, acks it, and answers who waited for
-// it. It reports whether the record has its end.
-func (p *proc) storeItems(ctx context.Context, batch []item) (finished bool, err error) {
+// it.
+func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished bool, err error) {
 	evs := make([]process.Event, len(batch))
-	cost := 0
 	for i := range batch {
 		evs[i] = batch[i].event
-		cost += link.Cost(&evs[i])
 	}
 	last := evs[len(evs)-1]
 	if err := p.ground(ctx); err != nil {

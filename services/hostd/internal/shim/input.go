@@ -44,6 +44,10 @@ func (p *proc) write(f *wire.Stdin) {
 	if p.tried(f) {
 		return
 	}
+	if p.finished { // hostd may not have noticed yet
+		s.refuse(f.Rev, kind.NotFound, "the process has ended")
+		return
+	}
 	if in != nil && in.bytes+len(f.Data) > maxInput {
 		s.refuse(f.Rev, kind.Exhausted, "the process does not read its stdin")
 		return

@@ -1,0 +1,18 @@
+// Package fair says whose output is stored next, so that no sandbox waits for
+// another one's flood.
+//
+// # Quiet and loud
+// Each sandbox has a Flow. One that stores no more than its allowance is quiet:
+// it never waits. One that stores more is loud until it has been silent for as
+// long as makes up for that.
+//
+// # Turns
+// Only so much of what is loud is on its way at a time, and loud flows take turns
+// by bytes: one of a thousand processes gets as much as one of a single process.
+// While anybody else is quiet and stores something, all that is loud is slowed
+// down to a rate that leaves the machine to them; else it is as fast as it can.
+//
+// # Back pressure
+// Who waits acks nothing, so that its shim's window closes and its processes
+// wait. Nothing is dropped.
+package fair

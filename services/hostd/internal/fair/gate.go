@@ -1,0 +1,204 @@
+package fair
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	messageCost = 4 << 10   // bytes that a message counts besides its own: the log's work for it
+	allowance   = 4 << 20   // bytes a second that a quiet flow may store
+	burst       = 1 << 20   // bytes that it may be ahead of that
+	window      = 512 << 10 // bytes of all loud flows on their way at a time
+	quantum     = 64 << 10  // bytes of a turn
+	slowRate    = 32 << 20  // bytes a second of all loud flows while others are quiet
+	slowFor     = 100 * time.Millisecond
+)
+
+// Gate lets the messages of all flows of a host through. Its zero value works;
+// its methods and those of its flows may be called concurrently.
+type Gate struct {
+	mu     sync.Mutex
+	round  []*Flow // those with somebody waiting, in turn
+	flying int     // bytes of loud flows that are on their way
+	free   time.Time
+	timer  *time.Timer // runs while the next one waits for free
+	heard  [2]hearing  // of two different flows, the newest first
+}
+
+// hearing is when a quiet flow last stored something.
+type hearing struct {
+	flow *Flow
+	at   time.Time
+}
+
+// Flow is one sandbox's part of a gate. Its gate's mu guards it.
+type Flow struct {
+	gate    *Gate
+	ahead   int // bytes above the allowance, at seen
+	seen    time.Time
+	loud    bool
+	credit  int // of its turn
+	waiting []*Pass
+}
+
+// Pass is the leave to store one message. Its zero value is that of a quiet flow.
+type Pass struct {
+	flow  *Flow
+	cost  int
+	ready chan struct{}
+}
+
+// Flow gives a new flow.
+func (g *Gate) Flow() *Flow { return &Flow{gate: g} }
+
+// Enter waits until a message of so many bytes may be stored; whoever stored it,
+// or did not, calls Leave. The error is ctx's.
+func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
+	g := f.gate
+	g.mu.Lock()
+	now := time.Now()
+	cost := size + messageCost
+	if f.count(now, cost); !f.loud {
+		g.hear(f, now)
+		g.mu.Unlock()
+		return nil, nil
+	}
+	p := &Pass{flow: f, cost: cost, ready: make(chan struct{})}
+	if f.waiting = append(f.waiting, p); len(f.waiting) == 1 {
+		g.round = append(g.round, f)
+	}
+	g.grant(now)
+	g.mu.Unlock()
+	select {
+	case <-p.ready:
+		return p, nil
+	case <-ctx.Done():
+		p.giveUp()
+		return nil, ctx.Err()
+	}
+}
+
+// count adds what is about to be stored, and tells whether that is loud.
+func (f *Flow) count(now time.Time, cost int) {
+	if d := now.Sub(f.seen); d < time.Second {
+		f.ahead -= int(allowance * d / time.Second)
+	} else {
+		f.ahead = 0
+	}
+	f.seen = now
+	if f.ahead <= 0 {
+		f.ahead, f.loud = 0, false
+	}
+	f.ahead += cost
+	if f.ahead > burst {
+		f.ahead, f.loud = burst, true // what was stored long ago is not held against it
+	}
+}
+
+// hear notes that a quiet flow stores something.
+func (g *Gate) hear(f *Flow, now time.Time) {
+	if g.heard[0].flow != f {
+		g.heard[1] = g.heard[0]
+	}
+	g.heard[0] = hearing{f, now}
+}
+
+// quiet reports whether anybody but f is quiet and stores something.
+func (g *Gate) quiet(f *Flow, now time.Time) bool {
+	h := g.heard[0]
+	if h.flow == f {
+		h = g.heard[1]
+	}
+	return h.flow != nil && now.Sub(h.at) < slowFor
+}
+
+// grant lets through whoever's turn it is, as far as there is room.
+func (g *Gate) grant(now time.Time) {
+	for len(g.round) > 0 && g.flying < window {
+		f := g.round[0]
+		switch wait := g.free.Sub(now); {
+		case wait <= 0 || !g.quiet(f, now):
+			g.free = now
+		default:
+			g.later(wait)
+			return
+		}
+		p := f.waiting[0]
+		if f.credit < p.cost {
+			f.credit += quantum
+			g.round = append(g.round[1:], f)
+			continue
+		}
+		if f.waiting = f.waiting[1:]; len(f.waiting) == 0 {
+			f.credit, g.round = p.cost, g.round[1:]
+		}
+		p.pay(p.cost)
+		close(p.ready)
+	}
+}
+
+// pay counts what passes.
+func (p *Pass) pay(cost int) {
+	p.flow.credit -= cost
+	p.flow.gate.flying += cost
+	p.flow.gate.free = p.flow.gate.free.Add(time.Duration(cost) * time.Second / slowRate)
+}
+
+// later has grant called again.
+func (g *Gate) later(wait time.Duration) {
+	if g.timer != nil {
+		return
+	}
+	g.timer = time.AfterFunc(wait, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.timer = nil
+		g.grant(time.Now())
+	})
+}
+
+// Carries says how many bytes the message has after all: more may have come
+// while it waited.
+func (p *Pass) Carries(size int) {
+	if p == nil {
+		return
+	}
+	g := p.flow.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	more := size + messageCost - p.cost
+	p.cost += more
+	p.pay(more)
+}
+
+// Leave ends a pass.
+func (p *Pass) Leave() {
+	if p == nil {
+		return
+	}
+	g := p.flow.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flying -= p.cost
+	g.grant(time.Now())
+}
+
+// giveUp ends a pass that nobody waits for any more, be it granted meanwhile.
+func (p *Pass) giveUp() {
+	f, g := p.flow, p.flow.gate
+	g.mu.Lock()
+	i := slices.Index(f.waiting, p)
+	if i < 0 {
+		g.mu.Unlock()
+		p.Leave()
+		return
+	}
+	defer g.mu.Unlock()
+	if f.waiting = slices.Delete(f.waiting, i, i+1); len(f.waiting) == 0 {
+		f.credit = 0
+		g.round = slices.DeleteFunc(g.round, func(o *Flow) bool { return o == f })
+	}
+}

@@ -1,0 +1,154 @@
+package fair
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// flood has a loud flow store n messages of size bytes at once; granted gets each
+// pass as it comes. Those that still wait end with ctx.
+func flood(ctx context.Context, f *Flow, n, size int, granted chan<- *Pass) {
+	for range n {
+		go func() {
+			if p, err := f.Enter(ctx, size); err == nil {
+				granted <- p
+			}
+		}()
+	}
+	synctest.Wait()
+}
+
+// loud gives a flow that has used up its allowance.
+func loud(t *testing.T, g *Gate) *Flow {
+	t.Helper()
+	f := g.Flow()
+	p, err := f.Enter(t.Context(), 2*burst)
+	if err != nil || p == nil {
+		t.Fatalf("%v, %v: a flow that stores as much must be loud", p, err)
+	}
+	p.Leave()
+	return f
+}
+
+func TestAQuietFlowNeverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		noisy, quiet := loud(t, &g), g.Flow()
+		granted := make(chan *Pass, 1000)
+		flood(t.Context(), noisy, 1000, quantum, granted)
+		if n := len(granted); n == 0 || n > window/quantum {
+			t.Fatalf("%d of the flood's messages are on their way, want some, and no more than the window", n)
+		}
+		begun := time.Now()
+		for range 100 { // if it waited it would wait for ever: nothing leaves
+			if p, err := quiet.Enter(t.Context(), 100); err != nil || p != nil {
+				t.Fatalf("%v, %v", p, err)
+			}
+		}
+		if d := time.Since(begun); d != 0 {
+			t.Errorf("it waited for %v", d)
+		}
+		drain(granted, 1000)
+	})
+}
+
+// drain lets so many passes leave, each as it comes.
+func drain(granted <-chan *Pass, n int) {
+	for range n {
+		(<-granted).Leave()
+	}
+}
+
+func TestLoudFlowsTakeTurnsByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		many, one := loud(t, &g), loud(t, &g)
+		granted := make(chan *Pass, 1000)
+		flood(t.Context(), many, 600, quantum-messageCost, granted)
+		flood(t.Context(), one, 100, 4*quantum-messageCost, granted)
+		got := map[*Flow]int{}
+		for range 300 {
+			p := <-granted
+			got[p.flow] += p.cost
+			p.Leave()
+			synctest.Wait()
+		}
+		// The first had the window for itself.
+		if d := got[many] - got[one]; d > window+8*quantum || d < -8*quantum {
+			t.Errorf("one of many messages got %d bytes, one of few large ones %d", got[many], got[one])
+		}
+		drain(granted, 400)
+	})
+}
+
+func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		noisy, quiet := loud(t, &g), g.Flow()
+		granted := make(chan *Pass, 4000)
+		flood(t.Context(), noisy, 4000, quantum-messageCost, granted)
+		begun := time.Now()
+		drain(granted, 1000)
+		if d := time.Since(begun); d != 0 {
+			t.Errorf("a flood beside nobody took %v", d)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		if _, err := quiet.Enter(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for tick := time.NewTicker(slowFor / 2); ctx.Err() == nil; <-tick.C {
+				quiet.Enter(ctx, 1) //nolint:errcheck // it never waits
+			}
+		}()
+		begun = time.Now()
+		drain(granted, 1000)
+		least := time.Duration(1000*quantum-window) * time.Second / slowRate
+		if d := time.Since(begun); d < least || d > least+time.Second {
+			t.Errorf("a flood of %d bytes beside somebody quiet took %v, want %v", 1000*quantum, d, least)
+		}
+		stop()
+		begun = time.Now()
+		drain(granted, 2000)
+		if d := time.Since(begun); d > 2*slowFor {
+			t.Errorf("it took %v when they were silent again", d)
+		}
+	})
+}
+
+func TestALoudFlowThatIsSilentIsQuietAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		f := loud(t, &g)
+		if p, err := f.Enter(t.Context(), 1); err != nil || p == nil {
+			t.Errorf("%v, %v: it must still be loud", p, err)
+		} else {
+			p.Leave()
+		}
+		<-time.After(time.Second)
+		if p, err := f.Enter(t.Context(), 1); err != nil || p != nil {
+			t.Errorf("%v, %v: it must be quiet", p, err)
+		}
+	})
+}
+
+func TestWhoGivesUpTakesNobodysTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		f := loud(t, &g)
+		granted := make(chan *Pass, 100)
+		flood(t.Context(), f, window/quantum, quantum, granted)
+		ctx, cancel := context.WithCancel(t.Context())
+		flood(ctx, f, 10, quantum, granted)
+		cancel()
+		synctest.Wait()
+		flood(t.Context(), f, 10, quantum, granted)
+		drain(granted, window/quantum+10)
+		if g.flying != 0 || len(g.round) != 0 || len(f.waiting) != 0 {
+			t.Errorf("%d bytes on their way, %d flows and %d messages wait", g.flying, len(g.round), len(f.waiting))
+		}
+	})
+}
