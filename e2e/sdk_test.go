@@ -51,6 +51,12 @@ func TestInterpreterSDK(t *testing.T) {
 	runNode(t, api(t), "interpreter.mjs")
 }
 
+// TestCLIOfE2B runs E2B's released command line program, unmodified.
+func TestCLIOfE2B(t *testing.T) {
+	t.Parallel()
+	runNode(t, api(t), "cli.mjs")
+}
+
 // TestDurableStreams runs the released client of that protocol, unmodified.
 func TestDurableStreams(t *testing.T) {
 	t.Parallel()

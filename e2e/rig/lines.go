@@ -33,6 +33,7 @@ type Line struct {
 	Signal   *int   `json:"signal"`
 	Cause    string `json:"cause"`
 
+	From      string  `json:"from"` // of an accepted: the process that it continues
 	After     *uint64 `json:"after"`
 	ErrorCode string  `json:"error_code"`
 	Message   string  `json:"message"`

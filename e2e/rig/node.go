@@ -31,7 +31,9 @@ var installed = sync.OnceValue(func() error {
 	if _, err := exec.LookPath("node"); err != nil {
 		return skipError{"there is no node"}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "e2b", "package.json")); err == nil {
+	have, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")) // npm's last word
+	want, wanted := os.Stat(filepath.Join(dir, "package-lock.json"))
+	if err == nil && wanted == nil && !have.ModTime().Before(want.ModTime()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -50,7 +52,7 @@ type skipError struct{ why string }
 func (e skipError) Error() string { return e.why }
 
 // NodeTimeout bounds a script.
-const NodeTimeout = 2 * time.Minute
+const NodeTimeout = 5 * time.Minute
 
 // Node runs a script of SDK and gives what it says, a result a line. Without
 // node the test is skipped.

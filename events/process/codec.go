@@ -124,7 +124,9 @@ func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 			dst = appendSized(dst, func(dst []byte) []byte { return AppendSpec(dst, &b.Spec) })
 			dst = appendString(dst, 2, b.Command)
 			dst = appendBytes(dst, 3, b.SpecHash)
-			return appendString(dst, 4, b.Tenant)
+			dst = appendString(dst, 4, b.Tenant)
+			dst = appendString(dst, 5, string(b.From))
+			return appendUint(dst, 6, b.After)
 		}
 	case Started:
 		return 3, func(dst []byte) []byte { return appendUint(dst, 1, uint64(b.PID)) }
@@ -363,7 +365,7 @@ func parseBody(num protowire.Number, b []byte) (Body, error) {
 
 func parseAccepted(b []byte) (Body, error) {
 	var a Accepted
-	err := fields(b, func(num protowire.Number, _ uint64, v []byte) (err error) {
+	err := fields(b, func(num protowire.Number, u uint64, v []byte) (err error) {
 		switch num {
 		case 1:
 			a.Spec, err = ParseSpec(v)
@@ -373,6 +375,10 @@ func parseAccepted(b []byte) (Body, error) {
 			a.SpecHash = v
 		case 4:
 			a.Tenant = string(v)
+		case 5:
+			a.From = ID(v)
+		case 6:
+			a.After = u
 		}
 		return err
 	})

@@ -52,6 +52,12 @@ type Accepted struct {
 	Command  string
 	SpecHash []byte // of the Spec with Env
 	Tenant   string
+
+	// From is set where the process was not started in its sandbox: it goes on
+	// there from a snapshot with the memory in which it was From. This record
+	// follows on From's event After: both together have every byte once.
+	From  ID
+	After Seq
 }
 
 // Started says that the process exists. A pid is an attribute, never a name:

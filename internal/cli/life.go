@@ -69,7 +69,7 @@ func (a *app) sandboxSnapshot() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "snapshot SANDBOX",
-		Short: "Keep a sandbox's files; the id that is printed is good for create --template",
+		Short: "Keep a sandbox's files, and its processes where its driver can; the id that is printed is good for create --template",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
@@ -94,7 +94,7 @@ func (a *app) sandboxFork() *cobra.Command {
 	var count int
 	c := &cobra.Command{
 		Use:   "fork SANDBOX",
-		Short: "Create sandboxes with the files that one has now, and print their ids",
+		Short: "Create sandboxes with the files that one has now, and its processes where its driver can, and print their ids",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()

@@ -98,6 +98,14 @@ func TestForkOnTheWire(t *testing.T) {
 	for _, bad := range []string{`{"count":0}`, `{"count":101}`, `{"timeout":-1}`} {
 		f.do("POST", "/sandboxes/"+m.ID+"/fork", bad).wantError(t, bad, 400)
 	}
+	whole := f.create(`{"templateID":"base","metadata":{"memory":"kept"}}`)
+	for id, want := range map[string]string{m.ID: `"memory":false`, whole.ID: `"memory":true`} {
+		for _, what := range []string{"/snapshots", "/fork"} {
+			if a := f.do("POST", "/sandboxes/"+id+what, "").want(t, what, 201, ""); !strings.Contains(a.body, want) {
+				t.Errorf("%s says %s, want %s", what, a.body, want)
+			}
+		}
+	}
 	stiff := f.create(`{"templateID":"base","metadata":{"snapshot":"never"}}`)
 	f.do("POST", "/sandboxes/"+stiff.ID+"/fork", "").wantError(t, "fork where files cannot be kept", 501)
 	f.do("POST", "/sandboxes/"+stiff.ID+"/snapshots", "").wantError(t, "snapshot where files cannot be kept", 501)

@@ -43,6 +43,7 @@ type box struct {
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
+	moving  sync.WaitGroup   // processes that are about to have a record here
 	keeping sync.Mutex       // held while a snapshot is made
 	order   sync.Mutex       // held while a command is passed on; taken before mu
 	passing bool             // it is known which processes the shim has
@@ -307,6 +308,13 @@ func (b *box) detach() {
 		conn.Close()
 	}
 	b.markReady()
+}
+
+// ending reports whether the sandbox is to end.
+func (b *box) ending() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stopping
 }
 
 func (b *box) markReady() {

@@ -40,6 +40,7 @@ func (b *box) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		b.moving.Wait() // whoever reads that it runs finds its processes
 		if err := b.running(ctx); err != nil {
 			return err
 		}
@@ -91,7 +92,10 @@ func (b *box) serve(ctx context.Context) error {
 func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	a := wire.Attach{Version: wire.Version, Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(), Limits: b.h.cfg.limits()}
+	a := wire.Attach{
+		Version: wire.Version, Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(), Limits: b.h.cfg.limits(),
+		Now: time.Now().UnixNano(), Seed: seed(),
+	}
 	spool, err := b.openSpool()
 	if err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
@@ -176,6 +180,9 @@ func (b *box) meet(conn *link.Conn, hp wire.Process) error {
 		p = b.h.newProc(b, id)
 		b.procs[hp.Token] = p
 		p.known = &hp
+		if hp.Moved != nil {
+			return b.adopt(p, hp.Moved)
+		}
 		b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
 		return nil
 	}

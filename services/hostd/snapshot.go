@@ -55,7 +55,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 			return ctx.Err()
 		}
 	}
-	if b.inst == nil {
+	if b.inst == nil || b.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox does not run here")
 	}
 	dir := b.h.snapshotDir(t.ID)

@@ -16,7 +16,10 @@ import (
 // begin executes a start command: claim, spawn, and see the record to its end.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
-	err := p.claim(ctx)
+	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
+	err := p.claim(ctx, process.Accepted{
+		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
+	})
 	switch {
 	case kind.Is(err, kind.Conflict):
 		err = p.again(ctx)
@@ -31,13 +34,12 @@ func (p *proc) begin(ctx context.Context) error {
 // claim appends the record's first event, and beside it enters the process in
 // the catalogue: from there the reaper knows it if this host dies for good
 // before it runs. Conflict: the record has a first event.
-func (p *proc) claim(ctx context.Context) error {
+func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	pass, err := p.enter(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer pass.Leave()
-	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
 	entered := make(chan struct{})
 	go func() {
 		defer close(entered)
@@ -46,9 +48,7 @@ func (p *proc) claim(ctx context.Context) error {
 			p.rev = rev
 		}
 	}()
-	err = p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: process.Accepted{
-		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
-	}}})
+	err = p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: first}})
 	<-entered
 	return err
 }

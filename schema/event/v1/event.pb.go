@@ -581,11 +581,15 @@ func (x *Spec) GetTimeoutNs() int64 {
 }
 
 type Accepted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // env removed: it may hold secrets
-	Command       string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	SpecHash      []byte                 `protobuf:"bytes,3,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // SHA-256 of the whole Spec, env included
-	Tenant        string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Spec     *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // env removed: it may hold secrets
+	Command  string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	SpecHash []byte                 `protobuf:"bytes,3,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // SHA-256 of the whole Spec, env included
+	Tenant   string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Of a process that went on in a sandbox made from a snapshot with memory: the
+	// process whose continuation it is, and the last event of that record before it.
+	From          string `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	After         uint64 `protobuf:"varint,6,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -646,6 +650,20 @@ func (x *Accepted) GetTenant() string {
 		return x.Tenant
 	}
 	return ""
+}
+
+func (x *Accepted) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Accepted) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
 }
 
 type Started struct {
@@ -4666,12 +4684,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04_tag\"\x86\x01\n" +
+	"\x04_tag\"\xb0\x01\n" +
 	"\bAccepted\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.millrace.event.v1.SpecR\x04spec\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x1b\n" +
 	"\tspec_hash\x18\x03 \x01(\fR\bspecHash\x12\x16\n" +
-	"\x06tenant\x18\x04 \x01(\tR\x06tenant\"\x1b\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x12\x14\n" +
+	"\x05after\x18\x06 \x01(\x04R\x05after\"\x1b\n" +
 	"\aStarted\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\"f\n" +
 	"\x05Wrote\x121\n" +

@@ -20,9 +20,10 @@ const (
 	DefaultTag = "default"
 )
 
-// CreateSnapshot keeps a sandbox's files as they are now, under a name that may
-// be empty, and returns when that is done; the sandbox goes on. Unimplemented if
-// its driver cannot; NotFound unless it runs or is paused.
+// CreateSnapshot keeps a sandbox as it is now, under a name that may be empty, and
+// returns when that is done; the sandbox goes on. Where its driver can, its
+// processes are kept with its files, which Snapshot.Memory tells. Unimplemented if
+// nothing can be kept; NotFound unless it runs or is paused.
 func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
 	return c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
 }
@@ -37,9 +38,10 @@ func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take ev
 		return sandbox.Snapshot{}, err
 	case !st.Live() && !st.Standing():
 		return sandbox.Snapshot{}, noSandbox(id)
-	case !st.Can.Files:
+	case !st.Can.Files && !st.Can.Memory:
 		return sandbox.Snapshot{}, kind.Newf(kind.Unimplemented, "snapshot", string(id), "driver %s cannot keep a sandbox's files here", st.Driver)
 	}
+	take.Memory = st.Can.Memory
 	t := target{st: st, sum: process.Summary{ID: process.NewID(id)}}
 	if _, err := c.callFor(ctx, t, "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
 		return sandbox.Snapshot{}, err
@@ -135,21 +137,21 @@ type Fork struct {
 	Err   error
 }
 
-// ForkSandbox makes sandboxes that begin with the files of one as they are now;
-// its processes are not in them. It fails as a whole only if that one cannot be
-// kept.
-func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, deadline time.Time) ([]Fork, error) {
+// ForkSandbox makes sandboxes that begin with the files of one as they are now, and
+// with its processes where its driver can keep them: memory tells. It fails as a
+// whole only if that one cannot be kept.
+func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, deadline time.Time) (forks []Fork, memory bool, err error) {
 	snap, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	st, err := c.Sandbox(p, id)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	req := From(&snap, st.Request)
 	req.Deadline = deadline
-	forks := make([]Fork, count)
+	forks = make([]Fork, count)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, forksAtOnce)
 	for i := range forks {
@@ -164,5 +166,5 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	if err := c.drop(context.WithoutCancel(ctx), snap); err != nil {
 		c.slog.Warn("a fork's snapshot is left", "snapshot", snap.ID, "err", err)
 	}
-	return forks, nil
+	return forks, snap.Memory, nil
 }

@@ -3,8 +3,10 @@ package e2b
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +32,8 @@ const (
 	logIdle    = time.Second
 )
 
+// logLine is the older shape of an entry: a line is a JSON object of its own,
+// which E2B's command line program takes apart.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`
@@ -40,6 +44,16 @@ type logEntry struct {
 	Level     string            `json:"level"`
 	Message   string            `json:"message"`
 	Fields    map[string]string `json:"fields"`
+}
+
+// logger is the source that E2B's program shows and filters by.
+const logger = "process"
+
+func (e *logEntry) line() (logLine, error) {
+	fields := map[string]string{"level": e.Level, "logger": logger, "message": e.Message}
+	maps.Copy(fields, e.Fields)
+	b, err := json.Marshal(fields)
+	return logLine{e.Timestamp, string(b)}, err
 }
 
 // logQuery says which lines are wanted.
@@ -65,8 +79,10 @@ func (h *Handler) logsV1(c *fiber.Ctx) error {
 		return err
 	}
 	lines := make([]logLine, len(entries))
-	for i, e := range entries {
-		lines[i] = logLine{e.Timestamp, e.Message}
+	for i := range entries {
+		if lines[i], err = entries[i].line(); err != nil {
+			return err
+		}
 	}
 	return c.JSON(map[string]any{"logs": lines, "logEntries": entries})
 }

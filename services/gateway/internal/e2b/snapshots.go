@@ -21,14 +21,16 @@ const (
 	maxSnapshotName = 128
 )
 
-// snapshotBody is a snapshot in E2B's words. Its id is good as a templateID.
+// snapshotBody is a snapshot in E2B's words, and one of ours. Its id is good as a
+// templateID.
 type snapshotBody struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
+	Memory     bool     `json:"memory"` // it has the processes, too
 }
 
 func snapshotOf(s *sandbox.Snapshot) snapshotBody {
-	b := snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}}
+	b := snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}, Memory: s.Memory}
 	if s.Name != "" {
 		b.Names = append(b.Names, core.Tagged(s.Name))
 	}
@@ -125,9 +127,11 @@ func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// forkBody is one result of a fork; exactly one field is set.
+// forkBody is one result of a fork: a sandbox or an error, and with a sandbox whether
+// the processes of the one that was forked go on in it.
 type forkBody struct {
 	Sandbox *sandboxBody  `json:"sandbox,omitempty"`
+	Memory  *bool         `json:"memory,omitempty"`
 	Error   *httperr.Body `json:"error,omitempty"`
 }
 
@@ -154,7 +158,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, time.Now().Add(timeout))
+	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, time.Now().Add(timeout))
 	if err != nil {
 		return err
 	}
@@ -166,7 +170,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 			continue
 		}
 		b := h.sandbox(&forks[i].State)
-		out[i].Sandbox = &b
+		out[i].Sandbox, out[i].Memory = &b, &memory
 	}
 	return c.Status(fiber.StatusCreated).JSON(out)
 }

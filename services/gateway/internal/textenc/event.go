@@ -37,7 +37,11 @@ func appendBody(dst []byte, body process.Body) []byte {
 		dst = strconv.AppendUint(dst, b.Offset, 10)
 		return AppendData(dst, b.Data)
 	case process.Accepted:
-		return appendSpec(dst, &b.Spec)
+		dst = appendSpec(dst, &b.Spec)
+		if b.From == "" {
+			return dst
+		}
+		return appendUint(appendText(dst, "from", string(b.From)), "after", b.After)
 	case process.Started:
 		return appendUint(dst, "pid", uint64(b.PID))
 	case process.StdinAcked:

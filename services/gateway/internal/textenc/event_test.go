@@ -24,6 +24,8 @@ func TestAppendEventSpellsEveryType(t *testing.T) {
 		{"accepted", process.Accepted{Spec: process.Spec{Cmd: "sh", Args: []string{"-c", "x"}, Cwd: "/", User: "u", Tag: &tag,
 			PTY: &process.Size{Cols: 80, Rows: 24}, Stdin: true, Timeout: time.Minute}, Tenant: "secret"},
 			`{"seq":7,` + head + `"accepted","cmd":"sh","args":["-c","x"],"cwd":"/","user":"u","tag":"build","pty":{"cols":80,"rows":24},"stdin":true,"timeout_ms":60000}`},
+		{"goes on in a fork", process.Accepted{Spec: process.Spec{Cmd: "x"}, From: "p-i", After: 7},
+			`{"seq":7,` + head + `"accepted","cmd":"x","args":[],"from":"p-i","after":7}`},
 		{"least accepted", process.Accepted{Spec: process.Spec{Cmd: "true"}}, `{"seq":7,` + head + `"accepted","cmd":"true","args":[]}`},
 		{"start", process.Started{PID: 42}, `{"seq":7,` + head + `"start","pid":42}`},
 		{"text", process.Wrote{Stream: process.Stdout, Data: []byte("1\n")}, `{"seq":7,` + head + `"stdout","offset":0,"data":"1\n"}`},

@@ -26,6 +26,7 @@ var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the 
 const (
 	maxEvent  = 64 << 10 // bytes of an event that is not output
 	maxError  = 4 << 10  // bytes of the text in a reply
+	maxMoved  = 64 << 20 // bytes of what is said before a hello
 	maxQueue  = 16 << 20 // bytes that wait to be sent before the shim is given up
 	blockSize = wire.MaxData + 256
 	largeRead = 8 << 10 // a payload this large is read into a block
@@ -105,12 +106,9 @@ func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
 	if err := hand(c.conn, wire.AppendAttach(nil, a), file); err != nil {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
 	}
-	t, payload, err := c.r.Next()
+	payload, moved, err := c.greeting()
 	if err != nil {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
-	}
-	if t != wire.TypeHello {
-		return wire.Hello{}, ErrHostile
 	}
 	hello, err := wire.ParseHello(payload)
 	if err != nil || a.Version != 0 && hello.Version > a.Version {
@@ -123,8 +121,27 @@ func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
 			return hello, fmt.Errorf("%w: process %q in hello", ErrHostile, p.Token)
 		}
 		seen[p.Token] = true
+		p.Moved = moved[p.Token]
 	}
 	return hello, nil
+}
+
+// greeting reads the Hello, and what is said of its processes before.
+func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error) {
+	moved = make(map[string]*wire.Moved)
+	for size := 0; size <= maxMoved; {
+		t, payload, err := c.r.Next()
+		if err != nil || t == wire.TypeHello {
+			return payload, moved, err
+		}
+		m, err := wire.ParseMoved(payload)
+		if t != wire.TypeMoved || err != nil {
+			break
+		}
+		moved[m.Token] = &m
+		size += len(payload)
+	}
+	return nil, nil, ErrHostile
 }
 
 // hand writes b, and gives the file away with its first byte if conn can.

@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -46,6 +47,8 @@ func TestHostileHello(t *testing.T) {
 		{"a process twice", process(wire.Process{Token: token, First: 2, Last: 1}, wire.Process{Token: token, First: 2, Last: 1})},
 		{"a seq that is hostd's", process(wire.Process{Token: token, First: 1, Last: 1})},
 		{"an end before the start", process(wire.Process{Token: token, First: 9, Last: 7})},
+		{"one that moved and is none", wire.AppendFrame(nil, wire.TypeMoved, nil)},
+		{"more that moved than can be", bytes.Repeat(wire.AppendMoved(nil, &wire.Moved{Token: token, Spec: make([]byte, 1<<20)}), 65)},
 		{"a seq without end", process(wire.Process{Token: token, First: 2, Last: 1<<64 - 1})},
 	}
 	for _, tt := range tests {

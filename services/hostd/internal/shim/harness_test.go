@@ -1,6 +1,7 @@
 package shim_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -88,7 +89,10 @@ type host struct {
 	limits wire.Limits
 	hold   bool     // do not ack
 	file   *os.File // is handed to the shim
-	onEach func(*host)
+
+	sandbox string // empty: "sbx"
+	moved   map[string]*wire.Moved
+	onEach  func(*host)
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -126,8 +130,9 @@ func (h *host) connect() {
 	}
 	h.conn = conn
 	hello := make(chan wire.Hello, 1)
+	h.moved = make(map[string]*wire.Moved)
 	h.hello = hello
-	a := wire.Attach{Epoch: h.epoch, Sandbox: "sbx", Env: h.env, Limits: h.limits}
+	a := wire.Attach{Epoch: h.epoch, Sandbox: cmp.Or(h.sandbox, "sbx"), Env: h.env, Limits: h.limits}
 	h.mu.Unlock()
 	frame := wire.AppendAttach(nil, &a)
 	if u, ok := conn.(*net.UnixConn); ok && h.file != nil {
@@ -184,6 +189,10 @@ func (h *host) read(conn net.Conn) {
 
 func (h *host) take(ty wire.Type, payload []byte) ([]byte, error) {
 	switch ty {
+	case wire.TypeMoved:
+		m, err := wire.ParseMoved(payload)
+		h.moved[m.Token] = &m
+		return nil, err
 	case wire.TypeHello:
 		m, err := wire.ParseHello(payload)
 		var out []byte

@@ -17,6 +17,9 @@ type proc struct {
 	pid   int // 0: never ran
 	spool spool
 	rev   uint64 // of the last command taken
+	spec  []byte // as hostd wrote it
+	moved bool   // hostd does not know it as one of this sandbox yet
+	after uint64 // if moved: see wire.Moved
 
 	queued  bool // in the session's line
 	streams []*stream
@@ -102,6 +105,7 @@ func (p *proc) ack(seq uint64) error {
 		return errProtocol
 	}
 	s, c := p.s, p.s.session
+	p.moved = false
 	was := p.spool.bytes
 	full := c.flight >= wire.WindowConn
 	c.flight -= p.spool.drop(seq, s.free)

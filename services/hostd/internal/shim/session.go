@@ -79,10 +79,16 @@ func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 	c := &session{s: s, conn: h.Conn}
 	c.wake.L = &s.mu
 	c.streams = c.newStreams()
+	if s.sandbox != "" && s.sandbox != a.Sandbox {
+		s.move(a)
+	}
 	hello := wire.Hello{Version: a.Version}
 	for _, p := range s.procs {
 		p.spool.rewind()
 		p.queued = false
+		if p.moved && a.Version >= 3 {
+			c.control = wire.AppendMoved(c.control, &wire.Moved{Token: p.token, After: p.after, Spec: p.spec})
+		}
 		hello.Processes = append(hello.Processes, p.describe())
 	}
 	c.control = wire.AppendHello(c.control, &hello)

@@ -62,6 +62,7 @@ type Shim struct {
 	room      sync.Cond // there may be room in a spool
 	session   *session  // nil: hostd is away
 	epoch     uint64
+	sandbox   string // empty: hostd never came
 	env       map[string]string
 	limits    wire.Limits
 	outcomes  outcomes
@@ -163,7 +164,7 @@ func (s *Shim) setLimits(l wire.Limits) {
 
 // adopt takes what hostd says of the sandbox.
 func (s *Shim) adopt(a *wire.Attach, h *handed) {
-	s.epoch = a.Epoch
+	s.epoch, s.sandbox = a.Epoch, a.Sandbox
 	if s.disk == nil && a.Limits.Disk > 0 {
 		if fd, ok := h.take(); ok {
 			s.disk = &disk{fd: fd}

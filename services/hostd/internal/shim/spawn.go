@@ -26,7 +26,7 @@ func (s *Shim) start(f *wire.Start) error {
 		s.mu.Unlock()
 		return nil
 	}
-	p := &proc{s: s, token: f.Token, rev: f.Rev}
+	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec}
 	p.pace.rate = s.limits.Rate
 	p.spool.last = 1 // Accepted
 	p.spool.resumed = true

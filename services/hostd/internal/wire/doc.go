@@ -25,6 +25,11 @@
 // shim does not read what a newer one has more. Shims of version 1 do not know
 // this: they hang up on any other version, and hostd tries again with an older.
 //
+// # Memory
+// A shim may be restored from memory in another sandbox than it began in. It finds
+// that out by the name in Attach, makes its processes those of that sandbox, with
+// records that begin anew, and says Moved of each before Hello.
+//
 // # Descriptors
 // Where the stream can carry descriptors, Attach may bring one: the file for what
 // waits to be stored (Limits.Disk).
@@ -36,7 +41,10 @@ import "github.com/millrace/millrace/events/mux"
 //
 // 2: Attach has Limits.Disk and what follows it; versions are agreed upon; there
 // are streams and a proxy.
-const Version = 2
+//
+// 3: Attach has Now and Seed; a shim that was restored in another sandbox says
+// Moved.
+const Version = 3
 
 // Limits of the protocol, in bytes.
 const (
@@ -81,6 +89,7 @@ const (
 	TypeReply  Type = 68
 	TypeTaken  Type = 69
 	TypeEnded  Type = 70
+	TypeMoved  Type = 71 // since version 3
 )
 
 // TypeStreams and above are frames of package events/mux, from both ends: byte

@@ -14,6 +14,10 @@ type Attach struct {
 	Sandbox string
 	Env     map[string]string // of every process of the sandbox
 	Limits  Limits
+
+	// What a shim needs that was restored from memory. Since version 3.
+	Now  int64  // the host's time: Unix nanoseconds
+	Seed []byte // random bytes
 }
 
 // Limits is how much a shim keeps and lets through. The zero value of a field is
@@ -53,6 +57,9 @@ func AppendAttach(dst []byte, a *Attach) []byte {
 		if version >= 2 {
 			dst = putU64(putU64(putU64(putU64(dst, l.Disk), l.Rate), l.RateTotal), l.QuotaTotal)
 		}
+		if version >= 3 {
+			dst = putBytes(putU64(dst, uint64(a.Now)), a.Seed)
+		}
 		return dst
 	})
 }
@@ -82,6 +89,9 @@ func ParseAttach(b []byte) (Attach, error) {
 	if version >= 2 {
 		l := &a.Limits
 		l.Disk, l.Rate, l.RateTotal, l.QuotaTotal = d.u64(), d.u64(), d.u64(), d.u64()
+	}
+	if version >= 3 {
+		a.Now, a.Seed = int64(d.u64()), d.bytes()
 	}
 	if version > Version {
 		return a, d.err

@@ -20,6 +20,7 @@ type Process struct {
 	First uint64 // seq of the first event that was not acked
 	Last  uint64 // seq of the last event made; First-1 if all were acked
 	Rev   uint64 // of the last command taken for it
+	Moved *Moved // nil: it was started in this sandbox; not part of the frame
 }
 
 // AppendHello appends h as a frame.
@@ -50,6 +51,29 @@ func ParseHello(b []byte) (Hello, error) {
 		h.Processes = append(h.Processes, Process{Token: d.token(), PID: d.u32(), First: d.u64(), Last: d.u64(), Rev: d.u64()})
 	}
 	return h, d.end()
+}
+
+// Moved says, before Hello, that a process goes on from a sandbox whose memory
+// this one began with. Its record begins anew: what is After in the old one is the
+// first of the new one besides Started. It is said until an event was acked.
+type Moved struct {
+	Token string
+	After uint64 // the last event that was acked there
+	Spec  []byte // process.AppendSpec
+}
+
+// AppendMoved appends m as a frame.
+func AppendMoved(dst []byte, m *Moved) []byte {
+	return AppendFrame(dst, TypeMoved, func(dst []byte) []byte {
+		return putBytes(putU64(putToken(dst, m.Token), m.After), m.Spec)
+	})
+}
+
+// ParseMoved reads what AppendMoved wrote; Spec shares b's memory.
+func ParseMoved(b []byte) (Moved, error) {
+	d := dec{b: b}
+	m := Moved{Token: d.token(), After: d.u64(), Spec: d.bytes()}
+	return m, d.end()
 }
 
 // Output is a process.Wrote: the hot frame. Its data is never copied on the

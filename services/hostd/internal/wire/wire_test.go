@@ -22,7 +22,8 @@ var frames = []struct {
 	parse func([]byte) (any, error)
 }{
 	{"attach", AppendAttach(nil, attach()), *attach(), parsed(ParseAttach)},
-	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{Version: Version}, parsed(ParseAttach)},
+	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{Version: Version, Seed: []byte{}}, parsed(ParseAttach)},
+	{"attach of version 2", AppendAttach(nil, &Attach{Version: 2, Limits: Limits{Disk: 9}, Now: 1}), Attach{Version: 2, Limits: Limits{Disk: 9}}, parsed(ParseAttach)},
 	{"attach of version 1", AppendAttach(nil, &Attach{Version: 1, Epoch: 3, Limits: Limits{Disk: 9}}), Attach{Version: 1, Epoch: 3}, parsed(ParseAttach)},
 	{"start", AppendStart(nil, &Start{1, token, []byte("spec")}), Start{1, token, []byte("spec")}, parsed(ParseStart)},
 	{"stdin", AppendStdin(nil, &Stdin{2, token, "c", true, []byte{0, 255}}), Stdin{2, token, "c", true, []byte{0, 255}}, parsed(ParseStdin)},
@@ -33,6 +34,7 @@ var frames = []struct {
 	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
 	{"network", AppendNetwork(nil, Network{3128}), Network{3128}, parsed(ParseNetwork)},
 	{"hello", AppendHello(nil, hello()), *hello(), parsed(ParseHello)},
+	{"moved", AppendMoved(nil, &Moved{token, 17, []byte("spec")}), Moved{token, 17, []byte("spec")}, parsed(ParseMoved)},
 	{"output", append(AppendOutputHead(nil, output()), "data"...), *output(), parsed(ParseOutput)},
 	{"event", AppendEvent(nil, token, 9, func(b []byte) []byte { return append(b, "event"...) }), Event{token, 9, []byte("event")}, parsed(ParseEvent)},
 	{"reply", AppendReply(nil, reply()), *reply(), parsed(ParseReply)},
@@ -42,11 +44,11 @@ var frames = []struct {
 func attach() *Attach {
 	return &Attach{Version: Version, Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
 		Limits: Limits{SpoolProcess: 1, SpoolTotal: 2, Quota: 3, Grace: time.Second, GraceMax: time.Minute,
-			Disk: 4, Rate: 5, RateTotal: 6, QuotaTotal: 7}}
+			Disk: 4, Rate: 5, RateTotal: 6, QuotaTotal: 7}, Now: 1e18, Seed: []byte{1, 2, 3}}
 }
 
 func hello() *Hello {
-	return &Hello{Version: Version, Processes: []Process{{token, 42, 2, 9, 100}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0}}}
+	return &Hello{Version: Version, Processes: []Process{{token, 42, 2, 9, 100, nil}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0, nil}}}
 }
 
 func output() *Output {
@@ -119,6 +121,7 @@ func TestVersion1IsSpoken(t *testing.T) {
 	}
 	got, err := ParseAttach([]byte(attach)[headLen:])
 	a.Limits.Disk, a.Limits.Rate, a.Limits.RateTotal, a.Limits.QuotaTotal = 0, 0, 0, 0
+	a.Now, a.Seed = 0, nil
 	if err != nil || !reflect.DeepEqual(got, *a) {
 		t.Errorf("attach: %+v, %v; want %+v", got, err, *a)
 	}

@@ -161,6 +161,7 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 		}
 		return []sandbox.Body{sandbox.Running{Driver: "fake", Isolation: s.Request.Isolation, Can: sandbox.Abilities{
 			Pause: s.Request.Metadata["pause"] != "never", Files: s.Request.Metadata["snapshot"] != "never",
+			Memory: s.Request.Metadata["memory"] == "kept",
 		}}}, nil
 	case sandbox.PhasePausing:
 		if s.Request.Metadata["pause"] == "fail" {
@@ -200,7 +201,7 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 	case events.TakeSnapshot:
 		r.Err = h.log.PutSnapshot(ctx, &sandbox.Snapshot{
 			ID: b.ID, Tenant: c.Tenant, Sandbox: c.Process.Sandbox(), Host: h.Name, Driver: "fake", Template: "base",
-			Name: b.Name, Internal: b.Internal, Taken: time.Now(), MemoryMiB: 77,
+			Name: b.Name, Memory: b.Memory, Internal: b.Internal, Taken: time.Now(), MemoryMiB: 77,
 		})
 		h.log.Reply(c, r)
 		return nil

@@ -1,0 +1,90 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// withMemory runs everything with a driver that keeps memory, where it can be had:
+// its program is not built for a test.
+func withMemory(t *testing.T) *rig.Up {
+	t.Helper()
+	out, err := exec.Command(rig.Binary(t), "doctor").Output()
+	if !regexp.MustCompile(`(?m)^driver gvisor +ok`).Match(out) {
+		t.Skipf("no gvisor here: %v\n%s", err, out)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	return rig.NewUp(t, rig.Options{Driver: "gvisor", Env: []string{"XDG_CACHE_HOME=" + cache}})
+}
+
+// A process counts on in every fork of its sandbox, from where it was. Each fork has
+// a record of it, which says what it continues: with what came before, every number
+// is there once. Who asks is told that the memory was kept.
+func TestProcessesGoOnInForks(t *testing.T) {
+	u := withMemory(t)
+	sbx := u.Create(t)
+	counter := u.Commands(t, sbx.ID, "i=0; while [ ! -e /tmp/stop ]; do echo $i; i=$((i+1)); sleep 0.02; done; echo end")
+	seen := counter.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" && strings.Contains(string(l.Bytes()), "7\n") })
+	id := seen[0].Process
+	token, _, _ := strings.Cut(id, "-")
+
+	var forks []struct {
+		Sandbox rig.Sandbox
+		Memory  bool
+	}
+	u.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+sbx.ID+"/fork", map[string]any{"count": 2, "timeout": 120}).Decode(t, &forks)
+	all := []string{sbx.ID}
+	for _, f := range forks {
+		if !f.Memory {
+			t.Error("the memory was not kept")
+		}
+		all = append(all, f.Sandbox.ID)
+	}
+	for _, box := range all {
+		if out := rig.Output(u.Commands(t, box, "touch /tmp/stop; hostname >/dev/null; echo stopped").All(t), "stdout"); out != "stopped\n" {
+			t.Errorf("in %s: %q", box, out)
+		}
+	}
+	origin := u.Events(t, id, "").All(t)
+	for _, box := range all[1:] {
+		lines := u.Events(t, token+"-"+box, "").All(t)
+		first := lines[0]
+		if first.From != id || first.After == nil {
+			t.Fatalf("a fork's record begins with %s", first.Raw)
+		}
+		var before []*rig.Line
+		for _, l := range origin {
+			if l.Seq <= *first.After {
+				before = append(before, l)
+			}
+		}
+		wantCount(t, rig.Output(before, "stdout")+rig.Output(lines, "stdout"))
+	}
+	wantCount(t, rig.Output(origin, "stdout"))
+}
+
+// wantCount checks that out counts from 0 without a hole or a repetition, to an end.
+func wantCount(t *testing.T, out string) {
+	t.Helper()
+	body, ended := strings.CutSuffix(out, "end\n")
+	n := 0
+	for line := range strings.Lines(body) {
+		if line != fmt.Sprintln(n) {
+			t.Fatalf("%q where %d should be", line, n)
+		}
+		n++
+	}
+	if !ended || n < 8 {
+		t.Errorf("%d numbers, ended %v", n, ended)
+	}
+}

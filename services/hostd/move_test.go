@@ -1,0 +1,226 @@
+package hostd
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+)
+
+// remembering gives a rig whose driver keeps memory: gVisor's, if its program has
+// been built.
+func remembering(t *testing.T) *rig {
+	t.Helper()
+	driver := os.Getenv("MILLRACE_TEST_DRIVER")
+	if driver == "" {
+		if _, err := sidecar.Runsc().Find(); err != nil {
+			t.Skip(err)
+		}
+		driver = "gvisor"
+	}
+	return newRigOn(t, driver)
+}
+
+// remember has the host make a snapshot with the memory.
+func (r *rig) remember(sbx sandbox.ID) sandbox.Snapshot {
+	r.t.Helper()
+	if s, _ := r.view.Sandbox(sbx); !s.Can.Memory {
+		r.t.Skipf("driver %s keeps no memory", s.Driver)
+	}
+	id := sandbox.NewSnapshotID()
+	if _, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: id, Memory: true}); err != nil {
+		r.t.Fatalf("snapshot: %v", err)
+	}
+	if err := r.view.Sync(r.ctx()); err != nil {
+		r.t.Fatal(err)
+	}
+	s, ok := r.view.Snapshot(id)
+	if !ok || !s.Memory {
+		r.t.Fatalf("snapshot %+v", s)
+	}
+	return s
+}
+
+// counts is a process that counts until it is told to stop.
+func counts() process.Spec {
+	s := sh(`trap 'echo end; exit 0' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done`)
+	s.Env = map[string]string{"KEPT": "yes"}
+	return s
+}
+
+// upTo is what a record has on stdout in the events up to seq.
+func (rec *record) upTo(seq process.Seq) string {
+	var b strings.Builder
+	for _, e := range rec.events {
+		if w, ok := e.Body.(process.Wrote); ok && e.Seq <= seq && w.Stream == process.Stdout {
+			b.Write(w.Data)
+		}
+	}
+	return b.String()
+}
+
+// wantCount checks that out is a count from 0 without a hole or a repetition, and
+// gives where it ends.
+func wantCount(t *testing.T, what, out string) int {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(out) {
+		if line == "end\n" {
+			continue
+		}
+		if line != fmt.Sprintln(n) {
+			t.Fatalf("%s: %q where %d should be", what, line, n)
+		}
+		n++
+	}
+	return n
+}
+
+// from is the first event of a record that goes on from another.
+func (rec *record) from(t *testing.T) process.Accepted {
+	t.Helper()
+	a, ok := rec.events[0].Body.(process.Accepted)
+	if !ok || a.From == "" {
+		t.Fatalf("it comes from nowhere: %+v", rec.events[0])
+	}
+	return a
+}
+
+// Processes go on in every sandbox that is made from a snapshot with the memory,
+// each with a record of its own, which follows on the old one without a hole; the
+// old one goes on too. Wherever the host is cut off meanwhile, it is the same.
+func TestProcessesGoOnInForks(t *testing.T) {
+	for _, point := range []string{"", "moved", "snapshotted"} {
+		t.Run(point, func(t *testing.T) {
+			r := remembering(t)
+			if point == "" {
+				r.begin()
+			} else {
+				cut := r.lives(cutAt(point, 1))
+				defer func() {
+					if !cut() {
+						t.Error("it was never cut off")
+					}
+				}()
+			}
+			r.awaitLease(0)
+			goOnInForks(t, r)
+		})
+	}
+}
+
+func goOnInForks(t *testing.T, r *rig) {
+	t.Helper()
+	first := r.sandbox()
+	id := r.start(first, counts())
+	over := r.start(first, sh("echo over"))
+	r.whole(over)
+	r.awaitOutput(id, "\n5\n")
+	snap := r.remember(first)
+	forks := []sandbox.ID{r.begunFrom(&snap).ID, r.begunFrom(&snap).ID}
+	for _, sbx := range forks {
+		if err := r.view.Sync(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		all := r.view.Processes(sbx, func(s *process.Summary) bool { return s.Active() })
+		if len(all) != 1 || all[0].ID.Token() != id.Token() || all[0].PID == 0 || all[0].Spec.Env["KEPT"] != "yes" {
+			t.Fatalf("processes of a fork: %+v", all)
+		}
+	}
+	second := r.begunFrom(new(r.remember(forks[1]))).ID // a fork of a fork
+	for _, sbx := range slices.Concat([]sandbox.ID{first, second}, forks) {
+		p := process.IDOf(id.Token(), sbx)
+		was := r.summary(p).PID
+		r.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
+		if _, err := r.call(p, events.Signal{Signal: 15}); err != nil {
+			t.Errorf("signal in %s: %v", sbx, err)
+		}
+		if s := r.summary(p); s.PID != was {
+			t.Errorf("pid %d, then %d", was, s.PID)
+		}
+	}
+	origin := r.whole(id)
+	wantCount(t, "the origin", origin.upTo(1<<60))
+	check := func(sbx sandbox.ID, before string) (whole string, rec *record) {
+		rec = r.whole(process.IDOf(id.Token(), sbx))
+		whole = before + rec.upTo(1<<60)
+		if n := wantCount(t, string(sbx), whole); n < 20 || describe(rec.end()) != "exited 0" || !strings.HasSuffix(whole, "end\n") {
+			t.Errorf("%d lines, end %s", n, describe(rec.end()))
+		}
+		return whole, rec
+	}
+	var last *record
+	var before string
+	for _, sbx := range forks {
+		a := r.read(process.IDOf(id.Token(), sbx), func(*record) bool { return true }).from(t)
+		if a.From != id || a.Tenant != tenant || a.Spec.Cmd != "/bin/sh" {
+			t.Errorf("first event %+v", a)
+		}
+		before = origin.upTo(a.After)
+		_, last = check(sbx, before)
+	}
+	a := r.read(process.IDOf(id.Token(), second), func(*record) bool { return true }).from(t)
+	if a.From != process.IDOf(id.Token(), forks[1]) {
+		t.Errorf("first event of a fork's fork %+v", a)
+	}
+	check(second, before+last.upTo(a.After))
+	if rec := r.whole(r.start(forks[0], sh(`echo $E2B_SANDBOX_ID`))); string(rec.out[process.Stdout]) != string(forks[0])+"\n" {
+		t.Errorf("a process that is started in a fork: %q", rec.out[process.Stdout])
+	}
+}
+
+// A process that stood still when it was kept goes on in the fork, and in its own
+// sandbox still stands.
+func TestForkOfAPausedSandboxRuns(t *testing.T) {
+	r := remembering(t)
+	r.begin()
+	r.awaitLease(0)
+	sbx, id := r.counting()
+	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+	snap := r.remember(sbx)
+	fork := process.IDOf(id.Token(), r.begunFrom(&snap).ID)
+	rec := r.whole(fork)
+	a := rec.from(t)
+	if !r.quiet(id) {
+		t.Error("it woke the paused sandbox")
+	}
+	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+	origin := r.whole(id)
+	for what, out := range map[string]string{"origin": origin.upTo(1 << 60), "fork": origin.upTo(a.After) + rec.upTo(1<<60)} {
+		if n := wantCount(t, what, out); n != 200 {
+			t.Errorf("%s: %d lines", what, n)
+		}
+	}
+}
+
+// The random numbers of places that began with the same memory differ, and a
+// terminal goes on with its size.
+func TestForksDiffer(t *testing.T) {
+	r := remembering(t)
+	r.begin()
+	r.awaitLease(0)
+	sbx := r.sandbox()
+	spec := sh(`read x; head -c 8 /dev/urandom | od -An -tx1; stty size`)
+	spec.PTY = &process.Size{Cols: 99, Rows: 33}
+	id := r.start(sbx, spec)
+	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
+	snap := r.remember(sbx)
+	seen := map[string]bool{}
+	for _, s := range []sandbox.ID{sbx, r.begunFrom(&snap).ID, r.begunFrom(&snap).ID} {
+		p := process.IDOf(id.Token(), s)
+		if _, err := r.call(p, events.Stdin{Data: []byte("\n")}); err != nil {
+			t.Fatal(err)
+		}
+		out := string(r.whole(p).out[process.PTY])
+		if seen[out] || !strings.Contains(out, "33 99") {
+			t.Errorf("%s says %q, as another did or of another size", s, out)
+		}
+		seen[out] = true
+	}
+}
