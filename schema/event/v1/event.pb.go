@@ -3309,7 +3309,6 @@ type Command struct {
 	//	*Command_Stdin
 	//	*Command_Signal
 	//	*Command_Resize
-	//	*Command_Ask
 	//	*Command_TakeSnapshot
 	//	*Command_DrainHost
 	Body          isCommand_Body `protobuf_oneof:"body"`
@@ -3432,15 +3431,6 @@ func (x *Command) GetResize() *ResizePTY {
 	return nil
 }
 
-func (x *Command) GetAsk() *Ask {
-	if x != nil {
-		if x, ok := x.Body.(*Command_Ask); ok {
-			return x.Ask
-		}
-	}
-	return nil
-}
-
 func (x *Command) GetTakeSnapshot() *TakeSnapshot {
 	if x != nil {
 		if x, ok := x.Body.(*Command_TakeSnapshot); ok {
@@ -3479,10 +3469,6 @@ type Command_Resize struct {
 	Resize *ResizePTY `protobuf:"bytes,13,opt,name=resize,proto3,oneof"`
 }
 
-type Command_Ask struct {
-	Ask *Ask `protobuf:"bytes,14,opt,name=ask,proto3,oneof"`
-}
-
 type Command_TakeSnapshot struct {
 	TakeSnapshot *TakeSnapshot `protobuf:"bytes,15,opt,name=take_snapshot,json=takeSnapshot,proto3,oneof"`
 }
@@ -3498,8 +3484,6 @@ func (*Command_Stdin) isCommand_Body() {}
 func (*Command_Signal) isCommand_Body() {}
 
 func (*Command_Resize) isCommand_Body() {}
-
-func (*Command_Ask) isCommand_Body() {}
 
 func (*Command_TakeSnapshot) isCommand_Body() {}
 
@@ -3811,97 +3795,19 @@ func (x *DrainHost) GetDrain() bool {
 	return false
 }
 
-// Ask is a question to the sandbox's shim that is no event (files).
-type Ask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	Mode          uint32                 `protobuf:"varint,5,opt,name=mode,proto3" json:"mode,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Ask) Reset() {
-	*x = Ask{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Ask) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Ask) ProtoMessage() {}
-
-func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Ask.ProtoReflect.Descriptor instead.
-func (*Ask) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
-}
-
-func (x *Ask) GetMethod() string {
-	if x != nil {
-		return x.Method
-	}
-	return ""
-}
-
-func (x *Ask) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *Ask) GetUser() string {
-	if x != nil {
-		return x.User
-	}
-	return ""
-}
-
-func (x *Ask) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
-func (x *Ask) GetMode() uint32 {
-	if x != nil {
-		return x.Mode
-	}
-	return 0
-}
-
 type Reply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	Kind          uint32                 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`  // events.Kind; meaningful with error
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: done
 	Offset        uint64                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +3819,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +3832,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Reply) GetCommand() string {
@@ -3957,13 +3863,6 @@ func (x *Reply) GetOffset() uint64 {
 	return 0
 }
 
-func (x *Reply) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -3990,7 +3889,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +3901,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4015,7 +3914,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Lease) GetHost() string {
@@ -4162,7 +4061,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4073,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4086,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -4309,7 +4208,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4220,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4233,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -4367,7 +4266,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4278,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4291,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -4415,7 +4314,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4326,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4339,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -4474,7 +4373,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4385,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4398,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4530,7 +4429,7 @@ type SecretStored struct {
 
 func (x *SecretStored) Reset() {
 	*x = SecretStored{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4441,7 @@ func (x *SecretStored) String() string {
 func (*SecretStored) ProtoMessage() {}
 
 func (x *SecretStored) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4454,7 @@ func (x *SecretStored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretStored.ProtoReflect.Descriptor instead.
 func (*SecretStored) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SecretStored) GetId() string {
@@ -4602,7 +4501,7 @@ type SecretRemoved struct {
 
 func (x *SecretRemoved) Reset() {
 	*x = SecretRemoved{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4614,7 +4513,7 @@ func (x *SecretRemoved) String() string {
 func (*SecretRemoved) ProtoMessage() {}
 
 func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4627,7 +4526,7 @@ func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRemoved.ProtoReflect.Descriptor instead.
 func (*SecretRemoved) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SecretRemoved) GetId() string {
@@ -4899,7 +4798,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x1d\n" +
 	"\n" +
 	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x12\x1c\n" +
-	"\tprocesses\x18\x05 \x01(\rR\tprocesses\"\xb7\x04\n" +
+	"\tprocesses\x18\x05 \x01(\rR\tprocesses\"\x91\x04\n" +
 	"\aCommand\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x18\n" +
@@ -4912,12 +4811,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	" \x01(\v2\x1f.millrace.event.v1.StartProcessH\x00R\x05start\x124\n" +
 	"\x05stdin\x18\v \x01(\v2\x1c.millrace.event.v1.SendStdinH\x00R\x05stdin\x127\n" +
 	"\x06signal\x18\f \x01(\v2\x1d.millrace.event.v1.SendSignalH\x00R\x06signal\x126\n" +
-	"\x06resize\x18\r \x01(\v2\x1c.millrace.event.v1.ResizePTYH\x00R\x06resize\x12*\n" +
-	"\x03ask\x18\x0e \x01(\v2\x16.millrace.event.v1.AskH\x00R\x03ask\x12F\n" +
+	"\x06resize\x18\r \x01(\v2\x1c.millrace.event.v1.ResizePTYH\x00R\x06resize\x12F\n" +
 	"\rtake_snapshot\x18\x0f \x01(\v2\x1f.millrace.event.v1.TakeSnapshotH\x00R\ftakeSnapshot\x12=\n" +
 	"\n" +
 	"drain_host\x18\x10 \x01(\v2\x1c.millrace.event.v1.DrainHostH\x00R\tdrainHostB\x06\n" +
-	"\x04body\";\n" +
+	"\x04bodyJ\x04\b\x0e\x10\x0f\";\n" +
 	"\fStartProcess\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.millrace.event.v1.SpecR\x04spec\"1\n" +
 	"\tSendStdin\x12\x12\n" +
@@ -4935,19 +4833,12 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
 	"\binternal\x18\x04 \x01(\bR\binternal\"!\n" +
 	"\tDrainHost\x12\x14\n" +
-	"\x05drain\x18\x01 \x01(\bR\x05drain\"m\n" +
-	"\x03Ask\x12\x16\n" +
-	"\x06method\x18\x01 \x01(\tR\x06method\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\x12\x12\n" +
-	"\x04mode\x18\x05 \x01(\rR\x04mode\"w\n" +
+	"\x05drain\x18\x01 \x01(\bR\x05drain\"i\n" +
 	"\x05Reply\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xf3\x03\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xf3\x03\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -5027,7 +4918,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -5079,20 +4970,19 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*ResizePTY)(nil),          // 47: millrace.event.v1.ResizePTY
 	(*TakeSnapshot)(nil),       // 48: millrace.event.v1.TakeSnapshot
 	(*DrainHost)(nil),          // 49: millrace.event.v1.DrainHost
-	(*Ask)(nil),                // 50: millrace.event.v1.Ask
-	(*Reply)(nil),              // 51: millrace.event.v1.Reply
-	(*Lease)(nil),              // 52: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 53: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 54: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 55: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 56: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 57: millrace.event.v1.TemplateUntagged
-	(*SecretStored)(nil),       // 58: millrace.event.v1.SecretStored
-	(*SecretRemoved)(nil),      // 59: millrace.event.v1.SecretRemoved
-	nil,                        // 60: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 61: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 62: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 63: millrace.event.v1.SecretStored.MetadataEntry
+	(*Reply)(nil),              // 50: millrace.event.v1.Reply
+	(*Lease)(nil),              // 51: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 52: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 53: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 54: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 55: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 56: millrace.event.v1.TemplateUntagged
+	(*SecretStored)(nil),       // 57: millrace.event.v1.SecretStored
+	(*SecretRemoved)(nil),      // 58: millrace.event.v1.SecretRemoved
+	nil,                        // 59: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 60: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 61: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 62: millrace.event.v1.SecretStored.MetadataEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -5108,7 +4998,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	60, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	59, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -5134,8 +5024,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	38, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
 	36, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
 	37, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	61, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	62, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	60, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	61, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	35, // 43: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
@@ -5143,22 +5033,21 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	45, // 45: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
 	46, // 46: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
 	47, // 47: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	50, // 48: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
-	48, // 49: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	49, // 50: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 51: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	54, // 52: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	55, // 53: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	56, // 54: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	57, // 55: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	58, // 56: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
-	59, // 57: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
-	63, // 58: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	48, // 48: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	49, // 49: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 50: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	53, // 51: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	54, // 52: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	55, // 53: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	56, // 54: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	57, // 55: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
+	58, // 56: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
+	62, // 57: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -5205,11 +5094,10 @@ func file_event_v1_event_proto_init() {
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
 		(*Command_Resize)(nil),
-		(*Command_Ask)(nil),
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[52].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[51].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -5223,7 +5111,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   63,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -160,12 +160,6 @@ func (c *session) handle(t wire.Type, b []byte) error {
 	case wire.TypeResize:
 		f, err := wire.ParseResize(b)
 		return s.command(err, f.Token, f.Rev, func(p *proc) { p.resize(&f) })
-	case wire.TypeAsk:
-		f, err := wire.ParseAsk(b)
-		if err != nil {
-			return err
-		}
-		s.ask(&f)
 	case wire.TypeResume:
 		m, err := wire.ParseMark(b)
 		return c.mark(err, m, (*proc).resume)

@@ -187,31 +187,6 @@ func ParseResize(b []byte) (Resize, error) {
 	return r, d.end()
 }
 
-// Ask is a question about a file: the method is stat, read or write.
-type Ask struct {
-	Rev    uint64
-	Method string
-	Path   string
-	User   string
-	Mode   uint32
-	Data   []byte
-}
-
-// AppendAsk appends a as a frame.
-func AppendAsk(dst []byte, a *Ask) []byte {
-	return AppendFrame(dst, TypeAsk, func(dst []byte) []byte {
-		dst = putBytes(putBytes(putBytes(putU64(dst, a.Rev), a.Method), a.Path), a.User)
-		return putBytes(putU32(dst, a.Mode), a.Data)
-	})
-}
-
-// ParseAsk reads what AppendAsk wrote; Data shares b's memory.
-func ParseAsk(b []byte) (Ask, error) {
-	d := dec{b: b}
-	a := Ask{Rev: d.u64(), Method: d.str(), Path: d.str(), User: d.str(), Mode: d.u32(), Data: d.bytes()}
-	return a, d.end()
-}
-
 // Mark names a place in a process's record. As a Resume it lets the shim send
 // what comes after Seq; as an Ack, forget what comes up to Seq.
 type Mark struct {
