@@ -170,17 +170,6 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	return nil
 }
 
-func networkToPB(n *sandbox.Network) *pb.SandboxNetwork {
-	return &pb.SandboxNetwork{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
-}
-
-func networkFromPB(n *pb.SandboxNetwork) sandbox.Network {
-	if n == nil {
-		return sandbox.Network{}
-	}
-	return sandbox.Network{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
-}
-
 func specToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,

@@ -2686,6 +2686,9 @@ type SandboxNetwork struct {
 	Deny          []string               `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
 	Private       bool                   `protobuf:"varint,4,opt,name=private,proto3" json:"private,omitempty"` // its ports need its traffic token
 	MaskHost      string                 `protobuf:"bytes,5,opt,name=mask_host,json=maskHost,proto3" json:"mask_host,omitempty"`
+	HttpsPorts    []uint32               `protobuf:"varint,6,rep,packed,name=https_ports,json=httpsPorts,proto3" json:"https_ports,omitempty"` // whose servers speak TLS
+	Transforms    []*SandboxTransform    `protobuf:"bytes,7,rep,name=transforms,proto3" json:"transforms,omitempty"`
+	Proxy         *SandboxProxy          `protobuf:"bytes,8,opt,name=proxy,proto3" json:"proxy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2755,6 +2758,193 @@ func (x *SandboxNetwork) GetMaskHost() string {
 	return ""
 }
 
+func (x *SandboxNetwork) GetHttpsPorts() []uint32 {
+	if x != nil {
+		return x.HttpsPorts
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetTransforms() []*SandboxTransform {
+	if x != nil {
+		return x.Transforms
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetProxy() *SandboxProxy {
+	if x != nil {
+		return x.Proxy
+	}
+	return nil
+}
+
+// SandboxTransform sets headers of the requests to a domain.
+type SandboxTransform struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Headers       []*SandboxHeader       `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxTransform) Reset() {
+	*x = SandboxTransform{}
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxTransform) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxTransform) ProtoMessage() {}
+
+func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxTransform.ProtoReflect.Descriptor instead.
+func (*SandboxTransform) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SandboxTransform) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *SandboxTransform) GetHeaders() []*SandboxHeader {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+type SandboxHeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // sealed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxHeader) Reset() {
+	*x = SandboxHeader{}
+	mi := &file_event_v1_event_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxHeader) ProtoMessage() {}
+
+func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxHeader.ProtoReflect.Descriptor instead.
+func (*SandboxHeader) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SandboxHeader) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxHeader) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// SandboxProxy is the SOCKS5 proxy through which connections go.
+type SandboxProxy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Password      []byte                 `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"` // sealed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxProxy) Reset() {
+	*x = SandboxProxy{}
+	mi := &file_event_v1_event_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxProxy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxProxy) ProtoMessage() {}
+
+func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxProxy.ProtoReflect.Descriptor instead.
+func (*SandboxProxy) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SandboxProxy) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SandboxProxy) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SandboxProxy) GetPassword() []byte {
+	if x != nil {
+		return x.Password
+	}
+	return nil
+}
+
 type SandboxNetworkSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Network       *SandboxNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
@@ -2764,7 +2954,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2966,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2979,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -2809,7 +2999,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3011,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3024,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -2861,7 +3051,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3063,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3076,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -2926,7 +3116,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3128,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3141,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Snapshot) GetId() string {
@@ -3074,7 +3264,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3276,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3289,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Volume) GetId() string {
@@ -3163,7 +3353,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3175,7 +3365,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3188,7 +3378,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -3232,7 +3422,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3434,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3447,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -3318,7 +3508,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3520,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3533,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Command) GetId() string {
@@ -3498,7 +3688,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3700,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3713,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -3543,7 +3733,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3745,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3758,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -3594,7 +3784,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3796,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3809,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -3639,7 +3829,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3841,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3854,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -3694,7 +3884,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +3896,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +3909,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -3760,7 +3950,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3962,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3975,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -3807,7 +3997,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +4009,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +4022,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Reply) GetCommand() string {
@@ -3889,7 +4079,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +4091,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +4104,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Lease) GetHost() string {
@@ -4061,7 +4251,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4263,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4276,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -4208,7 +4398,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4410,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4423,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -4266,7 +4456,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4468,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4481,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -4314,7 +4504,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4516,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4529,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -4373,7 +4563,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4575,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4588,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4429,7 +4619,7 @@ type SecretStored struct {
 
 func (x *SecretStored) Reset() {
 	*x = SecretStored{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4631,7 @@ func (x *SecretStored) String() string {
 func (*SecretStored) ProtoMessage() {}
 
 func (x *SecretStored) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4644,7 @@ func (x *SecretStored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretStored.ProtoReflect.Descriptor instead.
 func (*SecretStored) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SecretStored) GetId() string {
@@ -4501,7 +4691,7 @@ type SecretRemoved struct {
 
 func (x *SecretRemoved) Reset() {
 	*x = SecretRemoved{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4703,7 @@ func (x *SecretRemoved) String() string {
 func (*SecretRemoved) ProtoMessage() {}
 
 func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +4716,7 @@ func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRemoved.ProtoReflect.Descriptor instead.
 func (*SecretRemoved) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SecretRemoved) GetId() string {
@@ -4744,13 +4934,29 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"on_timeout\x18\x02 \x01(\tR\tonTimeout\"*\n" +
 	"\x0eSandboxResumed\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"\x8d\x01\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\xaa\x02\n" +
 	"\x0eSandboxNetwork\x12\x1a\n" +
 	"\binternet\x18\x01 \x01(\bR\binternet\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\x03 \x03(\tR\x04deny\x12\x18\n" +
 	"\aprivate\x18\x04 \x01(\bR\aprivate\x12\x1b\n" +
-	"\tmask_host\x18\x05 \x01(\tR\bmaskHost\"P\n" +
+	"\tmask_host\x18\x05 \x01(\tR\bmaskHost\x12\x1f\n" +
+	"\vhttps_ports\x18\x06 \x03(\rR\n" +
+	"httpsPorts\x12C\n" +
+	"\n" +
+	"transforms\x18\a \x03(\v2#.millrace.event.v1.SandboxTransformR\n" +
+	"transforms\x125\n" +
+	"\x05proxy\x18\b \x01(\v2\x1f.millrace.event.v1.SandboxProxyR\x05proxy\"f\n" +
+	"\x10SandboxTransform\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
+	"\aheaders\x18\x02 \x03(\v2 .millrace.event.v1.SandboxHeaderR\aheaders\"9\n" +
+	"\rSandboxHeader\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"X\n" +
+	"\fSandboxProxy\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpassword\x18\x03 \x01(\fR\bpassword\"P\n" +
 	"\x11SandboxNetworkSet\x12;\n" +
 	"\anetwork\x18\x01 \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\"D\n" +
 	"\x12SandboxNetworkUsed\x12\x12\n" +
@@ -4918,7 +5124,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -4956,33 +5162,36 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxResuming)(nil),    // 33: millrace.event.v1.SandboxResuming
 	(*SandboxResumed)(nil),     // 34: millrace.event.v1.SandboxResumed
 	(*SandboxNetwork)(nil),     // 35: millrace.event.v1.SandboxNetwork
-	(*SandboxNetworkSet)(nil),  // 36: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 37: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 38: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 39: millrace.event.v1.Snapshot
-	(*Volume)(nil),             // 40: millrace.event.v1.Volume
-	(*WatchPlace)(nil),         // 41: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 42: millrace.event.v1.UseSample
-	(*Command)(nil),            // 43: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 44: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 45: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 46: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 47: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 48: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 49: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 50: millrace.event.v1.Reply
-	(*Lease)(nil),              // 51: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 52: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 53: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 54: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 55: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 56: millrace.event.v1.TemplateUntagged
-	(*SecretStored)(nil),       // 57: millrace.event.v1.SecretStored
-	(*SecretRemoved)(nil),      // 58: millrace.event.v1.SecretRemoved
-	nil,                        // 59: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 60: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 61: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 62: millrace.event.v1.SecretStored.MetadataEntry
+	(*SandboxTransform)(nil),   // 36: millrace.event.v1.SandboxTransform
+	(*SandboxHeader)(nil),      // 37: millrace.event.v1.SandboxHeader
+	(*SandboxProxy)(nil),       // 38: millrace.event.v1.SandboxProxy
+	(*SandboxNetworkSet)(nil),  // 39: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 40: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 41: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 42: millrace.event.v1.Snapshot
+	(*Volume)(nil),             // 43: millrace.event.v1.Volume
+	(*WatchPlace)(nil),         // 44: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 45: millrace.event.v1.UseSample
+	(*Command)(nil),            // 46: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 47: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 48: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 49: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 50: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 51: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 52: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 53: millrace.event.v1.Reply
+	(*Lease)(nil),              // 54: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 55: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 56: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 57: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 58: millrace.event.v1.TemplateTagged
+	(*TemplateUntagged)(nil),   // 59: millrace.event.v1.TemplateUntagged
+	(*SecretStored)(nil),       // 60: millrace.event.v1.SecretStored
+	(*SecretRemoved)(nil),      // 61: millrace.event.v1.SecretRemoved
+	nil,                        // 62: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 63: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 64: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 65: millrace.event.v1.SecretStored.MetadataEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -4998,7 +5207,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	59, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	62, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -5021,33 +5230,36 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	32, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
 	33, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
 	34, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	38, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	36, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	37, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	60, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	61, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	41, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	39, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	40, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	63, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	64, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	35, // 43: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	44, // 44: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	45, // 45: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	46, // 46: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	47, // 47: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	48, // 48: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	49, // 49: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 50: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	53, // 51: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	54, // 52: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	55, // 53: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	56, // 54: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	57, // 55: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
-	58, // 56: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
-	62, // 57: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	36, // 43: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	38, // 44: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	47, // 47: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	48, // 48: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	49, // 49: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	50, // 50: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	51, // 51: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	52, // 52: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 53: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	56, // 54: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	57, // 55: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	58, // 56: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	59, // 57: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	60, // 58: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
+	61, // 59: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
+	65, // 60: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -5089,7 +5301,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkSet)(nil),
 		(*SandboxFrame_NetworkUsed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[42].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[45].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -5097,7 +5309,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[51].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[54].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -5111,7 +5323,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   62,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

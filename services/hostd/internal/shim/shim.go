@@ -70,6 +70,7 @@ type Shim struct {
 	still     standstill
 	proxy     *net.TCPListener // nil: there is no way out
 	proxyPort uint16
+	trust     trust // what programs are told of the proxy's certificate
 	ending    bool
 	ended     bool
 }

@@ -44,7 +44,9 @@ import "github.com/millrace/millrace/events/mux"
 //
 // 3: Attach has Now and Seed; a shim that was restored in another sandbox says
 // Moved.
-const Version = 3
+//
+// 4: Network has CA.
+const Version = 4
 
 // Limits of the protocol, in bytes.
 const (

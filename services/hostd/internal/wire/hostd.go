@@ -224,19 +224,34 @@ func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
 // Network says which way out the sandbox has.
 type Network struct {
 	Proxy uint16 // the port of the loopback that leads to hostd's proxy; 0: none
+
+	// CA is a certificate, as PEM, that programs of the sandbox are to trust: the
+	// proxy's own. Empty: none. Since version 4.
+	CA []byte
 }
 
-// AppendNetwork appends n as a frame.
-func AppendNetwork(dst []byte, n Network) []byte {
-	return AppendFrame(dst, TypeNetwork, func(dst []byte) []byte { return putU32(dst, uint32(n.Proxy)) })
+// AppendNetwork appends n as a frame of the version that is spoken.
+func AppendNetwork(dst []byte, version uint32, n *Network) []byte {
+	return AppendFrame(dst, TypeNetwork, func(dst []byte) []byte {
+		dst = putU32(dst, uint32(n.Proxy))
+		if version >= 4 {
+			dst = putBytes(dst, n.CA)
+		}
+		return dst
+	})
 }
 
-// ParseNetwork reads what AppendNetwork wrote.
-func ParseNetwork(b []byte) (Network, error) {
+// ParseNetwork reads what AppendNetwork wrote in the version that is spoken; CA
+// shares b's memory.
+func ParseNetwork(version uint32, b []byte) (Network, error) {
 	d := dec{b: b}
 	port := d.u32()
 	if port > 1<<16-1 {
 		return Network{}, ErrMalformed
 	}
-	return Network{Proxy: uint16(port)}, d.end()
+	n := Network{Proxy: uint16(port)}
+	if version >= 4 {
+		n.CA = d.bytes()
+	}
+	return n, d.end()
 }
