@@ -30,12 +30,12 @@ func inside(args []string) bool {
 // host are the settings of a host.
 type host struct {
 	capacity int
+	warm     int
 	drivers  []string
 	output   output
 	shim     string
 	egress   string
 	allow    []string
-	dns      string
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
@@ -47,6 +47,7 @@ type host struct {
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
+	f.IntVar(&h.warm, "warm", 2, "places kept ready of each kind that was asked for lately, by drivers that take long to make one (gvisor); 0: none")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (namespace, and gvisor for those that demand more), or names; direct (no isolation) is for development")
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")
 	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm translate where KVM does not work: 20 to 50 times slower")
@@ -54,7 +55,6 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
 	f.StringSliceVar(&h.allow, "egress-allow", nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
-	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates that are kept although no sandbox uses them; 0: 32 GiB")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
@@ -118,9 +118,9 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	for {
 		err = hostd.Run(ctx, hostd.Config{
 			Shim: shim, TemplateCache: h.cache,
-			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
+			Egress: egress, EgressAllow: allow, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

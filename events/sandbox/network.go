@@ -15,10 +15,6 @@ type Network struct {
 	Deny     []string
 	Private  bool   // whoever visits its ports needs its traffic token
 	MaskHost string // the Host that its servers see, with ${PORT} for the port; empty: the visitor's
-
-	HTTPSPorts []int       // whose servers speak TLS
-	Transforms []Transform // of the requests that it sends
-	Proxy      *Proxy      // through which its connections go; nil: none
 }
 
 // maxRules is the most rules of each kind.
@@ -39,10 +35,7 @@ func (n *Network) Check() error {
 	if len(n.MaskHost) > maxName || strings.ContainsAny(n.MaskHost, "\r\n\x00 /") {
 		return kind.New(kind.Invalid, "check network", "", "the masked host cannot be")
 	}
-	if err := n.checkPorts(); err != nil {
-		return err
-	}
-	return n.checkTransforms()
+	return nil
 }
 
 // Rule names addresses: by a prefix, by a name, or by all names below one.

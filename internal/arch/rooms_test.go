@@ -54,10 +54,9 @@ var rooms = []room{
 
 	{path: "events/kind"},
 	{path: "events/sandbox", may: []string{"events/kind"}},
-	{path: "events/field", may: []string{protobuf}},
-	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
+	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
-	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
+	{path: "events/file", may: []string{"events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},

@@ -31,6 +31,7 @@ type box struct {
 	req    sandbox.Requested
 	tenant string
 	by     string        // the driver that is to make it; empty: the host's default
+	place  sandbox.ID    // the name of its place on the host; mostly its own
 	phase  sandbox.Phase // when the box was opened
 	found  bool          // it was made in an earlier life
 	flow   *fair.Flow    // its part of what is stored
@@ -49,23 +50,22 @@ type box struct {
 	passing bool             // it is known which processes the shim has
 	early   []events.Command // until then they wait
 
-	mu          sync.Mutex
-	conn        *link.Conn // nil: not connected
-	procs       map[string]*proc
-	forgotten   map[string]struct{} // processes whose last words are not listened to
-	pending     map[uint64]*pending // commands on their way, by rev
-	stopping    bool                // stop is closed
-	ended       bool                // the shim said that all has ended
-	closed      bool                // nothing can be started or sent any more
-	told        sandbox.Phase       // what the record said last
-	toldSeq     uint64              // where it did
-	goes        bool                // since the last pause it has gone on
-	way         *egress.Way         // nil: there is no network
-	net         sandbox.Network     // that is in force
-	reachable   bool                // net allows anything
-	transformed bool                // net transforms requests
-	used        sandbox.NetworkUsed // before this life of the host
-	toldUse     sandbox.NetworkUsed // that is on record
+	mu        sync.Mutex
+	conn      *link.Conn // nil: not connected
+	procs     map[string]*proc
+	forgotten map[string]struct{} // processes whose last words are not listened to
+	pending   map[uint64]*pending // commands on their way, by rev
+	stopping  bool                // stop is closed
+	ended     bool                // the shim said that all has ended
+	closed    bool                // nothing can be started or sent any more
+	told      sandbox.Phase       // what the record said last
+	toldSeq   uint64              // where it did
+	goes      bool                // since the last pause it has gone on
+	way       *egress.Way         // nil: there is no network
+	net       sandbox.Network     // that is in force
+	reachable bool                // net allows anything
+	used      sandbox.NetworkUsed // before this life of the host
+	toldUse   sandbox.NetworkUsed // that is on record
 }
 
 const (
@@ -78,7 +78,7 @@ var errShimGone = errors.New("the sandbox's shim is gone")
 
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
-		h: h, flow: h.gate.Flow(), id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
+		h: h, flow: h.gate.Flow(), id: s.ID, place: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
@@ -130,6 +130,8 @@ func (b *box) run(ctx context.Context) error {
 func (b *box) make(ctx context.Context) error {
 	switch {
 	case b.phase == sandbox.PhasePlaced && b.inst == nil:
+		b.h.spare.begin()
+		defer b.h.spare.end()
 		return b.create(ctx)
 	case b.inst == nil:
 		return errShimGone
@@ -159,10 +161,15 @@ func (b *box) create(ctx context.Context) error {
 	if spec.Volumes, err = h.mounts(&b.req); err != nil {
 		return err
 	}
+	if o, ok := h.offer(b.driver.Name()); ok {
+		if ready, ok := h.warm(&o, spec); ok {
+			return b.moveIn(ready)
+		}
+	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.setSandbox(b.id, b.driver.Name()); err != nil {
+	if err := h.journal.setSandbox(b.id, made{driver: b.driver.Name()}); err != nil {
 		return err
 	}
 	if err := h.fault("journaled"); err != nil {
@@ -176,6 +183,15 @@ func (b *box) create(ctx context.Context) error {
 	}
 	b.inst = inst
 	return h.fault("created")
+}
+
+// moveIn makes a place that is ready the sandbox's.
+func (b *box) moveIn(ready warmPlace) error {
+	if err := b.h.journal.hand(b.id, made{b.driver.Name(), ready.id}); err != nil {
+		return err
+	}
+	b.place, b.inst = ready.id, ready.inst
+	return b.h.fault("created")
 }
 
 // running says on record that processes can be started.
@@ -209,7 +225,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.dirOf(b.id)); err != nil {
+	if err := os.RemoveAll(h.dirOf(b.place)); err != nil {
 		return err
 	}
 	b.tree.Release()

@@ -45,6 +45,10 @@ type Config struct {
 	// Negative: it is kept in memory, a few MiB a process. Default 1 GiB.
 	Spool int64
 
+	// Warm is how many places are kept ready of each kind that was asked for lately,
+	// by drivers that take long to make one. Default: none.
+	Warm int
+
 	// GuestKernel is the directory of the kernel that the drivers microvm and
 	// firecracker boot (see their Config). TCG allows microvm to translate where KVM
 	// does not work.
@@ -61,7 +65,6 @@ type Config struct {
 	// but for EgressAllow.
 	Egress      bool
 	EgressAllow []netip.Prefix
-	EgressDNS   string // IP:PORT of the name server for them; default: the machine's
 
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.

@@ -34,6 +34,7 @@ type host struct {
 	pool      link.Pool
 	gate      fair.Gate
 	templates *templates.Cache
+	spare     *pool
 	renew     chan struct{}  // has a value when the lease says what is not so any more
 	wg        sync.WaitGroup // boxes, processes and what else works on its own
 
@@ -47,9 +48,7 @@ type host struct {
 	boxes   map[sandbox.ID]*box
 	drivers []offer // the first is the default
 
-	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
-	authority *egress.Authority
-	sealer    *sandbox.Sealer
+	egress *egress.Server // nil: no sandbox may use the network
 }
 
 // leaveTimeout bounds a clean end.
@@ -74,7 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1),
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)),
 	}
 	if err := h.findShim(); err != nil {
 		return err
@@ -82,11 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := h.openDrivers(ctx); err != nil {
 		return err
 	}
-	closeEgress, err := h.openEgress()
-	if err != nil {
-		return err
-	}
-	defer closeEgress() // it ends after what uses it
+	defer h.openEgress()() // it ends after what uses it
 	drain, err := j.draining()
 	if err != nil {
 		return err
@@ -117,9 +112,6 @@ func (h *host) live(clean context.Context) error {
 	if err := h.view.Sync(start); err != nil {
 		return err
 	}
-	if err := h.openSealer(start); err != nil {
-		return err
-	}
 	rev, err := h.journal.cursor()
 	if err != nil {
 		return err
@@ -146,6 +138,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })
 	g.Go(func() error { return h.volumes(work) })
+	g.Go(func() error { return h.fill(work) })
 	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { return h.offerLate(work) })
 	g.Go(func() error { return h.buildShim(work) })

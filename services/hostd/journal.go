@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -92,10 +93,39 @@ func (j *journal) setDraining(drain bool) error {
 	})
 }
 
-// setSandbox notes the driver of a sandbox, before the driver is called.
-func (j *journal) setSandbox(id sandbox.ID, driver string) error {
+// made is how a sandbox was made.
+type made struct {
+	driver string
+	place  sandbox.ID // the name of its place; empty: its own
+}
+
+// The separator is in no driver's name.
+const placeMark = "/"
+
+func (m made) bytes() []byte {
+	if m.place == "" {
+		return []byte(m.driver)
+	}
+	return []byte(m.driver + placeMark + string(m.place))
+}
+
+func madeOf(b []byte) made {
+	name, place, _ := strings.Cut(string(b), placeMark)
+	return made{name, sandbox.ID(place)}
+}
+
+// setSandbox notes how a sandbox is made, before the driver is called.
+func (j *journal) setSandbox(id sandbox.ID, m made) error {
 	return j.db.Batch(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketSandboxes)).Put([]byte(id), []byte(driver))
+		return tx.Bucket([]byte(bucketSandboxes)).Put([]byte(id), m.bytes())
+	})
+}
+
+// hand notes that a place which was nobody's is a sandbox's from now on.
+func (j *journal) hand(id sandbox.ID, m made) error {
+	return j.db.Batch(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucketSandboxes))
+		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()))
 	})
 }
 
@@ -105,12 +135,12 @@ func (j *journal) forgetSandbox(id sandbox.ID) error {
 	})
 }
 
-// sandboxes are all that were noted and not forgotten, with their drivers.
-func (j *journal) sandboxes() (map[sandbox.ID]string, error) {
-	out := make(map[sandbox.ID]string)
+// sandboxes are all that were noted and not forgotten, with how they were made.
+func (j *journal) sandboxes() (map[sandbox.ID]made, error) {
+	out := make(map[sandbox.ID]made)
 	err := j.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
-			out[sandbox.ID(k)] = string(v)
+			out[sandbox.ID(k)] = madeOf(v)
 			return nil
 		})
 	})

@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,13 +32,13 @@ func (h *host) recover(ctx context.Context) error {
 	g, attaching := errgroup.WithContext(ctx) // over with Wait: what comes after needs ctx
 	g.SetLimit(attachAtOnce)
 	for _, s := range h.view.Sandboxes(h.mine) {
-		name := noted[s.ID]
+		was := noted[s.ID]
 		delete(noted, s.ID)
 		g.Go(func() error {
 			b := newBox(h, &s)
 			// The life before may have died while it had the place stand still.
 			b.found, b.still = true, true
-			h.find(attaching, b, name)
+			h.find(attaching, b, was)
 			h.open(b)
 			return nil
 		})
@@ -50,17 +51,20 @@ func (h *host) recover(ctx context.Context) error {
 }
 
 // find attaches a box to what is there of its sandbox; nothing is no error.
-func (h *host) find(ctx context.Context, b *box, name string) {
-	if name == "" {
+func (h *host) find(ctx context.Context, b *box, was made) {
+	if was.driver == "" {
 		return // it was never made
+	}
+	if was.place != "" {
+		b.place = was.place
 	}
 	if !template.IsHost(b.req.Template) && !b.hold() {
 		h.slog.Warn("a sandbox's template is not here any more", "sandbox", b.id, "template", b.req.Template)
 	}
-	d, err := h.driverFor(name)
+	d, err := h.driverFor(was.driver)
 	if err == nil {
 		b.driver = d
-		b.inst, err = d.Attach(ctx, h.spec(b.id, &b.req))
+		b.inst, err = d.Attach(ctx, h.spec(b.place, &b.req))
 	}
 	if err != nil {
 		b.inst = nil
@@ -82,20 +86,25 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 
 // clear destroys what is left of sandboxes that the record knows to be over, or
 // does not know.
-func (h *host) clear(ctx context.Context, noted map[sandbox.ID]string) error {
+func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
+	used := h.places()
 	for _, d := range h.offers() {
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
 			h.slog.Error("sandboxes cannot be listed", "driver", d.Name(), "err", err)
 		}
 		for _, id := range ids {
-			if h.box(id) == nil {
-				noted[id] = d.Name()
+			if _, known := noted[id]; !known && !used[id] {
+				noted[id] = made{driver: d.Name()}
 			}
 		}
 	}
-	for id, name := range noted {
-		if err := h.remove(ctx, id, name); err != nil {
+	for id, was := range noted {
+		place := cmp.Or(was.place, id)
+		if used[place] {
+			continue
+		}
+		if err := h.remove(ctx, place, was.driver); err != nil {
 			h.slog.Error("a leftover sandbox cannot be removed", "sandbox", id, "err", err)
 			continue
 		}
@@ -104,6 +113,17 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]string) error {
 		}
 	}
 	return nil
+}
+
+// places are the names of those that sandboxes are in.
+func (h *host) places() map[sandbox.ID]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	used := make(map[sandbox.ID]bool, len(h.boxes))
+	for _, b := range h.boxes {
+		used[b.place] = true
+	}
+	return used
 }
 
 func (h *host) remove(ctx context.Context, id sandbox.ID, name string) error {

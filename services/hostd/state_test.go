@@ -44,7 +44,7 @@ func TestJournalKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, driver := range map[sandbox.ID]string{"a": "direct", "b": "namespace", "c": "direct"} {
-		if err := j.setSandbox(id, driver); err != nil {
+		if err := j.setSandbox(id, made{driver: driver}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestJournalKeeps(t *testing.T) {
 	defer j.close() //nolint:errcheck // the end of the test
 	rev, err := j.cursor()
 	all, err2 := j.sandboxes()
-	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 2 || all["a"] != "direct" || all["b"] != "namespace" {
+	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 2 || all["a"].driver != "direct" || all["b"].driver != "namespace" {
 		t.Errorf("%d, %v, %v, %v", rev, err, all, err2)
 	}
 }

@@ -54,7 +54,7 @@ func (b *box) spec() driver.Spec {
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	shim := *h.shim.Load()
 	return driver.Spec{
-		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB,
+		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
 		Dir: h.dirOf(id), OOM: true, ShimPath: shim[0],
 		ShimArgs: append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
 	}

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -41,7 +40,7 @@ const (
 func (w *wire) start(dst []byte, pid uint32, n *note) []byte {
 	if w.binary {
 		var b [12]byte
-		body := field.AppendUint(b[:0], 1, uint64(pid))
+		body := appendVarintField(b[:0], 1, uint64(pid))
 		return w.proto(dst, 1, body, n)
 	}
 	dst, at := openEnvelope(dst)
@@ -73,10 +72,10 @@ func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
 // end appends an end event; in JSON all its fields are there (C-015).
 func (w *wire) end(dst []byte, e *ending, n *note) []byte {
 	if w.binary {
-		body := field.AppendUint(nil, 1, protowire.EncodeZigZag(int64(e.code)))
-		body = field.AppendBool(body, 2, e.exited)
-		body = field.AppendString(body, 3, e.status)
-		body = field.PutString(body, 4, e.err)
+		body := appendVarintField(nil, 1, protowire.EncodeZigZag(int64(e.code)))
+		body = appendVarintField(body, 2, protowire.EncodeBool(e.exited))
+		body = appendStringField(body, 3, e.status)
+		body = protowire.AppendString(protowire.AppendTag(body, 4, protowire.BytesType), e.err)
 		return w.proto(dst, 3, body, n)
 	}
 	name := `{"event":{"end":{"exitCode":`

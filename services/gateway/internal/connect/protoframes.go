@@ -3,7 +3,6 @@ package connect
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -46,7 +45,27 @@ func (w *wire) protoNote(dst []byte, n *note) []byte {
 	dst = protowire.AppendVarint(dst, n.whose)
 	if n.at.cut {
 		var b [64]byte
-		dst = field.AppendBytes(dst, fieldCursor, n.at.appendCursor(b[:0]))
+		dst = protowire.AppendTag(dst, fieldCursor, protowire.BytesType)
+		dst = protowire.AppendBytes(dst, n.at.appendCursor(b[:0]))
 	}
-	return field.AppendString(dst, fieldProcess, string(n.process))
+	if n.process != "" {
+		dst = protowire.AppendTag(dst, fieldProcess, protowire.BytesType)
+		dst = protowire.AppendString(dst, string(n.process))
+	}
+	return dst
+}
+
+// appendVarintField and appendStringField append a field unless it is zero.
+func appendVarintField(dst []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
+}
+
+func appendStringField(dst []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
 }

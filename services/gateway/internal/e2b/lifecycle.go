@@ -21,11 +21,7 @@ func (h *Handler) detail(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	body, err := h.details(&st)
-	if err != nil {
-		return err
-	}
-	return c.JSON(body)
+	return c.JSON(h.details(&st))
 }
 
 func (h *Handler) kill(c *fiber.Ctx) error {

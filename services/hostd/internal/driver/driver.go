@@ -115,6 +115,7 @@ type Caps struct {
 	PidsLimit   bool     // Spec.PIDs holds for the sandbox as a whole
 	CPULimit    bool     // Spec.CPUMilli holds
 	DiskLimit   bool     // Spec.DiskMiB holds for all that the sandbox writes together
+	Slow        bool     // Create takes so long that it is worth having places ready
 	Pause       bool     // Instance.Pause works
 	Files       bool     // Instance.Snapshot keeps files
 	Memory      bool     // Instance.Snapshot keeps the memory, too

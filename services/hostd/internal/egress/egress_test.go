@@ -48,26 +48,17 @@ func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 
 func noAddress(netip.Addr) bool { return false }
 
-// plain opens what was not sealed.
-func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
-
 // way gives a way out, and a function that connects to its proxy as a program in
 // a sandbox does.
 func way(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way, func() net.Conn) {
 	t.Helper()
-	cfg := Config{Resolver: r}
+	cfg := Config{Resolver: r, own: noAddress}
 	if allow != "" {
 		cfg.Operator.Allow = []netip.Prefix{netip.MustParsePrefix(allow)}
 	}
-	return wayOf(t, n, cfg)
-}
-
-func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn) {
-	t.Helper()
-	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Way(NewPolicy(n, plain))
+	w := s.Way(NewPolicy(n))
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -348,7 +339,7 @@ func TestAPolicyChangesLive(t *testing.T) {
 		return c
 	}
 	a, b := open("a.test"), open("b.test")
-	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}, plain))
+	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}))
 	if _, err := a.Read(make([]byte, 1)); err == nil {
 		t.Error("what is forbidden goes on")
 	}
@@ -410,7 +401,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain))
+		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}))
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was asked for", host)

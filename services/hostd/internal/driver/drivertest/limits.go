@@ -23,9 +23,9 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
 			t.Errorf("before: %q", got)
 		}
-		// tail holds the whole of an endless line.
-		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & head -c 300m /dev/zero | (tail; echo "tail: $?") | tr -d '\0'; kill -0 $! && echo the neighbour lives`)
-		if !strings.Contains(got, "tail: 137") || !strings.Contains(got, "the neighbour lives") {
+		// It reads all at once.
+		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbour lives`)
+		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbour lives") {
 			t.Errorf("300 MB in 128 MiB: %.200q", got)
 		}
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
@@ -55,7 +55,7 @@ func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
 		if strings.Contains(got, "all 300") {
 			t.Error("300 forks were allowed")
 		}
-		if n := stats(t, b.Instance).Processes; n > most || n < most/4 {
+		if n := stats(t, b.Instance).Processes; (n > most || n < most/4) && caps.Isolation != "machine" { // into which the host does not see
 			t.Errorf("%d processes, want at most %d and not many fewer", n, most)
 		}
 		// The shim answers, though it cannot start anything.
@@ -111,10 +111,15 @@ func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) limitsFiles(t *testing.T) {
-	b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
-	got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")
-	if got != "256\n256" {
-		t.Errorf("got %q, want 256 and no more", got)
+func (s *suite) limitsFiles(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
+		got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")
+		if caps.Isolation == "machine" { // whose root sets what he likes
+			got = strings.TrimSuffix(got, "\nmore")
+		}
+		if got != "256\n256" {
+			t.Errorf("got %q, want 256 and no more", got)
+		}
 	}
 }

@@ -196,10 +196,10 @@ func (s *suite) measures(t *testing.T) {
 	if idle.Processes < 1 || idle.MemoryBytes == 0 {
 		t.Errorf("idle: %+v", idle)
 	}
-	// One that holds a line of 64 MB; 8 MB were written, and 0.2 s worked at least.
+	// One that holds a block of 64 MB; 8 MB were written, and 0.2 s worked at least.
 	b.sh(t, `cd $HOME; head -c 8388608 /dev/zero > file; sync file
-		(while [ ${i:=0} -lt 300000 ]; do i=$((i+1)); done; (head -c 67108864 /dev/zero; : > ready; sleep 1000) | tail) >/dev/null 2>&1 &
-		until [ -e ready ]; do sleep 0.05; done`)
+		(while [ ${i:=0} -lt 300000 ]; do i=$((i+1)); done; dd if=/dev/zero bs=64M count=1 | (head -c 1 > ready; sleep 1000)) >/dev/null 2>&1 &
+		until [ -s ready ]; do sleep 0.05; done`)
 	busy := stats(t, b.Instance)
 	if busy.Processes < idle.Processes+1 {
 		t.Errorf("processes: %d, then %d", idle.Processes, busy.Processes)

@@ -19,14 +19,20 @@ import (
 
 const (
 	self    = "/proc/self/exe"
-	patient = 20 * time.Second
+	patient = time.Minute // a machine that QEMU translates on a busy host
 )
 
 // Run runs the contract against the driver that newDriver makes; each call is a
 // new life of hostd. It skips where the driver's Probe says that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	victim(t, newDriver(t))
-	s, caps := probed(t, newDriver)
+	d := newDriver(t)
+	victim(t, d)
+	caps, err := d.Probe(t.Context())
+	if err != nil {
+		t.Skipf("%s does not work here: %v", d.Name(), err)
+	}
+	t.Logf("%s: %+v", d.Name(), caps)
+	s := &suite{newDriver: newDriver}
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)
@@ -39,7 +45,7 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"a canceled create leaves nothing", s.canceled},
 		{"a second create in a directory is a conflict", s.twice},
 		{"destroy is idempotent and leaves nothing", s.destroys},
-		{"destroy kills what hides in sessions of its own", s.killsAll},
+		{"destroy kills what hides in sessions of its own", s.killsAll(caps)},
 		{"done closes when the shim is killed", s.done},
 		{"attach finds it after a restart", s.attaches},
 		{"attach sweeps what died meanwhile", s.sweeps},
@@ -52,7 +58,7 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
 		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
-		{"a process opens no more files than it may", s.limitsFiles},
+		{"a process opens no more files than it may", s.limitsFiles(caps)},
 		{"a paused place stands still until it is resumed", s.pauses(caps)},
 		{"a paused place is found paused", s.findsPaused(caps)},
 		{"a paused place can be destroyed", s.destroysPaused(caps)},
@@ -75,10 +81,15 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 // machine. One whose tools are fakes, which Run is for as well, would have it done
 // to the machine itself.
 func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	s, caps := probed(t, newDriver)
-	if caps.Isolation == "none" {
-		t.Fatal("it isolates nothing")
+	d := newDriver(t)
+	caps, err := d.Probe(t.Context())
+	if err != nil {
+		t.Skipf("%s does not work here: %v", d.Name(), err)
 	}
+	if caps.Isolation == "none" {
+		t.Fatalf("%s isolates nothing", d.Name())
+	}
+	s := &suite{newDriver: newDriver}
 	for _, a := range s.attacks() {
 		t.Run(a.name, a.run)
 	}
@@ -86,17 +97,6 @@ func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 type suite struct {
 	newDriver func(*testing.T) driver.Driver
-}
-
-// probed gives the suite of a driver that works here; else it skips.
-func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, driver.Caps) {
-	d := newDriver(t)
-	caps, err := d.Probe(t.Context())
-	if err != nil {
-		t.Skipf("%s does not work here: %v", d.Name(), err)
-	}
-	t.Logf("%s: %+v", d.Name(), caps)
-	return &suite{newDriver: newDriver}, caps
 }
 
 // box is one sandbox of a test.

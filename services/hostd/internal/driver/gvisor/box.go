@@ -32,6 +32,8 @@ type box struct {
 
 	mu   sync.Mutex
 	conn *serial.Conn // by mu: the stream takes one at a time
+
+	still sync.Mutex // held while the sandbox is stopped or started
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {

@@ -14,8 +14,8 @@
 // root, and talks through two FIFOs (package serial): one connection at a time.
 //
 // # Pause and snapshots
-// GVisor itself stops the tasks of a sandbox that is paused. A snapshot with memory is gVisor's checkpoint and holds everything, files
-// included: from one snapshot any number of places can begin, each as if it had
+// GVisor itself stops the tasks of a sandbox that is paused. A snapshot with memory
+// is gVisor's checkpoint and holds everything, files included: from one snapshot any number of places can begin, each as if it had
 // always been there. It fits the build of millrace-runsc and the CPU's features
 // that it was made with; so does one without memory, which holds what was written.
 //
@@ -84,7 +84,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, CPULimit: groups.CPU,
-		Pause: true, Files: true, Memory: true,
+		Slow: true, Pause: true, Files: true, Memory: true,
 		Notes: append(groups.Notes, "a sandbox that starts far too many processes ends as a whole",
 			"what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
@@ -105,7 +105,13 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, d.sweep, d.box)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, name, d.sweep)
+	if err != nil {
+		return nil, err
+	}
+	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.

@@ -86,14 +86,6 @@ func (r *runsc) call(ctx context.Context, args ...string) error {
 	return r.run(cmd)
 }
 
-// finish is call for what must not be cut off: runsc would not have written down
-// what it did.
-func (r *runsc) finish(ctx context.Context, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
-	defer cancel()
-	return r.call(ctx, args...)
-}
-
 // run runs a command to its end. Its error is what runsc says of it.
 func (r *runsc) run(cmd *exec.Cmd) error {
 	err := cmd.Run()
@@ -155,8 +147,8 @@ func (r *runsc) pid() (int, error) {
 // sockets removes what runsc leaves where its own directory's path is too long
 // for a socket's address.
 func (r *runsc) sockets() {
-	for _, dir := range []string{"/var/run", "/run", "/tmp"} {
-		path := filepath.Join(dir, "runsc-"+string(r.id)+".sock")
+	for _, dir := range otherSockets() {
+		path := filepath.Join(dir, r.socket())
 		if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket != 0 {
 			os.Remove(path) //nolint:errcheck // somebody else's
 		}

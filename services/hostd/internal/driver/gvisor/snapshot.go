@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -92,51 +90,4 @@ func (r *runsc) from(s *driver.Spec) error {
 			"the snapshot was made with another gVisor: %s, here is %s", bytes.TrimSpace(made), bytes.TrimSpace(ours))
 	}
 	return nil
-}
-
-// tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup would be quicker
-// and is no way: of what gVisor runs, some was killed by a segmentation fault when
-// it was thawed.
-type tasks struct{ *box }
-
-// Freeze is live.Brake.Freeze.
-func (t tasks) Freeze(ctx context.Context) error {
-	if on, err := t.Frozen(); on || err != nil {
-		return err
-	}
-	return t.settle(t.r.finish(ctx, "pause", string(t.r.id)))
-}
-
-// Thaw is live.Brake.Thaw.
-func (t tasks) Thaw(ctx context.Context) error {
-	if on, err := t.Frozen(); !on || err != nil {
-		return err
-	}
-	return t.settle(t.r.finish(ctx, "resume", string(t.r.id)))
-}
-
-// settle waits, after an error, for the sandbox to be gone, if it is going: then it
-// is known what the error means.
-func (t tasks) settle(err error) error {
-	if err != nil {
-		select {
-		case <-t.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return err
-}
-
-// Frozen reads what runsc has written down.
-func (t tasks) Frozen() (bool, error) {
-	name := string(t.r.id)
-	b, err := os.ReadFile(t.r.in(stateDir, name+"_sandbox:"+name+".state"))
-	if err != nil {
-		return false, err
-	}
-	var state struct {
-		Status string `json:"status"`
-	}
-	err = json.Unmarshal(b, &state)
-	return state.Status == "paused", err
 }

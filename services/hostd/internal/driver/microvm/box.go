@@ -31,7 +31,7 @@ type box struct {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	b := &box{brake: brake{dir}}
+	b := &box{brake: brake{dir, proc.Done()}}
 	b.Box = &live.Box{
 		State: state, Dir: dir, Proc: proc, Brake: b.brake,
 		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },

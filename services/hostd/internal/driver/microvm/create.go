@@ -3,6 +3,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,7 +43,11 @@ func create[B driver.Instance](
 	state.Cgroups = groups.Paths(cgroup.Prefix+string(s.ID), limits)
 	box, err := build(ctx, s, &state, limits)
 	if err != nil {
-		return nil, live.Undo(ctx, log, s.Dir, state, sweep, err)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		live.Undo(ctx, log, s.Dir, state, sweep)
+		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	return box, nil
 }
@@ -121,7 +126,8 @@ func guest(s driver.Spec) *vminit.Spec {
 	}
 	slices.Sort(list)
 	return &vminit.Spec{
-		Hostname: string(s.ID), Env: list, PIDs: maxProcesses, DiskMiB: int(s.DiskMiB),
+		Hostname: string(s.ID), Env: list, DiskMiB: int(s.DiskMiB),
+		PIDs: int(s.MaxPIDs(maxProcesses)), Files: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles)),
 		Argv: append(append([]string{"shim"}, s.ShimArgs...), "-serial", "0,1"),
 	}
 }

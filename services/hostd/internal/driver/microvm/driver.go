@@ -176,7 +176,13 @@ func (d *Driver) tryKVM() error {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, sweep, d.box)
+	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
+	defer cancel()
+	state, proc, err := live.Attach(ctx, s, name, sweep)
+	if err != nil {
+		return nil, err
+	}
+	return d.box(s.Dir, state, proc), nil
 }
 
 // List is driver.Driver.List.

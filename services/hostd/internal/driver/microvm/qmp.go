@@ -119,20 +119,36 @@ func monitor(ctx context.Context, dir, command string) (json.RawMessage, error) 
 }
 
 // brake stops a guest's CPUs.
-type brake struct{ dir string }
+type brake struct {
+	dir  string
+	gone <-chan struct{} // closed when the machine is
+}
 
 func (b brake) Freeze(ctx context.Context) error {
-	_, err := monitor(ctx, b.dir, "stop")
+	_, err := b.ask(ctx, "stop")
 	return err
 }
 
 func (b brake) Thaw(ctx context.Context) error {
-	_, err := monitor(ctx, b.dir, "cont")
+	_, err := b.ask(ctx, "cont")
 	return err
 }
 
+// ask asks the monitor. After an error it waits for the machine to be gone, if it is
+// going: then it is known what the error means.
+func (b brake) ask(ctx context.Context, command string) (json.RawMessage, error) {
+	raw, err := monitor(ctx, b.dir, command)
+	if err != nil && ctx.Err() == nil {
+		select {
+		case <-b.gone:
+		case <-time.After(time.Second):
+		}
+	}
+	return raw, err
+}
+
 func (b brake) Frozen() (bool, error) {
-	raw, err := monitor(context.Background(), b.dir, "query-status")
+	raw, err := b.ask(context.Background(), "query-status")
 	if err != nil {
 		return false, err
 	}

@@ -36,6 +36,7 @@ type Spec struct {
 	Argv     []string // the shim's
 	Env      []string
 	PIDs     int    // most processes
+	Files    uint64 // most that a process has open
 	DiskMiB  int    // most of what is written; 0: half of the memory
 	VSock    uint32 // the port at which the shim listens; 0: it talks by the serial port
 	Trial    bool   // switch off instead of all else
@@ -45,7 +46,6 @@ const (
 	listenFd = 3 // a listener, or nothing: then the shim talks by stdin and stdout
 	oomFd    = 4
 	newRoot  = "/newroot"
-	maxFiles = 1 << 16 // that a process has open
 )
 
 // Init turns this process, the first of a guest, into the shim. It returns only on
@@ -332,7 +332,7 @@ func (s *Spec) become(shim, port, events int) error {
 			return os.NewSyscallError("dup3", err)
 		}
 	}
-	for what, most := range map[int]uint64{unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_CORE: 0} {
+	for what, most := range map[int]uint64{unix.RLIMIT_NOFILE: s.Files, unix.RLIMIT_CORE: 0} {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return err
 		}

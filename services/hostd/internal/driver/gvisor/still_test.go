@@ -1,0 +1,53 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// Wherever hostd is killed while it stops or starts a sandbox, the next one finds
+// out whether it stands: gVisor would die of a start too many.
+func TestCutOffWhileItIsStopped(t *testing.T) {
+	d := newDriver(t)
+	s := driver.Spec{ID: sandbox.NewID(), Dir: t.TempDir(), ShimPath: "/bin/sh", ShimArgs: []string{"-c", "sleep 1000"}}
+	if _, err := d.Probe(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	in, err := d.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	for _, stand := range []bool{true, false, true} {
+		do := in.Resume
+		if stand {
+			do = in.Pause
+		}
+		if err := do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.Dir, workDir, stillFile), []byte(moves), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if in, err = d.Attach(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := in.(*box).Brake.Frozen(); got != stand || err != nil {
+			t.Errorf("it stands: %v, %v; want %v", got, err, stand)
+		}
+	}
+	if err := in.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-in.Done():
+		t.Error("it died")
+	default:
+	}
+}

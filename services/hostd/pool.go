@@ -1,0 +1,240 @@
+package hostd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
+)
+
+// Where a driver takes long to make a place (driver.Caps.Slow), some are ready: a
+// create takes one that was made of the same spec, and another one is made when
+// nobody waits for the machine. None is made before the first sandbox of its kind,
+// and none is kept of which nobody took one lately.
+
+const (
+	warmKinds = 4 // specs of which places are kept
+	warmFor   = 10 * time.Minute
+	warmPause = 50 * time.Millisecond // without a create, before a place is made
+)
+
+// pool are the places that are ready. host.fill makes them.
+type pool struct {
+	size int           // of each kind; 0: there is none
+	poke chan struct{} // has a value when there may be something to do
+
+	mu    sync.Mutex
+	kinds map[string]*warmKind
+	left  []warmPlace // that nobody wants any more
+	busy  int         // creates under way
+}
+
+// warmKind are places that are alike.
+type warmKind struct {
+	driver driver.Driver
+	spec   driver.Spec     // without ID and Dir
+	tree   *templates.Tree // that they stand on; nil: the host's own files
+	used   time.Time
+	ready  []warmPlace
+}
+
+// warmPlace is a place that is no sandbox's yet. Its name is its own, and stays so.
+type warmPlace struct {
+	id   sandbox.ID
+	inst driver.Instance
+}
+
+func newPool(size int) *pool {
+	return &pool{size: size, poke: make(chan struct{}, 1), kinds: make(map[string]*warmKind)}
+}
+
+// look has fill look what there is to do.
+func (p *pool) look() {
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// begin and end enclose a create that somebody waits for.
+func (p *pool) begin() { p.count(1) }
+func (p *pool) end()   { p.count(-1) }
+
+func (p *pool) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy += n; p.busy == 0 {
+		p.look()
+	}
+}
+
+// warm gives a place that is ready for the spec, if there is one, and has others
+// made.
+func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
+	p := h.spare
+	if p.size == 0 || !o.caps.Slow || s.From != "" {
+		return warmPlace{}, false
+	}
+	s.ID, s.Dir = "", ""
+	key, err := json.Marshal(s)
+	if err != nil {
+		return warmPlace{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kinds[o.Name()+string(key)]
+	if k == nil {
+		if len(p.kinds) >= warmKinds {
+			return warmPlace{}, false
+		}
+		k = &warmKind{driver: o.Driver, spec: s}
+		if id, err := template.ParseID(s.Template); err == nil {
+			k.tree, _ = h.templates.Hold(id)
+		}
+		p.kinds[o.Name()+string(key)] = k
+	}
+	k.used = time.Now()
+	for len(k.ready) > 0 {
+		place := k.ready[0]
+		k.ready = k.ready[1:]
+		select {
+		case <-place.inst.Done():
+			p.left = append(p.left, place)
+		default:
+			return place, true
+		}
+	}
+	return warmPlace{}, false
+}
+
+// next is what fill is to do: a place to be removed, or a kind that lacks one. wait
+// is how long until there may be something, if there is neither.
+func (p *pool) next(now time.Time) (old []warmPlace, lacks *warmKind, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, p.left = p.left, nil
+	wait = warmFor
+	for key, k := range p.kinds {
+		idle := now.Sub(k.used)
+		if idle >= warmFor {
+			old = append(old, k.ready...)
+			k.tree.Release()
+			delete(p.kinds, key)
+			continue
+		}
+		wait = min(wait, warmFor-idle)
+		if len(k.ready) < p.size && p.busy == 0 {
+			lacks = k
+		}
+	}
+	return old, lacks, wait
+}
+
+// add keeps a place that was made.
+func (p *pool) add(k *warmKind, place warmPlace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k.ready = append(k.ready, place)
+}
+
+// drop gives up a kind of which no place can be made.
+func (p *pool) drop(k *warmKind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k.used = time.Time{}
+}
+
+// fill keeps places ready until ctx ends, and then removes them. What a life that
+// was cut off leaves of them, the next one removes.
+func (h *host) fill(ctx context.Context) error {
+	defer h.empty()
+	if h.spare.size == 0 {
+		return nil
+	}
+	for {
+		old, k, wait := h.spare.next(time.Now())
+		h.discard(old)
+		if k != nil && !rest(ctx, warmPause) {
+			return nil
+		}
+		if k != nil && h.spare.idle() {
+			if err := h.stock(ctx, k); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-h.spare.poke:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *pool) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.busy == 0
+}
+
+// stock makes a place. It is noted down before, as a sandbox's is.
+func (h *host) stock(ctx context.Context, k *warmKind) error {
+	spec := k.spec
+	spec.ID = sandbox.NewID()
+	spec.Dir = h.dirOf(spec.ID)
+	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := h.journal.setSandbox(spec.ID, made{driver: k.driver.Name()}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	inst, err := k.driver.Create(ctx, spec)
+	if err == nil {
+		h.spare.add(k, warmPlace{spec.ID, inst})
+		return nil
+	}
+	h.spare.drop(k)
+	if !kind.Is(err, kind.Canceled) {
+		h.slog.Warn("no place can be kept ready", "driver", k.driver.Name(), "err", err)
+	}
+	return errors.Join(os.RemoveAll(spec.Dir), h.journal.forgetSandbox(spec.ID))
+}
+
+// empty removes what is ready at a clean end.
+func (h *host) empty() {
+	p := h.spare
+	p.mu.Lock()
+	old := p.left
+	for _, k := range p.kinds {
+		old = append(old, k.ready...)
+		k.ready = nil
+	}
+	p.mu.Unlock()
+	if h.life.Err() == nil {
+		h.discard(old)
+	}
+}
+
+// discard removes places. What cannot be removed, the next life tries again.
+func (h *host) discard(old []warmPlace) {
+	for _, place := range old {
+		err := place.inst.Destroy(h.life)
+		if err == nil {
+			err = errors.Join(os.RemoveAll(h.dirOf(place.id)), h.journal.forgetSandbox(place.id))
+		}
+		if err != nil {
+			h.slog.Error("a place cannot be removed", "place", place.id, "err", err)
+		}
+	}
+}

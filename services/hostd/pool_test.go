@@ -1,0 +1,128 @@
+package hostd
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+)
+
+// slow is a driver that says that it is slow, and counts.
+type slow struct {
+	driver.Driver
+	made *atomic.Int32
+}
+
+func (d slow) Probe(ctx context.Context) (driver.Caps, error) {
+	caps, err := d.Driver.Probe(ctx)
+	caps.Slow = true
+	return caps, err
+}
+
+func (d slow) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	defer d.made.Add(1)
+	return d.Driver.Create(ctx, s)
+}
+
+// warmRig is a rig whose host keeps two places ready.
+func warmRig(t *testing.T) (*rig, *atomic.Int32) {
+	t.Helper()
+	r := newRig(t)
+	made := new(atomic.Int32)
+	r.cfg.Warm, r.cfg.drivers = 2, []driver.Driver{slow{direct.New(direct.Config{}), made}}
+	return r, made
+}
+
+// until waits until a look gives what is wanted.
+func until(t *testing.T, what string, want int, look func() int) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for look() != want {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s: %d, want %d", what, look(), want)
+		}
+	}
+}
+
+// dirs counts the places on the disk.
+func (r *rig) dirs() int {
+	entries, err := os.ReadDir(r.cfg.DataDir + "/" + sandboxDir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// counted counts what made says and gives it as until wants it.
+func counted(made *atomic.Int32) func() int { return func() int { return int(made.Load()) } }
+
+// A create takes a place that is ready, others are made, and at the end nothing is
+// left of those that nobody took. The next life finds a sandbox in such a place.
+func TestPlacesAreReady(t *testing.T) {
+	r, made := warmRig(t)
+	r.begin()
+	r.awaitLease(0)
+	r.sandbox()
+	until(t, "made", 3, counted(made))
+	second := r.sandbox()
+	if got := r.whole(r.start(second, sh("echo $E2B_SANDBOX_ID $OF"))); string(got.out[process.Stdout]) != string(second)+" sandbox\n" {
+		t.Errorf("it says %q", got.out[process.Stdout])
+	}
+	until(t, "made", 4, counted(made))
+	if _, err := os.Stat(r.cfg.DataDir + "/" + sandboxDir + "/" + string(second)); err == nil {
+		t.Error("it has a place of its own")
+	}
+	other := r.request(sandbox.Requested{Template: "base", PIDs: 77}) // none of that kind is ready
+	r.awaitPhase(other, sandbox.PhaseRunning)
+	until(t, "made", 7, counted(made))
+	id := r.start(second, counts())
+	r.awaitOutput(id, "\n3\n")
+	r.kill()
+	if n := r.dirs(); n != 3 {
+		t.Errorf("%d places are left of three sandboxes", n)
+	}
+	r.begin()
+	r.awaitLease(1)
+	r.awaitOutput(id, "\n20\n")
+	r.stopSandbox(second)
+	r.awaitPhase(second, sandbox.PhaseDestroyed)
+	until(t, "places", 2, r.dirs)
+	wantCount(t, "over it all", r.whole(id).upTo(1<<60))
+}
+
+// A host that is cut off leaves no place that is nobody's, and loses none that was
+// given to a sandbox.
+func TestCutOffWithPlacesReady(t *testing.T) {
+	for n, point := range map[int]string{2: "created", 3: "running"} {
+		r, made := warmRig(t)
+		cut := r.lives(cutAt(point, n))
+		r.awaitLease(0)
+		r.sandbox()
+		until(t, "made", 3, counted(made))
+		var last sandbox.ID
+		for range n - 1 {
+			last = r.sandbox()
+		}
+		if !cut() {
+			t.Errorf("%s: it was never cut off", point)
+		}
+		r.awaitLease(1)
+		if got := r.whole(r.start(last, sh("echo here"))); string(got.out[process.Stdout]) != "here\n" {
+			t.Errorf("%s: it says %q", point, got.out[process.Stdout])
+		}
+		r.kill()
+		if got := r.dirs(); got != n {
+			t.Errorf("%s: %d places are left of %d sandboxes", point, got, n)
+		}
+	}
+}
