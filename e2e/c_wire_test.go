@@ -2,10 +2,12 @@ package e2e_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -178,6 +180,60 @@ func TestC006(t *testing.T) {
 	}
 	if len(run.Messages) > 0 {
 		t.Errorf("it was run: %s", run.Messages[0].Payload)
+	}
+	// With its name it is taken, and given to those who ask for it.
+	large := spec("/bin/bash", []string{"-c", "seq 1 20000"})
+	if msg, err = json.Marshal(large); err != nil {
+		t.Fatal(err)
+	}
+	for _, accepts := range []string{"", "gzip"} {
+		r := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(rig.FlagCompressed, zip(msg)),
+			Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID,
+				"Connect-Content-Encoding", "gzip", "Connect-Accept-Encoding", accepts}})
+		out, zipped := unzipped(t, r)
+		if out != seq(20000) || zipped != (accepts == "gzip") || r.Header.Get("Connect-Content-Encoding") != accepts {
+			t.Errorf("who accepts %q: %d bytes, compressed: %v, %q", accepts, len(out), zipped, r.Header.Get("Connect-Content-Encoding"))
+		}
+	}
+}
+
+func zip(b []byte) []byte {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write(b) //nolint:errcheck // a buffer takes all
+	w.Close()  //nolint:errcheck // as above
+	return z.Bytes()
+}
+
+// unzipped is a stream's stdout, and whether any of it was compressed.
+func unzipped(t *testing.T, r *rig.Raw) (out string, zipped bool) {
+	t.Helper()
+	var b strings.Builder
+	for {
+		e, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Flags&rig.FlagCompressed != 0 {
+			z, err := gzip.NewReader(bytes.NewReader(e.Payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Payload, err = io.ReadAll(z); err != nil {
+				t.Fatal(err)
+			}
+			zipped = true
+		}
+		if e.Flags&rig.FlagEnd != 0 {
+			return b.String(), zipped
+		}
+		m, err := rig.Decode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Event.Data != nil {
+			b.Write(m.Event.Data.Stdout)
+		}
 	}
 }
 

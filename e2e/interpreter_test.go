@@ -2,8 +2,11 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace/millrace/e2e/rig"
@@ -17,15 +20,34 @@ type said struct {
 	Value     string
 	Traceback string
 	HTML      string
+	Markdown  string
+	SVG       string
+	LaTeX     string
+	Script    string          `json:"javascript"`
+	JSON      json.RawMessage `json:"json"`
+	Data      json.RawMessage
 	PNG       []byte
-	Chart     struct {
-		Type     string
-		Title    string
-		Elements []struct{ Points [][]float64 }
+	JPEG      []byte
+	PDF       []byte
+	Chart     chart
+	Count     int   `json:"execution_count"`
+	Main      bool  `json:"is_main_result"`
+	Time      int64 `json:"timestamp"`
+}
+
+// chart is what was drawn, as data.
+type chart struct {
+	Type     string
+	Title    string
+	X        string `json:"x_label"`
+	Elements []struct {
+		Type, Label, Group, Value string
+		Points                    [][]float64
+		Angle                     float64
+		Median                    float64
+		Max                       float64
+		Outliers                  []float64
 	}
-	Count int   `json:"execution_count"`
-	Main  bool  `json:"is_main_result"`
-	Time  int64 `json:"timestamp"`
 }
 
 // interpreter runs code as SDKs ask for it: on its port, with the sandbox's header.
@@ -116,8 +138,7 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 	}
 }
 
-// What is drawn comes as a picture and as data; what can be shown in many forms
-// comes in all of them.
+// What is shown is a result, too; what cannot be had of it is left out.
 func TestInterpreterShows(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -126,15 +147,166 @@ func TestInterpreterShows(t *testing.T) {
 	if len(shown) != 2 || shown[0].Main || !shown[1].Main || string(shown[0].PNG) != "\x89PNG" || shown[0].HTML != "" {
 		t.Errorf("shown %+v", shown)
 	}
+}
+
+// Each form that a value has is given as it is.
+func TestInterpreterForms(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
+	all := in.run(t, `class All:
+    def _repr_markdown_(self): return '# m'
+    def _repr_svg_(self): return '<svg/>'
+    def _repr_latex_(self): return '$x$'
+    def _repr_json_(self): return {'a': [1, None], 'b': 'ä'}
+    def _repr_javascript_(self): return '1'
+    def _repr_jpeg_(self): return b'\xff\xd8'
+    def _repr_pdf_(self): return b'%PDF'
+class DataFrame:
+    def to_dict(self, orient): return {'n': [1, float('nan')], ('s', 1): ['a', 'b']}
+class Bundle:
+    def _repr_mimebundle_(self): return {'text/html': '<i>', 'text/x-other': 'o'}, {}
+display(DataFrame(), Bundle())
+All()`)
+	if len(all) != 3 {
+		t.Fatalf("%d results: %+v", len(all), all)
+	}
+	data, bundle, got := all[0], all[1], all[2]
+	if got.Markdown != "# m" || got.SVG != "<svg/>" || got.LaTeX != "$x$" || got.Script != "1" || string(got.JPEG) != "\xff\xd8" || string(got.PDF) != "%PDF" ||
+		string(got.JSON) != `{"a":[1,null],"b":"\u00e4"}` || !got.Main || got.HTML != "" {
+		t.Errorf("all forms: %+v", got)
+	}
+	if string(data.Data) != `{"n":[1,null],"('s', 1)":["a","b"]}` || data.Main || bundle.HTML != "<i>" {
+		t.Errorf("a table and a bundle: %+v %+v", data, bundle)
+	}
+}
+
+// What is drawn comes as a picture and as data.
+func TestInterpreterCharts(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
 	if got := brief(in.run(t, "import matplotlib.pyplot as plt")); got != "" {
 		t.Skipf("no pictures without python3-matplotlib: %s", got)
 	}
-	drawn := in.run(t, "plt.plot([1, 2, 3], [2, 4, 1]); plt.title('t'); plt.show()")
-	if len(drawn) != 1 || !strings.HasPrefix(string(drawn[0].PNG), "\x89PNG\r\n") {
-		t.Fatalf("drawn %+v", drawn)
+	for _, tt := range []struct {
+		code string
+		want func(c *chart) bool
+	}{
+		{"plt.plot([1, 2, 3], [2, 4, 1]); plt.title('t'); plt.xlabel('x'); plt.show()", func(c *chart) bool {
+			return c.Type == "line" && c.Title == "t" && c.X == "x" && len(c.Elements) == 1 && len(c.Elements[0].Points) == 3 && c.Elements[0].Points[1][1] == 4
+		}},
+		{"plt.scatter([1, 2], [3, 4], label='dots')", func(c *chart) bool {
+			return c.Type == "scatter" && len(c.Elements) == 1 && c.Elements[0].Label == "dots" && c.Elements[0].Points[1][1] == 4
+		}},
+		{"plt.bar(['a', 'b'], [5, 7])", func(c *chart) bool {
+			return c.Type == "bar" && len(c.Elements) == 2 && c.Elements[1].Label == "b" && c.Elements[1].Value == "7"
+		}},
+		{"plt.pie([1, 3], labels=['one', 'three'])", func(c *chart) bool {
+			return c.Type == "pie" && len(c.Elements) == 2 && c.Elements[1].Label == "three" && c.Elements[1].Angle > 269 && c.Elements[1].Angle < 271
+		}},
+		{"plt.boxplot([[1, 2, 3, 4, 40], [5, 6]])", func(c *chart) bool {
+			return c.Type == "box_and_whisker" && len(c.Elements) == 2 && c.Elements[0].Median == 3 && c.Elements[0].Max == 4 &&
+				len(c.Elements[0].Outliers) == 1 && c.Elements[0].Outliers[0] == 40 && c.Elements[1].Label == "2"
+		}},
+		{"_, (one, two) = plt.subplots(1, 2); one.plot([1, 2]); two.bar(['a'], [1])", func(c *chart) bool {
+			return c.Type == "superchart" && len(c.Elements) == 2 && c.Elements[0].Type == "line" && c.Elements[1].Type == "bar"
+		}},
+	} {
+		drawn := in.run(t, tt.code)
+		i := slices.IndexFunc(drawn, func(s said) bool { return s.Chart.Type != "" })
+		if i < 0 || !strings.HasPrefix(string(drawn[i].PNG), "\x89PNG\r\n") || !tt.want(&drawn[i].Chart) {
+			t.Errorf("%s: drawn %+v", tt.code, drawn)
+		}
 	}
-	if c := drawn[0].Chart; c.Type != "line" || c.Title != "t" || len(c.Elements) != 1 || len(c.Elements[0].Points) != 3 || c.Elements[0].Points[1][1] != 4 {
-		t.Errorf("chart %+v", c)
+}
+
+// Errors say where, and the kernel goes on after each.
+func TestInterpreterErrors(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
+	for _, tt := range []struct{ language, code, name, trace string }{
+		{"python", "def f():\n    return [][1]\n\nf()", "IndexError", "line 2, in f"},
+		{"python", "1 +", "SyntaxError", "line 1"},
+		{"python", "raise SystemExit(3)", "SystemExit", "3"},
+		{"python", "try:\n    1/0\nexcept ZeroDivisionError as e:\n    raise KeyError('k') from e", "KeyError", "direct cause"},
+		{"javascript", "function f() { return undefined.x }\nf()", "TypeError", "at f"},
+		{"javascript", "let = ;", "SyntaxError", "SyntaxError"},
+		{"bash", "exit 3", "RuntimeError", "code 3"},
+		{"bash", "(exit 4)", "Exit", "exit status 4"},
+	} {
+		got := in.run(t, tt.code, "language", tt.language)
+		if len(got) != 1 || got[0].Type != "error" || got[0].Name != tt.name || !strings.Contains(got[0].Traceback, tt.trace) {
+			t.Errorf("%s %q: %+v", tt.language, tt.code, got)
+		}
+		again := map[string]string{"python": "print('on')", "javascript": "console.log('on')", "bash": "echo on"}[tt.language]
+		if got := brief(in.run(t, again, "language", tt.language)); got != "out:on\n" {
+			t.Errorf("%s after %q: %q", tt.language, tt.code, got)
+		}
+	}
+}
+
+// Code that says nothing for long is said to run: SDKs and proxies wait for that.
+func TestInterpreterKeepsItsClientAwake(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
+	ans := in.Want(t, http.StatusOK, http.MethodPost, "/execute", map[string]any{"code": "import time; time.sleep(7); 'up'"}, in.headers()...)
+	const alive = "{\"type\":\"keepalive\"}\n"
+	body := string(ans.Body)
+	if !strings.Contains(body, alive) || strings.Contains(body, "\n\n") {
+		t.Errorf("what came in 7 s:\n%s", body)
+	}
+	if got := brief(parse(t, strings.ReplaceAll(body, alive, ""))); got != "='up'\n" {
+		t.Errorf("what it said: %q", got)
+	}
+}
+
+// A client that waits is told when its kernel is taken away, and its sandbox.
+func TestInterpreterTakenAway(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	for name, take := range map[string]func(interpreter){
+		"ExecutionEnded": func(in interpreter) { a.Kill(t, in.box) },
+		"KernelDied": func(in interpreter) {
+			a.Want(t, http.StatusOK, http.MethodPost, "/contexts/default-python/restart", nil, in.headers()...)
+		},
+	} {
+		in := interpreter{a, a.Create(t, "timeout", 300).ID}
+		r := in.Stream(t, http.MethodPost, "/execute", map[string]any{"code": "import time; print('in', flush=True); time.sleep(100)"}, in.headers()...)
+		r.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
+		take(in)
+		rest := r.All(t)
+		if n := len(rest); n < 2 || rest[n-2].Type != "error" || !strings.Contains(rest[n-2].Raw, name) || rest[n-1].Type != "end_of_execution" {
+			t.Errorf("%s:\n%s", name, raws(rest))
+		}
+	}
+}
+
+// Executions in one context wait for each other, and what they print stays apart,
+// however long it is.
+func TestInterpreterTakesTurns(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300).ID}
+	in.run(t, "n = 0")
+	const size = 1 << 20
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			var got strings.Builder
+			for _, s := range in.run(t, fmt.Sprintf("m = n; print('%d' * %d); n = m + 1", i, size)) {
+				got.WriteString(s.Text)
+			}
+			if want := strings.Repeat(fmt.Sprint(i), size) + "\n"; got.String() != want {
+				t.Errorf("execution %d printed %d bytes: %.40q", i, got.Len(), got.String())
+			}
+		})
+	}
+	wg.Wait()
+	if got := brief(in.run(t, "n")); got != "=4\n" {
+		t.Errorf("they did not wait for each other: %q", got)
 	}
 }
 

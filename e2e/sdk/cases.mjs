@@ -1,7 +1,7 @@
 // What people do with the SDK. Each case has a sandbox of its own.
 
 // within makes a sandbox for fn and ends it.
-async function within({ Sandbox }, fn, opts = {}) {
+export async function within({ Sandbox }, fn, opts = {}) {
   const sbx = await Sandbox.create('base', { timeoutMs: 120_000, ...opts })
   try {
     await fn(sbx)
@@ -11,7 +11,7 @@ async function within({ Sandbox }, fn, opts = {}) {
 }
 
 // until waits for a condition that something else brings about.
-async function until(what, cond, ms = 10_000) {
+export async function until(what, cond, ms = 10_000) {
   const end = Date.now() + ms
   while (!(await cond())) {
     if (Date.now() > end) throw new Error('timed out: ' + what)
@@ -19,8 +19,8 @@ async function until(what, cond, ms = 10_000) {
   }
 }
 
-const text = (bytes) => new TextDecoder().decode(bytes)
-const bytes = (s) => new TextEncoder().encode(s)
+export const text = (bytes) => new TextDecoder().decode(bytes)
+export const bytes = (s) => new TextEncoder().encode(s)
 
 export const cases = {
   async lifecycle({ Sandbox, SandboxNotFoundError, NotFoundError }, assert) {

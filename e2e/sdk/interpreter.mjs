@@ -31,6 +31,25 @@ const cases = {
     assert.equal((await s.runCode('[1, 2].map((n) => n * 2)', { language: 'js' })).text, '[ 2, 4 ]')
     assert.deepEqual((await s.runCode('echo shell', { language: 'bash' })).logs.stdout, ['shell\n'])
   },
+  async 'gives results in their forms'(s) {
+    const shown = await s.runCode('class A:\n  def _repr_html_(self): return "<b>"\n  def _repr_json_(self): return {"a": [1]}\n  def __repr__(self): return "A"\nA()')
+    const [r] = shown.results
+    assert.deepEqual([r.text, r.html, r.json, r.isMainResult, r.formats().sort()], ['A', '<b>', { a: [1] }, true, ['html', 'json']])
+  },
+  async 'draws charts'(s) {
+    const drawn = await s.runCode('import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4])\nplt.show()')
+    if (drawn.error?.name === 'ModuleNotFoundError') return
+    assert.equal(Buffer.from(drawn.results[0].png, 'base64').subarray(1, 4).toString(), 'PNG')
+    assert.equal(drawn.results[0].chart.type, 'line')
+  },
+  async 'ends runs that nobody waits for any more'(s) {
+    const context = await s.createCodeContext()
+    await assert.rejects(s.runCode('import time\nwhile True: time.sleep(0.05)', { context, timeoutMs: 1000 }), /timed out/i)
+    const mine = (await s.commands.list()).filter((p) => p.tag === `execution:${context.id}`)
+    assert.equal(mine.length, 1)
+    assert.equal(await s.commands.kill(mine[0].pid), true)
+    assert.equal((await s.runCode('1 + 1', { context })).text, '2')
+  },
   async 'has contexts'(s) {
     const one = await s.createCodeContext({ cwd: '/tmp' })
     assert.equal((await s.runCode('import os; a = 1; os.getcwd()', { context: one })).text, "'/tmp'")

@@ -1,7 +1,24 @@
 # The kernel of one context: runs the code that is handed to it, one execution
 # after the other, and keeps what it defines. Arguments: the context's id, and its
 # language, python or bash.
-import ast, asyncio, base64, builtins, inspect, json, os, select, signal, socket, subprocess, sys, threading, time, traceback
+import ast, asyncio, base64, builtins, inspect, json, math, os, select, signal, socket, subprocess, sys, threading, time, traceback
+
+
+def encode(line):
+    try:
+        return json.dumps(line, default=repr, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # JSON has no number for what is none
+        return json.dumps(finite(line), default=repr, separators=(",", ":"))
+
+
+def finite(value):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
 
 
 class Line:
@@ -15,7 +32,7 @@ class Line:
             if self.to is None:
                 return
             try:
-                self.to.sendall((json.dumps(line, default=repr, separators=(",", ":")) + "\n").encode())
+                self.to.sendall((encode(line) + "\n").encode())
             except OSError:
                 pass  # nobody listens: the code goes on to its end or its interrupt
 
@@ -152,7 +169,7 @@ def forms(value):
             found[form] = plain(data)
     if type(value).__name__ == "DataFrame" and hasattr(value, "to_dict"):
         try:
-            found["data"] = value.to_dict(orient="list")
+            found["data"] = {str(k): v for k, v in value.to_dict(orient="list").items()}
         except Exception:
             pass
     if type(value).__name__ == "Figure" and hasattr(value, "savefig"):
@@ -180,6 +197,24 @@ def scale(axis, name):
     }
 
 
+def boxes(axes):
+    """What a box plot draws of each box, seven lines: the box, two whiskers, their
+    caps, the median, and what lies outside."""
+    lines = [[tuple(number(v) for v in p) for p in zip(l.get_xdata(), l.get_ydata())] for l in axes.lines]
+    found = []
+    for i in range(0, len(lines) - len(lines) % 7, 7):
+        box, low, high, _, _, median, outside = lines[i : i + 7]
+        if [len(box), len(low), len(high), len(median)] != [5, 2, 2, 2] or box[0] != box[4]:
+            return []
+        lying = median[0][0] == median[1][0]
+        at = lambda points: sorted(p[0 if lying else 1] for p in points)
+        labels = axes.get_yticklabels() if lying else axes.get_xticklabels()
+        found.append({
+            "label": labels[i // 7].get_text() if i // 7 < len(labels) else "", "min": at(low)[0], "first_quartile": at(box)[0],
+            "median": at(median)[0], "third_quartile": at(box)[-1], "max": at(high)[-1], "outliers": at(outside)})
+    return found if len(lines) % 7 == 0 else []
+
+
 def drawn(axes):
     """What is drawn on one pair of axes, as data, in the form of E2B's charts."""
     from matplotlib.collections import PathCollection
@@ -200,6 +235,9 @@ def drawn(axes):
     if dots:
         return dict(found, type="scatter", **scale(axes, "x"), **scale(axes, "y"), elements=[
             {"label": d.get_label(), "points": [[number(v) for v in p] for p in d.get_offsets()]} for d in dots])
+    boxed = boxes(axes)
+    if boxed:
+        return dict(found, type="box_and_whisker", elements=boxed)
     if axes.lines:
         return dict(found, type="line", **scale(axes, "x"), **scale(axes, "y"), elements=[
             {"label": l.get_label(), "points": [[number(x), number(y)] for x, y in zip(l.get_xdata(), l.get_ydata())]} for l in axes.lines])

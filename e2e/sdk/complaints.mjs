@@ -1,0 +1,200 @@
+// What users of E2B complain of, each as a case that would show it (see
+// complaints_test.go). Each has a sandbox of its own.
+import { fork } from 'node:child_process'
+import { bytes, text, until, within } from './cases.mjs'
+
+const ticks = (n) => Array.from({ length: n }, (_, i) => `tick ${i + 1}\n`).join('')
+const ticking = (n) => `for i in $(seq 1 ${n}); do echo tick $i; sleep 0.05; done`
+const unlimited = { background: true, timeoutMs: 0 }
+
+// record asks the gateway what it knows of a process that a handle belongs to.
+async function record(sandboxId, pid) {
+  const headers = { 'X-API-Key': process.env.E2B_API_KEY }
+  const all = await (await fetch(`${process.env.E2B_API_URL}/v1/processes?sandbox=${sandboxId}`, { headers })).json()
+  return all.find((p) => p.pid === pid)
+}
+
+export const complaints = {
+  // Reattached output stalls after a resume: every cycle, not only the first.
+  outputAfterEachResume: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const { pid } = await sbx.commands.run('i=0; until [ -e stop ]; do i=$((i+1)); echo tick $i; sleep 0.05; done', unlimited)
+      let last = 0
+      for (let n = 1; n <= 4; n++) {
+        let seen = ''
+        const again = await sbx.commands.connect(pid, { timeoutMs: 0, onStdout: (d) => (seen += d) })
+        await until(`output in cycle ${n}`, () => seen.includes(`tick ${last + 5}\n`), 20_000)
+        last = seen.split('\n').length - 1
+        assert.equal(seen, ticks(last))
+        await again.disconnect()
+        await sbx.pause()
+        sbx = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 })
+      }
+      await sbx.files.write('stop', '')
+      const { stdout } = await (await sbx.commands.connect(pid)).wait()
+      assert.equal(stdout, ticks(stdout.split('\n').length - 1))
+    }),
+
+  // A server that answers over stdio goes on to do so, however large its answers
+  // are and however often its sandbox was paused.
+  largeAnswersAfterResume: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const server = 'while read n; do head -c 1000000 /dev/zero | tr "\\0" $n; echo; done'
+      const h = await sbx.commands.run(server, { ...unlimited, stdin: true })
+      await h.disconnect()
+      for (let n = 1; n <= 5; n++) {
+        let got = 0
+        const c = await sbx.commands.connect(h.pid, { timeoutMs: 0, onStdout: (d) => (got += d.length) })
+        await sbx.commands.sendStdin(h.pid, `${n}\n`)
+        await until(`answer ${n}`, () => got === n * 1_000_001, 20_000)
+        await c.disconnect()
+        await sbx.pause()
+        sbx = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 })
+      }
+    }),
+
+  // A command that has ended can still be connected to, by anybody.
+  endedCommands: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('echo done; exit 4', unlimited)
+      await until('the end', async () => (await sbx.commands.list()).length === 0)
+      const other = await e2b.Sandbox.connect(sbx.sandboxId)
+      await assert.rejects((await other.commands.connect(h.pid)).wait(), (err) => {
+        assert.deepEqual([err.exitCode, err.stdout], [4, 'done\n'])
+        return true
+      })
+    }),
+
+  // The SDK's limit of 60 s holds for background commands, too. What ends by it
+  // says so, and what it said before can be read; 0 is no limit.
+  backgroundTimeout: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const free = await sbx.commands.run('sleep 1.5; echo free', unlimited)
+      const bound = await sbx.commands.run('echo before; sleep 100', { background: true, timeoutMs: 700 })
+      await assert.rejects(bound.wait(), e2b.TimeoutError)
+      const again = await sbx.commands.connect(bound.pid)
+      await assert.rejects(again.wait(), e2b.TimeoutError)
+      assert.equal(again.stdout, 'before\n')
+      const { cause, signal } = await record(sbx.sandboxId, bound.pid)
+      assert.deepEqual([cause, signal], ['timeout', 9])
+      assert.equal((await free.wait()).stdout, 'free\n')
+    }),
+
+  // A command does not notice that the program that started it was killed.
+  clientKilled: (e2b, assert, pkg) =>
+    within(e2b, async (sbx) => {
+      const client = fork(new URL(import.meta.url), ['client', pkg, sbx.sandboxId])
+      const pid = await new Promise((resolve, reject) => {
+        client.once('message', resolve)
+        client.once('exit', () => reject(new Error('the client ended')))
+      })
+      client.kill('SIGKILL')
+      await new Promise((resolve) => (client.exitCode === null && client.signalCode === null ? client.once('exit', resolve) : resolve()))
+      assert.equal((await (await sbx.commands.connect(pid)).wait()).stdout, ticks(40))
+    }),
+
+  // To kill a command is to kill all that it started.
+  killTakesTheChildren: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const left = async () => (await sbx.commands.run('cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep || true')).stdout
+      const h = await sbx.commands.run('(sleep 4321 & sleep 4321) & sh -c "sleep 4321 & wait" & wait', unlimited)
+      await until('its children', async () => (await left()) === '3\n')
+      assert.equal(await h.kill(), true)
+      await assert.rejects(h.wait())
+      await until('the end of all of them', async () => (await left()) === '0\n')
+    }),
+
+  // What runs is listed, also once its sandbox was paused and woken.
+  listedAfterPause: (e2b, assert) =>
+    within(
+      e2b,
+      async (sbx) => {
+        const h = await sbx.commands.run('sleep 100', unlimited)
+        await sbx.setTimeout(1_000)
+        await until('the pause', async () => (await sbx.getInfo()).state === 'paused', 20_000)
+        sbx = await e2b.Sandbox.connect(sbx.sandboxId)
+        assert.deepEqual((await sbx.commands.list()).map((p) => p.pid), [h.pid])
+        assert.equal(await sbx.commands.kill(h.pid), true)
+      },
+      { lifecycle: { onTimeout: 'pause', autoResume: true } },
+    ),
+
+  // Every change of a file is there after every resume, the second and third too.
+  filesAfterEachResume: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      for (let n = 1; n <= 4; n++) {
+        await sbx.files.write(`file-${n}`, `written in life ${n}`)
+        await sbx.commands.run(`echo life ${n} >> lives`)
+        assert.equal(await sbx.pause(), true)
+        sbx = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 })
+        for (let m = 1; m <= n; m++) assert.equal(await sbx.files.read(`file-${m}`), `written in life ${m}`)
+        assert.equal((await sbx.files.read('lives')).trim().split('\n').length, n)
+      }
+    }),
+
+  // Shells of their own, without tmux.
+  independentShells: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const shells = await Promise.all(
+        [1, 2, 3].map(async (n) => {
+          const s = { n, seen: '' }
+          s.h = await sbx.pty.create({ cols: 80, rows: 24, timeoutMs: 0, onData: (d) => (s.seen += text(d)) })
+          return s
+        }),
+      )
+      await Promise.all(shells.map(({ n, h }) => sbx.pty.sendInput(h.pid, bytes(`cd /tmp && mkdir -p s${n} && cd s${n}; V=v${n}\n`))))
+      await Promise.all(shells.map(({ h }) => sbx.pty.sendInput(h.pid, bytes('echo "<$V $PWD>"\n'))))
+      await Promise.all(shells.map((s) => until('its answer', () => s.seen.includes(`<v${s.n} /tmp/s${s.n}>`))))
+      await Promise.all(shells.map(({ h }) => sbx.pty.kill(h.pid)))
+    }),
+
+  // Keys reach the terminal in the order in which they were sent.
+  keysInOrder: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      let seen = ''
+      const h = await sbx.pty.create({ cols: 400, rows: 24, timeoutMs: 0, onData: (d) => (seen += text(d)) })
+      const typed = Array.from({ length: 100 }, (_, i) => String.fromCharCode(97 + (i % 26))).join('')
+      for (const key of `: ${typed}`) await sbx.pty.sendInput(h.pid, bytes(key))
+      await until('the echo', () => seen.includes(typed))
+      await sbx.pty.kill(h.pid)
+    }),
+
+  // Long output is no problem: it comes in few messages, whole, to every callback
+  // before wait returns.
+  longOutput: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      let calls = 0
+      let length = 0
+      const res = await sbx.commands.run('seq 1 2000000', {
+        onStdout: async (d) => {
+          calls++
+          await null
+          length += d.length
+        },
+      })
+      assert.equal(res.stdout.length, 14_888_896)
+      assert.equal(length, res.stdout.length)
+      assert.ok(calls < 20_000, `${calls} messages for 2,000,000 lines`)
+    }),
+
+  // A handle outlives what is done to its sandbox: a fork, a pause.
+  handlesSurvive: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const h = await sbx.commands.run(ticking(40), unlimited)
+      await until('output', () => h.stdout.includes('tick 3\n'))
+      const [f] = await sbx.fork({ timeoutMs: 60_000 })
+      assert.ok(!(f instanceof Error), String(f))
+      await f.kill()
+      assert.equal((await h.wait()).stdout, ticks(40))
+    }),
+}
+
+// As a program of its own it is a client that starts a command and stays.
+if (process.argv[2] === 'client') {
+  const [pkg, id] = process.argv.slice(3)
+  const { Sandbox } = await import(pkg)
+  const h = await (await Sandbox.connect(id)).commands.run(ticking(40), unlimited)
+  await until('output', () => h.stdout.includes('tick 2\n'))
+  process.send(h.pid)
+  await h.wait()
+}

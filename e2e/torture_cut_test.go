@@ -1,0 +1,133 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// cutter is a proxy that cuts every connection when it is cutAfter old.
+type cutter struct {
+	to  string
+	cut func(client, server *net.TCPConn)
+}
+
+const cutAfter = 150 * time.Millisecond
+
+// through gives a by way of a proxy that cuts in a way.
+func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *rig.API {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { ln.Close() }) //nolint:errcheck // nothing to be done
+	c := cutter{strings.TrimPrefix(a.URL, "http://"), cut}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go c.serve(conn.(*net.TCPConn)) //nolint:errcheck,forcetypeassert // it is one; the client sees what failed
+		}
+	}()
+	return &rig.API{URL: "http://" + ln.Addr().String(), Key: a.Key}
+}
+
+func (c *cutter) serve(client *net.TCPConn) error {
+	defer client.Close() //nolint:errcheck // it may be already
+	conn, err := net.Dial("tcp", c.to)
+	if err != nil {
+		return err
+	}
+	server := conn.(*net.TCPConn) //nolint:errcheck,forcetypeassert // it is one
+	defer server.Close()          //nolint:errcheck // it may be already
+	cut := time.AfterFunc(cutAfter, func() { c.cut(client, server) })
+	defer cut.Stop()
+	go io.Copy(server, client) //nolint:errcheck // the other way tells
+	_, err = io.Copy(client, server)
+	return err
+}
+
+// A client whose connections are reset, closed or half closed every few moments
+// reads on where it was, on every surface: TORTURE 34, and 43, where a proxy cuts.
+func TestTortureB34Cuts(t *testing.T) {
+	a := api(t)
+	reset := func(c *net.TCPConn) {
+		c.SetLinger(0) //nolint:errcheck // then it is a FIN
+		c.Close()      //nolint:errcheck // that is the point
+	}
+	for name, cut := range map[string]func(client, server *net.TCPConn){
+		"reset":       func(client, server *net.TCPConn) { reset(server); reset(client) },
+		"closed":      func(client, server *net.TCPConn) { server.Close(); client.Close() }, //nolint:errcheck // that is the point
+		"half closed": func(_, server *net.TCPConn) { server.CloseWrite() },                 //nolint:errcheck // that is the point
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			box := a.Create(t)
+			id, _ := launch(t, a, box.ID, counter{lines: 400, every: 5 * time.Millisecond}.spec())
+			c := newCrowd(t)
+			c.watch([]*rig.API{through(t, a, cut)}, box.ID, id, 0, surfaces...)
+			c.finish(t, counterCode)
+			for _, l := range c.ledgers {
+				streams := l.name != "durable" && l.name != "bytes" // those are polls, which are tried again below them
+				if streams && l.comes.Load() == 0 {
+					t.Errorf("%s was never cut off", l.name)
+				}
+			}
+		})
+	}
+}
+
+// What retention has taken is told, with the first event that is left, and what is
+// left is read from there: TORTURE 37.
+func TestTortureB37Retention(t *testing.T) {
+	t.Parallel()
+	u := rig.NewUp(t, rig.Options{Args: []string{"--retention", "2s"}})
+	box := u.Create(t)
+	// Nobody reads it: what a reader on the gateway has had is still in memory.
+	id, pid := launch(t, u.API, box.ID, spec("/bin/bash", []string{"-c", "while sleep 0.1; do echo line; done"}))
+	path := "/v1/processes/" + id
+	var gone struct {
+		Code      int    `json:"code"`
+		ErrorCode string `json:"error_code"`
+		First     uint64 `json:"first"`
+	}
+	var ans rig.Answer
+	if !rig.Poll(30*time.Second, func() bool {
+		ans = u.Do(t, http.MethodGet, path+"/events?follow=0", nil)
+		return ans.Status == http.StatusGone && json.Unmarshal(ans.Body, &gone) == nil
+	}) {
+		t.Fatalf("nothing is ever gone: %.300s", ans)
+	}
+	if gone.ErrorCode != "gone" || gone.First < 2 {
+		t.Errorf("what is gone: %+v", gone)
+	}
+	// What is first now may be gone in a moment.
+	if !rig.Poll(10*time.Second, func() bool {
+		ans := u.Do(t, http.MethodGet, fmt.Sprintf("%s/events?follow=0&after=%d", path, gone.First+4), nil)
+		if ans.Status == http.StatusGone {
+			return json.Unmarshal(ans.Body, &gone) != nil
+		}
+		return ans.Status == http.StatusOK && bytes.HasPrefix(ans.Body, fmt.Appendf(nil, `{"seq":%d,`, gone.First+5))
+	}) {
+		t.Errorf("the rest is not read after event %d", gone.First+4)
+	}
+	if ans := u.Do(t, http.MethodGet, "/v1/streams/"+id+"?offset=-1", nil); ans.Status != http.StatusGone {
+		t.Errorf("durable stream: %v", ans)
+	}
+	r := u.ConnectTo(t, box.ID, pid)
+	r.Started(t)
+	e, err := r.Next()
+	if err != nil || !bytes.Contains(e.Payload, []byte(`"gap":{"from":1,`)) {
+		t.Errorf("Connect says after start: %s (%v)", e.Payload, err)
+	}
+	until(t, r, "line\n")
+}
