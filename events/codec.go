@@ -50,6 +50,8 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
 			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
+			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
+			Start: b.Start, Ready: b.Ready,
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -132,6 +134,8 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
+			Built: r.Built, Build: r.Build, User: r.User, Workdir: r.Workdir,
+			Start: r.Start, Ready: r.Ready,
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
@@ -282,7 +286,7 @@ func encodeCommand(c *Command) ([]byte, error) {
 	case Ask:
 		out.Body = &pb.Command_Ask{Ask: &pb.Ask{Method: b.Method, Path: b.Path, User: b.User, Data: b.Data, Mode: b.Mode}}
 	case TakeSnapshot:
-		out.Body = &pb.Command_TakeSnapshot{TakeSnapshot: &pb.TakeSnapshot{Id: string(b.ID), Memory: b.Memory, Name: b.Name, Internal: b.Internal}}
+		out.Body = &pb.Command_TakeSnapshot{TakeSnapshot: &pb.TakeSnapshot{Id: string(b.ID), Memory: b.Memory, Name: b.Name, Internal: b.Internal, Layer: b.Layer}}
 	case Drain:
 		out.Body = &pb.Command_DrainHost{DrainHost: &pb.DrainHost{Drain: b.Drain}}
 	}
@@ -319,7 +323,7 @@ func decodeCommand(m stored) (Command, error) {
 		if err != nil {
 			return Command{}, err
 		}
-		c.Body = TakeSnapshot{ID: sid, Memory: v.TakeSnapshot.Memory, Name: v.TakeSnapshot.Name, Internal: v.TakeSnapshot.Internal}
+		c.Body = TakeSnapshot{ID: sid, Memory: v.TakeSnapshot.Memory, Name: v.TakeSnapshot.Name, Internal: v.TakeSnapshot.Internal, Layer: v.TakeSnapshot.Layer}
 	default:
 		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "a command of a newer version")
 	}

@@ -62,6 +62,7 @@ type TakeSnapshot struct {
 	Memory   bool
 	Name     string
 	Internal bool
+	Layer    string // of a build; see sandbox.Snapshot
 }
 
 // Drain tells a host to take no new sandbox, or to take them again.

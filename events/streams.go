@@ -25,7 +25,7 @@ const (
 )
 
 const (
-	auditAge   = 30 * 24 * time.Hour // of sandboxes' records
+	auditAge   = 30 * 24 * time.Hour // of sandboxes' and builds' records
 	commandAge = 24 * time.Hour
 	ioAge      = 10 * time.Minute
 	ioBytes    = 256 << 20
@@ -42,6 +42,8 @@ const (
 	useBytes = 128 << 20
 	// placeBytes bounds what is kept of where readers are: about 100,000 of them.
 	placeBytes = 32 << 20
+	// buildBytes bounds what is kept of builds, which is their logs.
+	buildBytes = 256 << 20
 	// leastBytes is where a server counts as full rather than small.
 	leastBytes = 16 << 20
 )
@@ -235,7 +237,9 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	snapshots.MaxMsgsPerSubject = 1
 	volumes := fileStream(cfg, streamVolumes, "vol.>")
 	volumes.MaxMsgsPerSubject = 1
-	fixed := []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, useStream(cfg), placesStream(cfg)}
+	builds := fileStream(cfg, streamBuilds, "build.>")
+	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
+	fixed := []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, builds, useStream(cfg), placesStream(cfg)}
 	return append(fixed, memoryStreams(cfg)...)
 }
 

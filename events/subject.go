@@ -24,6 +24,7 @@ const (
 	streamUse       = "USE"
 	streamVolumes   = "VOLUME"
 	streamPlaces    = "PLACE"
+	streamBuilds    = "BUILD"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."
@@ -79,6 +80,8 @@ func sourceOf(stream string) string {
 		return "acct.>"
 	case streamSnapshots:
 		return "snap.>"
+	case streamBuilds:
+		return "build.>"
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }

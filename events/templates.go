@@ -21,7 +21,8 @@ type Template struct {
 	Name     string
 	Tag      string
 	Tagged   time.Time
-	Manifest template.Manifest // shared: not to be changed
+	Manifest template.Manifest // shared: not to be changed; zero if it was built
+	Built    *template.Built   // what a build made; nil: it came with its manifest
 }
 
 // templateKey is where a template is tagged.
@@ -35,6 +36,23 @@ func (l *Log) TagTemplate(ctx context.Context, tenant string, ref template.Ref, 
 	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Manifest: manifest},
 	}})
+}
+
+// TagBuilt is TagTemplate for what a build made.
+func (l *Log) TagBuilt(ctx context.Context, tenant string, ref template.Ref, b *template.Built) error {
+	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
+		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Built: &pb.TemplateBuilt{
+			Id: string(b.ID), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, Env: b.Env, User: b.User, Workdir: b.Workdir,
+			Start: b.Start, Ready: b.Ready, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
+		}},
+	}})
+}
+
+func builtOf(b *pb.TemplateBuilt) *template.Built {
+	return &template.Built{
+		ID: template.ID(b.Id), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, Env: b.Env, User: b.User, Workdir: b.Workdir,
+		Start: b.Start, Ready: b.Ready, CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib,
+	}
 }
 
 // UntagTemplate takes a name and a tag away. A template without any is forgotten.
@@ -66,11 +84,16 @@ func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, 
 }
 
 func (v *View) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {
-	m, id, err := template.Decode(e.Manifest)
+	key, err := tagOf(subject, e.Name, e.Tag)
 	if err != nil {
 		return err
 	}
-	key, err := tagOf(subject, e.Name, e.Tag)
+	if e.Built != nil {
+		b := builtOf(e.Built)
+		v.templates[key] = Template{ID: b.ID, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Built: b}
+		return nil
+	}
+	m, id, err := template.Decode(e.Manifest)
 	if err == nil {
 		v.templates[key] = Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -31,6 +32,7 @@ type View struct {
 	secrets   map[string]Secret         // likewise
 	changed   chan struct{}             // closed, and made anew, at every change
 	err       error                     // why it is not kept up to date any more
+	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
 }
 
@@ -59,6 +61,7 @@ var folds = []struct {
 	{streamAccounts, (*View).applyAccount, true},
 	{streamSnapshots, (*View).applySnapshot, true},
 	{streamVolumes, (*View).applyVolume, true},
+	{streamBuilds, (*View).applyBuild, false},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -80,6 +83,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
 		volumes:   make(map[string]sandbox.Volume),
 		secrets:   make(map[string]Secret),
+		builds:    make(map[build.ID]Build),
 		changed:   make(chan struct{}),
 		watchers:  make(map[chan struct{}]struct{}),
 	}
@@ -241,6 +245,11 @@ func (v *View) forget(before time.Time) {
 	for id, s := range v.sandboxes {
 		if s.Over() && s.Ended.Before(before) && v.members[id] == nil {
 			delete(v.sandboxes, id)
+		}
+	}
+	for id, b := range v.builds {
+		if b.Created.Before(before.Add(v.l.retention - auditAge)) { // its record goes, too
+			delete(v.builds, id)
 		}
 	}
 	for id, e := range v.processes {

@@ -14,6 +14,10 @@
 //   - OpWrite: who asks sends the content as it is; when it closes its side in
 //     order, the file is put in its place, and its entry follows as a frame. A
 //     stream that is cut before leaves everything as it was.
+//   - OpUnpack: who asks sends a tar and closes his side in order; its
+//     directories, files and links are made below the path, which is made if it
+//     lacks, and given to the user. There is no answer but the end. What was made
+//     before it fails stays.
 //
 // An entry is a filesystem.EntryInfo (schema/filesystem) in protobuf's encoding.
 // An answer is complete when the stream ends in order; every failure is the

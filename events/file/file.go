@@ -25,6 +25,7 @@ const (
 	OpWrite   Op = 7
 	OpCompose Op = 8
 	OpChange  Op = 9
+	OpUnpack  Op = 10
 )
 
 // Request is a question about files.
@@ -69,7 +70,7 @@ func (r *Request) Check() error {
 		}
 	}
 	switch {
-	case r.Op < OpStat || r.Op > OpChange:
+	case r.Op < OpStat || r.Op > OpUnpack:
 		return kind.Newf(kind.Unimplemented, "file", "", "operation %d", r.Op)
 	case len(r.User) > MaxUser || hasNUL(r.User):
 		return kind.New(kind.Unauthenticated, "file", "", "invalid username")

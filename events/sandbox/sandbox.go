@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -23,12 +24,31 @@ const (
 // NewID makes an id of 103 random bits.
 func NewID() ID { return ID(newID(newPrefix)) }
 
+// KeyedID is the id that a key always has: who was cut off while he made the
+// sandbox finds it. Nobody else may know the key.
+func KeyedID(key string) ID { return ID(keyedID(newPrefix, key)) }
+
 func newID(prefix byte) string {
+	return makeID(prefix, func(raw *[sha256.Size]byte) {
+		rand.Read(raw[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	})
+}
+
+func keyedID(prefix byte, key string) string {
+	raw := sha256.Sum256([]byte(key))
+	return makeID(prefix, func(next *[sha256.Size]byte) {
+		raw = sha256.Sum256(raw[:])
+		*next = raw
+	})
+}
+
+// makeID makes an id of what fill gives.
+func makeID(prefix byte, fill func(*[sha256.Size]byte)) string {
 	b := make([]byte, 0, newIDLen)
 	b = append(b, prefix)
-	var raw [32]byte
+	var raw [sha256.Size]byte
 	for len(b) < newIDLen {
-		rand.Read(raw[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+		fill(&raw)
 		for _, r := range raw {
 			if int(r) < len(alphabet)*7 && len(b) < newIDLen {
 				b = append(b, alphabet[int(r)%len(alphabet)])
@@ -88,6 +108,12 @@ type Requested struct {
 	Network       Network    // its Internet is AllowInternet
 	Volumes       []Mount
 	VolumeHost    string // that has all of Volumes
+	Built         string // the template as clients know it, where it was built; empty: Template
+	Build         string // the build that works in it: it is not listed
+	User          string // who runs what names no user; empty: the template's
+	Workdir       string // where; empty: the template's
+	Start         string // a command of the shell's that it begins with; empty: none
+	Ready         string // another, which ends with 0 when that one is ready
 }
 
 // What happens at a sandbox's deadline.

@@ -16,6 +16,9 @@ const snapshotPrefix = 's'
 // NewSnapshotID makes an id of 103 random bits.
 func NewSnapshotID() SnapshotID { return SnapshotID(newID(snapshotPrefix)) }
 
+// KeyedSnapshotID is KeyedID of a snapshot.
+func KeyedSnapshotID(key string) SnapshotID { return SnapshotID(keyedID(snapshotPrefix, key)) }
+
 // ParseSnapshotID checks an id that came from outside.
 func ParseSnapshotID(s string) (SnapshotID, error) {
 	id, err := ParseID(s)
@@ -36,7 +39,8 @@ type Snapshot struct {
 	Template string
 	Name     string // NAME or NAME:TAG; empty: none
 	Memory   bool   // it holds the processes too
-	Internal bool   // made by a fork: it is not listed
+	Internal bool   // made by a fork or a build: it is not listed
+	Layer    string // of a build: the sum of all that it was made by; empty: of none
 	Taken    time.Time
 	Deleted  bool
 	Rev      uint64 // stream sequence of its last change: what the next must expect

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -89,7 +90,7 @@ func (s *State) Standing() bool {
 
 // Names are the variables that tell the processes of a sandbox where they are.
 func Names(id ID, r *Requested) map[string]string {
-	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": r.Template}
+	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": cmp.Or(r.Built, r.Template)}
 }
 
 // minAwake is the least time that a sandbox is given which traffic resumed.

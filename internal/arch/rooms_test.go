@@ -53,6 +53,7 @@ var rooms = []room{
 	{path: "schema", may: []string{protobuf}},
 
 	{path: "events/kind"},
+	{path: "events/build", may: []string{"events/kind"}},
 	{path: "events/sandbox", may: []string{"events/kind"}},
 	{path: "events/process", may: []string{"events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
@@ -70,6 +71,8 @@ var rooms = []room{
 	{path: gw + "core", may: []string{vocabulary, ulid, group}},
 	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
+	// Who builds templates makes them of images, as the client does.
+	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,7 +19,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/cache"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 const (
@@ -171,16 +176,53 @@ func unpackLayout(ctx context.Context, file, to string) error {
 // pull reads an image from a registry. Its layers are kept in scratch, because
 // they are read twice.
 func pull(ctx context.Context, source, scratch string) (*Image, error) {
-	ref, err := name.ParseReference(source)
+	img, _, err := Pull(ctx, source, Registry{Scratch: scratch})
+	return img, err
+}
+
+// Registry says how an image is had from one.
+type Registry struct {
+	Scratch            string            // an empty directory for what must be kept until the image has been packed
+	Username, Password string            // empty: what docker's configuration has
+	Transport          http.RoundTripper // nil: the library's
+}
+
+// Pull finds an image by reference in a registry, and nowhere else, and tells its
+// digest. Invalid for what is no reference; NotFound for what is not there or may
+// not be read.
+func Pull(ctx context.Context, reference string, r Registry) (*Image, string, error) {
+	ref, err := name.ParseReference(reference)
 	if err != nil {
-		return nil, invalid("%q is neither a file nor an image's name: %s", source, err)
+		return nil, "", invalid("%q is no image's name: %s", reference, err)
 	}
-	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
+	opts := []remote.Option{remote.WithContext(ctx), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})}
+	if r.Username != "" || r.Password != "" {
+		opts = append(opts, remote.WithAuth(&authn.Basic{Username: r.Username, Password: r.Password}))
+	} else if r.Transport == nil {
+		opts = append(opts, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	}
+	if r.Transport != nil {
+		opts = append(opts, remote.WithTransport(r.Transport))
+	}
+	img, err := remote.Image(ref, opts...)
 	if err != nil {
-		return nil, err
+		return nil, "", pullError(reference, err)
 	}
-	return fromOCI(cache.Image(img, cache.NewFilesystemCache(scratch)))
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, "", pullError(reference, err)
+	}
+	out, err := fromOCI(cache.Image(img, cache.NewFilesystemCache(r.Scratch)))
+	return out, digest.String(), err
+}
+
+func pullError(reference string, err error) error {
+	k := kind.Unavailable
+	var refused *transport.Error
+	if errors.As(err, &refused) && refused.StatusCode >= 400 && refused.StatusCode < 500 && refused.StatusCode != http.StatusTooManyRequests {
+		k = kind.NotFound
+	}
+	return &kind.Error{Op: "pull", ID: reference, Kind: k, Err: err, Msg: fmt.Sprintf("image %q cannot be pulled: %s", reference, err)}
 }
 
 // fromOCI takes over an image's layers and configuration.

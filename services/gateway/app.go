@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/builder"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
@@ -41,6 +42,7 @@ type server struct {
 	streams *stream.Streams
 	admin   *admin.Handler
 	e2b     *e2b.Handler
+	builds  *builder.Builder
 	ports   *port.Handler
 	metrics *metrics.Metrics
 	silent  silent
@@ -48,6 +50,7 @@ type server struct {
 
 func newServer(cfg *Config, c *core.Core, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
+	builds := builder.New(builder.Config{Core: c, Slog: cfg.Slog, Registries: cfg.Registries})
 	s := &server{
 		cfg: cfg, core: c, streams: streams,
 		app: fiber.New(fiber.Config{
@@ -65,7 +68,8 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Kick: builds.Kick}),
+		builds:  builds,
 		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
 	}
@@ -115,6 +119,7 @@ func (s *server) routes(local bool) {
 	if local {
 		s.app.Get("/metrics", unnamed(s.metrics.Get))
 	}
+	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
 	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)

@@ -36,6 +36,10 @@ type Config struct {
 	Limits     Limits        // of a sandbox that asks for none
 	MaxBody    int           // bytes of a request; default 16 MiB
 
+	// Registries are those at addresses that are not public from which images may be
+	// pulled, as HOST or HOST:PORT.
+	Registries []string
+
 	// DrainTimeout is how long open streams and requests may take to end once
 	// ctx has; default 10 s.
 	DrainTimeout time.Duration
@@ -183,6 +187,7 @@ func loopback(addr net.Addr) bool {
 func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.core.Run(ctx) })
+	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

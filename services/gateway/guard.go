@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -92,7 +93,8 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	switch {
 	case body == nil:
 		return c.Next()
-	case c.Path() == files.Path && c.Method() == fiber.MethodPost:
+	case c.Path() == files.Path && c.Method() == fiber.MethodPost,
+		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut:
 		return files.Streamed(c)
 	case c.Path() == streamedBody:
 		// The client may take its time, and what it has not sent when the

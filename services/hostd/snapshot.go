@@ -64,7 +64,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	}
 	err := b.h.log.PutSnapshot(ctx, &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
-		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Taken: time.Now(),
+		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	})
 	if kind.Is(err, kind.Conflict) {

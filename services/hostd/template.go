@@ -37,14 +37,17 @@ func openTemplates(cfg *Config) (*templates.Cache, error) {
 // spec is what the driver needs to make the sandbox.
 func (b *box) spec() driver.Spec {
 	s := b.h.spec(b.id, &b.req)
-	if b.tree == nil {
-		return s
+	user, workdir := b.req.User, b.req.Workdir
+	if b.tree != nil {
+		m := &b.tree.Manifest
+		s.Root, s.Sudo = b.tree.Root, m.Sudo
+		user, workdir = cmp.Or(user, m.User, template.DefaultUser), cmp.Or(workdir, m.Workdir)
 	}
-	m := &b.tree.Manifest
-	s.Root, s.Sudo = b.tree.Root, m.Sudo
-	s.ShimArgs = append(s.ShimArgs, "-user", cmp.Or(m.User, template.DefaultUser))
-	if m.Workdir != "" {
-		s.ShimArgs = append(s.ShimArgs, "-workdir", m.Workdir)
+	if user != "" {
+		s.ShimArgs = append(s.ShimArgs, "-user", user)
+	}
+	if workdir != "" {
+		s.ShimArgs = append(s.ShimArgs, "-workdir", workdir)
 	}
 	return s
 }

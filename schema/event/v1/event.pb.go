@@ -1844,6 +1844,12 @@ type SandboxRequested struct {
 	Network       *SandboxNetwork        `protobuf:"bytes,30,opt,name=network,proto3" json:"network,omitempty"`                               // its internet is allow_internet
 	Volumes       []*VolumeMount         `protobuf:"bytes,40,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	VolumeHost    string                 `protobuf:"bytes,41,opt,name=volume_host,json=volumeHost,proto3" json:"volume_host,omitempty"` // that has the volumes
+	Built         string                 `protobuf:"bytes,50,opt,name=built,proto3" json:"built,omitempty"`                             // the template as clients know it, where it was built; empty: template
+	Build         string                 `protobuf:"bytes,51,opt,name=build,proto3" json:"build,omitempty"`                             // the build that works in it; it is not listed
+	User          string                 `protobuf:"bytes,52,opt,name=user,proto3" json:"user,omitempty"`                               // who runs what names no user; empty: the template's
+	Workdir       string                 `protobuf:"bytes,53,opt,name=workdir,proto3" json:"workdir,omitempty"`                         // where; empty: the template's
+	Start         string                 `protobuf:"bytes,54,opt,name=start,proto3" json:"start,omitempty"`                             // a command of the shell's that it begins with
+	Ready         string                 `protobuf:"bytes,55,opt,name=ready,proto3" json:"ready,omitempty"`                             // another, which ends with 0 when that one is ready
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2021,6 +2027,48 @@ func (x *SandboxRequested) GetVolumes() []*VolumeMount {
 func (x *SandboxRequested) GetVolumeHost() string {
 	if x != nil {
 		return x.VolumeHost
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetBuilt() string {
+	if x != nil {
+		return x.Built
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetWorkdir() string {
+	if x != nil {
+		return x.Workdir
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *SandboxRequested) GetReady() string {
+	if x != nil {
+		return x.Ready
 	}
 	return ""
 }
@@ -2919,7 +2967,8 @@ type Snapshot struct {
 	MemoryMib     uint32                 `protobuf:"varint,12,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	DiskMib       uint32                 `protobuf:"varint,13,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
 	Pids          uint32                 `protobuf:"varint,14,opt,name=pids,proto3" json:"pids,omitempty"`
-	Internal      bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork; not listed
+	Internal      bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork or a build; not listed
+	Layer         string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`        // of a build: the sum of all that it was made by
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3057,6 +3106,13 @@ func (x *Snapshot) GetInternal() bool {
 		return x.Internal
 	}
 	return false
+}
+
+func (x *Snapshot) GetLayer() string {
+	if x != nil {
+		return x.Layer
+	}
+	return ""
 }
 
 type Volume struct {
@@ -3704,6 +3760,7 @@ type TakeSnapshot struct {
 	Memory        bool                   `protobuf:"varint,2,opt,name=memory,proto3" json:"memory,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Internal      bool                   `protobuf:"varint,4,opt,name=internal,proto3" json:"internal,omitempty"`
+	Layer         string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3764,6 +3821,13 @@ func (x *TakeSnapshot) GetInternal() bool {
 		return x.Internal
 	}
 	return false
+}
+
+func (x *TakeSnapshot) GetLayer() string {
+	if x != nil {
+		return x.Layer
+	}
+	return ""
 }
 
 // DrainHost tells a host whether it may take new sandboxes. It names no process.
@@ -4408,7 +4472,8 @@ type TemplateTagged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Tag           string                 `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
-	Manifest      []byte                 `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"` // its SHA-256 is the template's id
+	Manifest      []byte                 `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"` // its SHA-256 is the template's id; empty: built
+	Built         *TemplateBuilt         `protobuf:"bytes,40,opt,name=built,proto3" json:"built,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4464,6 +4529,139 @@ func (x *TemplateTagged) GetManifest() []byte {
 	return nil
 }
 
+func (x *TemplateTagged) GetBuilt() *TemplateBuilt {
+	if x != nil {
+		return x.Built
+	}
+	return nil
+}
+
+// TemplateBuilt is what a build made: a snapshot, and what its processes begin
+// with.
+type TemplateBuilt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the template: the same for all builds of a name
+	Build         string                 `protobuf:"bytes,2,opt,name=build,proto3" json:"build,omitempty"`
+	Base          string                 `protobuf:"bytes,3,opt,name=base,proto3" json:"base,omitempty"`         // the template that the snapshot stands on
+	Snapshot      string                 `protobuf:"bytes,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: nothing was changed
+	Env           map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	User          string                 `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
+	Workdir       string                 `protobuf:"bytes,7,opt,name=workdir,proto3" json:"workdir,omitempty"`
+	Start         string                 `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"` // a command of the shell's that every sandbox runs
+	Ready         string                 `protobuf:"bytes,9,opt,name=ready,proto3" json:"ready,omitempty"` // another, which ends with 0 when that one is ready
+	CpuMilli      uint32                 `protobuf:"varint,10,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	MemoryMib     uint32                 `protobuf:"varint,11,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplateBuilt) Reset() {
+	*x = TemplateBuilt{}
+	mi := &file_event_v1_event_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateBuilt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateBuilt) ProtoMessage() {}
+
+func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
+func (*TemplateBuilt) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TemplateBuilt) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetBase() string {
+	if x != nil {
+		return x.Base
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *TemplateBuilt) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetWorkdir() string {
+	if x != nil {
+		return x.Workdir
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
+}
+
+func (x *TemplateBuilt) GetCpuMilli() uint32 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *TemplateBuilt) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
 type TemplateUntagged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4474,7 +4672,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4684,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4697,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4530,7 +4728,7 @@ type SecretStored struct {
 
 func (x *SecretStored) Reset() {
 	*x = SecretStored{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4740,7 @@ func (x *SecretStored) String() string {
 func (*SecretStored) ProtoMessage() {}
 
 func (x *SecretStored) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4753,7 @@ func (x *SecretStored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretStored.ProtoReflect.Descriptor instead.
 func (*SecretStored) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SecretStored) GetId() string {
@@ -4602,7 +4800,7 @@ type SecretRemoved struct {
 
 func (x *SecretRemoved) Reset() {
 	*x = SecretRemoved{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4614,7 +4812,7 @@ func (x *SecretRemoved) String() string {
 func (*SecretRemoved) ProtoMessage() {}
 
 func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4627,12 +4825,741 @@ func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRemoved.ProtoReflect.Descriptor instead.
 func (*SecretRemoved) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SecretRemoved) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+type BuildBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Build         string                 `protobuf:"bytes,1,opt,name=build,proto3" json:"build,omitempty"`
+	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	FirstSeq      uint64                 `protobuf:"varint,3,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
+	Frames        []*BuildFrame          `protobuf:"bytes,4,rep,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildBatch) Reset() {
+	*x = BuildBatch{}
+	mi := &file_event_v1_event_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildBatch) ProtoMessage() {}
+
+func (x *BuildBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
+func (*BuildBatch) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *BuildBatch) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
+func (x *BuildBatch) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *BuildBatch) GetFirstSeq() uint64 {
+	if x != nil {
+		return x.FirstSeq
+	}
+	return 0
+}
+
+func (x *BuildBatch) GetFrames() []*BuildFrame {
+	if x != nil {
+		return x.Frames
+	}
+	return nil
+}
+
+type BuildFrame struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TimeNs int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*BuildFrame_Requested
+	//	*BuildFrame_Started
+	//	*BuildFrame_Held
+	//	*BuildFrame_Logged
+	//	*BuildFrame_Finished
+	//	*BuildFrame_Failed
+	Body          isBuildFrame_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildFrame) Reset() {
+	*x = BuildFrame{}
+	mi := &file_event_v1_event_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildFrame) ProtoMessage() {}
+
+func (x *BuildFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
+func (*BuildFrame) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *BuildFrame) GetTimeNs() int64 {
+	if x != nil {
+		return x.TimeNs
+	}
+	return 0
+}
+
+func (x *BuildFrame) GetBody() isBuildFrame_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetRequested() *BuildRequested {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Requested); ok {
+			return x.Requested
+		}
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetStarted() *BuildStarted {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetHeld() *BuildHeld {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Held); ok {
+			return x.Held
+		}
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetLogged() *BuildLogged {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Logged); ok {
+			return x.Logged
+		}
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetFinished() *BuildFinished {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Finished); ok {
+			return x.Finished
+		}
+	}
+	return nil
+}
+
+func (x *BuildFrame) GetFailed() *BuildFailed {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Failed); ok {
+			return x.Failed
+		}
+	}
+	return nil
+}
+
+type isBuildFrame_Body interface {
+	isBuildFrame_Body()
+}
+
+type BuildFrame_Requested struct {
+	Requested *BuildRequested `protobuf:"bytes,2,opt,name=requested,proto3,oneof"`
+}
+
+type BuildFrame_Started struct {
+	Started *BuildStarted `protobuf:"bytes,3,opt,name=started,proto3,oneof"`
+}
+
+type BuildFrame_Held struct {
+	Held *BuildHeld `protobuf:"bytes,4,opt,name=held,proto3,oneof"`
+}
+
+type BuildFrame_Logged struct {
+	Logged *BuildLogged `protobuf:"bytes,5,opt,name=logged,proto3,oneof"`
+}
+
+type BuildFrame_Finished struct {
+	Finished *BuildFinished `protobuf:"bytes,6,opt,name=finished,proto3,oneof"`
+}
+
+type BuildFrame_Failed struct {
+	Failed *BuildFailed `protobuf:"bytes,7,opt,name=failed,proto3,oneof"`
+}
+
+func (*BuildFrame_Requested) isBuildFrame_Body() {}
+
+func (*BuildFrame_Started) isBuildFrame_Body() {}
+
+func (*BuildFrame_Held) isBuildFrame_Body() {}
+
+func (*BuildFrame_Logged) isBuildFrame_Body() {}
+
+func (*BuildFrame_Finished) isBuildFrame_Body() {}
+
+func (*BuildFrame_Failed) isBuildFrame_Body() {}
+
+type BuildRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"` // its id
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Tags          []string               `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
+	CpuMilli      uint32                 `protobuf:"varint,4,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	MemoryMib     uint32                 `protobuf:"varint,5,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildRequested) Reset() {
+	*x = BuildRequested{}
+	mi := &file_event_v1_event_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildRequested) ProtoMessage() {}
+
+func (x *BuildRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
+func (*BuildRequested) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *BuildRequested) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *BuildRequested) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BuildRequested) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *BuildRequested) GetCpuMilli() uint32 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *BuildRequested) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+type BuildStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Image         string                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"` // or:
+	Template      string                 `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`
+	Credentials   []byte                 `protobuf:"bytes,3,opt,name=credentials,proto3" json:"credentials,omitempty"` // for the image's registry, sealed
+	Steps         []*BuildStep           `protobuf:"bytes,4,rep,name=steps,proto3" json:"steps,omitempty"`
+	Start         string                 `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
+	Ready         string                 `protobuf:"bytes,6,opt,name=ready,proto3" json:"ready,omitempty"`
+	Force         bool                   `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildStarted) Reset() {
+	*x = BuildStarted{}
+	mi := &file_event_v1_event_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildStarted) ProtoMessage() {}
+
+func (x *BuildStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
+func (*BuildStarted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *BuildStarted) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *BuildStarted) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *BuildStarted) GetCredentials() []byte {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+func (x *BuildStarted) GetSteps() []*BuildStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *BuildStarted) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *BuildStarted) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
+}
+
+func (x *BuildStarted) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type BuildStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Args          []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
+	Files         string                 `protobuf:"bytes,3,opt,name=files,proto3" json:"files,omitempty"`
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildStep) Reset() {
+	*x = BuildStep{}
+	mi := &file_event_v1_event_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildStep) ProtoMessage() {}
+
+func (x *BuildStep) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
+func (*BuildStep) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *BuildStep) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *BuildStep) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *BuildStep) GetFiles() string {
+	if x != nil {
+		return x.Files
+	}
+	return ""
+}
+
+func (x *BuildStep) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// BuildHeld says who works on the build; he says it again while he does.
+type BuildHeld struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	By            string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildHeld) Reset() {
+	*x = BuildHeld{}
+	mi := &file_event_v1_event_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildHeld) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildHeld) ProtoMessage() {}
+
+func (x *BuildHeld) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
+func (*BuildHeld) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *BuildHeld) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// BuildLogged are lines of the build's log, and up to where of which step's
+// record they go.
+type BuildLogged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lines         []*BuildLine           `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	Step          uint32                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	After         uint64                 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`                   // seq
+	HalfOut       []byte                 `protobuf:"bytes,4,opt,name=half_out,json=halfOut,proto3" json:"half_out,omitempty"` // that has no line end yet
+	HalfErr       []byte                 `protobuf:"bytes,5,opt,name=half_err,json=halfErr,proto3" json:"half_err,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildLogged) Reset() {
+	*x = BuildLogged{}
+	mi := &file_event_v1_event_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildLogged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildLogged) ProtoMessage() {}
+
+func (x *BuildLogged) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
+func (*BuildLogged) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *BuildLogged) GetLines() []*BuildLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *BuildLogged) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *BuildLogged) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *BuildLogged) GetHalfOut() []byte {
+	if x != nil {
+		return x.HalfOut
+	}
+	return nil
+}
+
+func (x *BuildLogged) GetHalfErr() []byte {
+	if x != nil {
+		return x.HalfErr
+	}
+	return nil
+}
+
+type BuildLine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TimeNs        int64                  `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	Level         uint32                 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildLine) Reset() {
+	*x = BuildLine{}
+	mi := &file_event_v1_event_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildLine) ProtoMessage() {}
+
+func (x *BuildLine) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
+func (*BuildLine) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *BuildLine) GetTimeNs() int64 {
+	if x != nil {
+		return x.TimeNs
+	}
+	return 0
+}
+
+func (x *BuildLine) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *BuildLine) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type BuildFinished struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildFinished) Reset() {
+	*x = BuildFinished{}
+	mi := &file_event_v1_event_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildFinished) ProtoMessage() {}
+
+func (x *BuildFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
+func (*BuildFinished) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+}
+
+type BuildFailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildFailed) Reset() {
+	*x = BuildFailed{}
+	mi := &file_event_v1_event_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildFailed) ProtoMessage() {}
+
+func (x *BuildFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
+func (*BuildFailed) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *BuildFailed) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *BuildFailed) GetMessage() string {
+	if x != nil {
+		return x.Message
 	}
 	return ""
 }
@@ -4772,7 +5699,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vnetwork_set\x18\x1e \x01(\v2$.millrace.event.v1.SandboxNetworkSetH\x00R\n" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsedB\x06\n" +
-	"\x04body\"\x83\a\n" +
+	"\x04body\"\x89\b\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -4801,7 +5728,13 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\anetwork\x18\x1e \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\x128\n" +
 	"\avolumes\x18( \x03(\v2\x1e.millrace.event.v1.VolumeMountR\avolumes\x12\x1f\n" +
 	"\vvolume_host\x18) \x01(\tR\n" +
-	"volumeHost\x1a;\n" +
+	"volumeHost\x12\x14\n" +
+	"\x05built\x182 \x01(\tR\x05built\x12\x14\n" +
+	"\x05build\x183 \x01(\tR\x05build\x12\x12\n" +
+	"\x04user\x184 \x01(\tR\x04user\x12\x18\n" +
+	"\aworkdir\x185 \x01(\tR\aworkdir\x12\x14\n" +
+	"\x05start\x186 \x01(\tR\x05start\x12\x14\n" +
+	"\x05ready\x187 \x01(\tR\x05ready\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -4859,7 +5792,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\breceived\x18\x02 \x01(\x04R\breceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
-	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xfc\x02\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\"\x92\x03\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -4877,7 +5810,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"memory_mib\x18\f \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\r \x01(\rR\adiskMib\x12\x12\n" +
 	"\x04pids\x18\x0e \x01(\rR\x04pids\x12\x1a\n" +
-	"\binternal\x18\x0f \x01(\bR\binternal\"\xa5\x01\n" +
+	"\binternal\x18\x0f \x01(\bR\binternal\x12\x14\n" +
+	"\x05layer\x18( \x01(\tR\x05layer\"\xa5\x01\n" +
 	"\x06Volume\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -4928,12 +5862,13 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06signal\x18\x01 \x01(\x05R\x06signal\"3\n" +
 	"\tResizePTY\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"f\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"|\n" +
 	"\fTakeSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
-	"\binternal\x18\x04 \x01(\bR\binternal\"!\n" +
+	"\binternal\x18\x04 \x01(\bR\binternal\x12\x14\n" +
+	"\x05layer\x18( \x01(\tR\x05layer\"!\n" +
 	"\tDrainHost\x12\x14\n" +
 	"\x05drain\x18\x01 \x01(\bR\x05drain\"m\n" +
 	"\x03Ask\x12\x16\n" +
@@ -4988,11 +5923,29 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\"\x1c\n" +
 	"\n" +
 	"KeyRevoked\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"R\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x8a\x01\n" +
 	"\x0eTemplateTagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x1a\n" +
-	"\bmanifest\x18\x03 \x01(\fR\bmanifest\"8\n" +
+	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x126\n" +
+	"\x05built\x18( \x01(\v2 .millrace.event.v1.TemplateBuiltR\x05built\"\xf0\x02\n" +
+	"\rTemplateBuilt\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05build\x18\x02 \x01(\tR\x05build\x12\x12\n" +
+	"\x04base\x18\x03 \x01(\tR\x04base\x12\x1a\n" +
+	"\bsnapshot\x18\x04 \x01(\tR\bsnapshot\x12;\n" +
+	"\x03env\x18\x05 \x03(\v2).millrace.event.v1.TemplateBuilt.EnvEntryR\x03env\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04user\x12\x18\n" +
+	"\aworkdir\x18\a \x01(\tR\aworkdir\x12\x14\n" +
+	"\x05start\x18\b \x01(\tR\x05start\x12\x14\n" +
+	"\x05ready\x18\t \x01(\tR\x05ready\x12\x1b\n" +
+	"\tcpu_milli\x18\n" +
+	" \x01(\rR\bcpuMilli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\v \x01(\rR\tmemoryMib\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\x10TemplateUntagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\"\xec\x01\n" +
@@ -5006,7 +5959,59 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1f\n" +
 	"\rSecretRemoved\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id*V\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x8e\x01\n" +
+	"\n" +
+	"BuildBatch\x12\x14\n" +
+	"\x05build\x18\x01 \x01(\tR\x05build\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tfirst_seq\x18\x03 \x01(\x04R\bfirstSeq\x125\n" +
+	"\x06frames\x18\x04 \x03(\v2\x1d.millrace.event.v1.BuildFrameR\x06frames\"\x95\x03\n" +
+	"\n" +
+	"BuildFrame\x12\x17\n" +
+	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12A\n" +
+	"\trequested\x18\x02 \x01(\v2!.millrace.event.v1.BuildRequestedH\x00R\trequested\x12;\n" +
+	"\astarted\x18\x03 \x01(\v2\x1f.millrace.event.v1.BuildStartedH\x00R\astarted\x122\n" +
+	"\x04held\x18\x04 \x01(\v2\x1c.millrace.event.v1.BuildHeldH\x00R\x04held\x128\n" +
+	"\x06logged\x18\x05 \x01(\v2\x1e.millrace.event.v1.BuildLoggedH\x00R\x06logged\x12>\n" +
+	"\bfinished\x18\x06 \x01(\v2 .millrace.event.v1.BuildFinishedH\x00R\bfinished\x128\n" +
+	"\x06failed\x18\a \x01(\v2\x1e.millrace.event.v1.BuildFailedH\x00R\x06failedB\x06\n" +
+	"\x04body\"\x90\x01\n" +
+	"\x0eBuildRequested\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04tags\x18\x03 \x03(\tR\x04tags\x12\x1b\n" +
+	"\tcpu_milli\x18\x04 \x01(\rR\bcpuMilli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x05 \x01(\rR\tmemoryMib\"\xd8\x01\n" +
+	"\fBuildStarted\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12\x1a\n" +
+	"\btemplate\x18\x02 \x01(\tR\btemplate\x12 \n" +
+	"\vcredentials\x18\x03 \x01(\fR\vcredentials\x122\n" +
+	"\x05steps\x18\x04 \x03(\v2\x1c.millrace.event.v1.BuildStepR\x05steps\x12\x14\n" +
+	"\x05start\x18\x05 \x01(\tR\x05start\x12\x14\n" +
+	"\x05ready\x18\x06 \x01(\tR\x05ready\x12\x14\n" +
+	"\x05force\x18\a \x01(\bR\x05force\"_\n" +
+	"\tBuildStep\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04args\x18\x02 \x03(\tR\x04args\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\tR\x05files\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"\x1b\n" +
+	"\tBuildHeld\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\"\xa1\x01\n" +
+	"\vBuildLogged\x122\n" +
+	"\x05lines\x18\x01 \x03(\v2\x1c.millrace.event.v1.BuildLineR\x05lines\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\rR\x04step\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x04R\x05after\x12\x19\n" +
+	"\bhalf_out\x18\x04 \x01(\fR\ahalfOut\x12\x19\n" +
+	"\bhalf_err\x18\x05 \x01(\fR\ahalfErr\"N\n" +
+	"\tBuildLine\x12\x17\n" +
+	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\rR\x05level\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\x0f\n" +
+	"\rBuildFinished\";\n" +
+	"\vBuildFailed\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*V\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
@@ -5027,7 +6032,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -5086,13 +6091,25 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*KeyIssued)(nil),          // 54: millrace.event.v1.KeyIssued
 	(*KeyRevoked)(nil),         // 55: millrace.event.v1.KeyRevoked
 	(*TemplateTagged)(nil),     // 56: millrace.event.v1.TemplateTagged
-	(*TemplateUntagged)(nil),   // 57: millrace.event.v1.TemplateUntagged
-	(*SecretStored)(nil),       // 58: millrace.event.v1.SecretStored
-	(*SecretRemoved)(nil),      // 59: millrace.event.v1.SecretRemoved
-	nil,                        // 60: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 61: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 62: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 63: millrace.event.v1.SecretStored.MetadataEntry
+	(*TemplateBuilt)(nil),      // 57: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 58: millrace.event.v1.TemplateUntagged
+	(*SecretStored)(nil),       // 59: millrace.event.v1.SecretStored
+	(*SecretRemoved)(nil),      // 60: millrace.event.v1.SecretRemoved
+	(*BuildBatch)(nil),         // 61: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 62: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 63: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 64: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 65: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 66: millrace.event.v1.BuildHeld
+	(*BuildLogged)(nil),        // 67: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 68: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 69: millrace.event.v1.BuildFinished
+	(*BuildFailed)(nil),        // 70: millrace.event.v1.BuildFailed
+	nil,                        // 71: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 72: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 73: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 74: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 75: millrace.event.v1.SecretStored.MetadataEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -5108,7 +6125,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	60, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	71, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -5134,8 +6151,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	38, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
 	36, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
 	37, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	61, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	62, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	72, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	73, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	35, // 43: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
@@ -5150,15 +6167,26 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	54, // 52: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
 	55, // 53: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
 	56, // 54: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	57, // 55: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	58, // 56: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
-	59, // 57: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
-	63, // 58: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	58, // 55: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	59, // 56: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
+	60, // 57: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
+	57, // 58: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	74, // 59: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	75, // 60: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
+	62, // 61: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	63, // 62: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	64, // 63: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	66, // 64: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	67, // 65: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	69, // 66: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	70, // 67: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	65, // 68: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	68, // 69: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -5217,13 +6245,21 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SecretStored)(nil),
 		(*AccountEvent_SecretRemoved)(nil),
 	}
+	file_event_v1_event_proto_msgTypes[61].OneofWrappers = []any{
+		(*BuildFrame_Requested)(nil),
+		(*BuildFrame_Started)(nil),
+		(*BuildFrame_Held)(nil),
+		(*BuildFrame_Logged)(nil),
+		(*BuildFrame_Finished)(nil),
+		(*BuildFrame_Failed)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   63,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

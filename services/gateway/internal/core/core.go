@@ -84,9 +84,15 @@ func (c *Core) Sync(ctx context.Context) error {
 	return nil
 }
 
+// HostAlive reports whether a host's lease holds.
+func (c *Core) HostAlive(name string) bool {
+	h, ok := c.view.Host(name)
+	return ok && h.Alive(time.Now())
+}
+
 // alive says Unavailable at once if the host's lease has ended.
 func (c *Core) alive(st *sandbox.State) error {
-	if h, ok := c.view.Host(st.Host); ok && h.Alive(time.Now()) {
+	if c.HostAlive(st.Host) {
 		return nil
 	}
 	return kind.New(kind.Unavailable, "reach host", st.Host, "the sandbox's host does not answer, try again")

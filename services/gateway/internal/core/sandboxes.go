@@ -19,10 +19,21 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	if p.Tenant == "" || p.Sandbox != "" {
 		return sandbox.State{}, kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
 	}
-	id := sandbox.NewID()
+	st, err := c.createSandbox(ctx, p, sandbox.NewID(), req)
+	if err == nil && req.Start != "" {
+		c.begin(ctx, p, &st)
+	}
+	return st, err
+}
+
+func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	within, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
-	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); err != nil {
+	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
+		if err := c.Sync(within); err != nil { // it was made before
+			return sandbox.State{}, err
+		}
+	} else if err != nil {
 		return sandbox.State{}, logError("create sandbox", string(id), err)
 	}
 	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool { return s.Live() || s.Over() || s.Phase == sandbox.PhaseStopping })

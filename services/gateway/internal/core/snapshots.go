@@ -127,6 +127,9 @@ func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
 func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	req.From, req.FromSandbox, req.FromHost = s.ID, s.Sandbox, s.Host
 	req.Driver, req.Template = s.Driver, s.Template
+	if s.Memory {
+		req.Start = "" // it goes on
+	}
 	req.CPUMilli, req.MemoryMiB, req.DiskMiB, req.PIDs = s.CPUMilli, s.MemoryMiB, s.DiskMiB, s.PIDs
 	return req
 }

@@ -2,39 +2,68 @@ package core
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 )
 
-// ResolveTemplate is the template that a principal means by a name, NAME:TAG or
-// an id: what a sandbox's record is to hold. The host's own files are what they
-// are called. NotFound if there is none; a miss is believed only after the view
-// has caught up.
-func (c *Core) ResolveTemplate(ctx context.Context, p Principal, name string) (string, error) {
+// Root is req for a sandbox that begins from the template which a principal means
+// by a name, NAME:TAG or an id. The host's own files are what they are called.
+// NotFound if there is none; a miss is believed only after the view has caught up.
+func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
 	if template.IsHost(name) {
-		return name, nil
+		req.Template = name
+		return req, nil
 	}
 	t, err := c.Template(ctx, p, name)
-	return string(t.ID), err
+	if err != nil {
+		return req, err
+	}
+	if t.Built != nil {
+		return c.fromBuilt(t.Built, req)
+	}
+	req.Template = string(t.ID)
+	return req, nil
+}
+
+// fromBuilt is req for a sandbox that begins from what a build made.
+func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
+	if b.Snapshot != "" {
+		snap, ok := c.view.Snapshot(sandbox.SnapshotID(b.Snapshot))
+		if !ok || snap.Deleted {
+			return req, kind.New(kind.NotFound, "find template", "", "the template's files are not there any more: build it again")
+		}
+		req = From(&snap, req)
+	}
+	req.Template, req.Built, req.User, req.Workdir, req.Start, req.Ready = b.Base, string(b.ID), b.User, b.Workdir, b.Start, b.Ready
+	req.CPUMilli, req.MemoryMiB = b.CPUMilli, b.MemoryMiB
+	env := maps.Clone(b.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	req.Env = env
+	return req, nil
 }
 
 // Template is what a principal means by a name, NAME:TAG or an id: his own, or
 // else one that is shared with all. NotFound if there is none.
 func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
-	ref, err := template.ParseRef(name)
-	if err != nil {
+	if _, err := template.ParseRef(name); err != nil {
 		return events.Template{}, err
 	}
-	if t, ok := c.findTemplate(p, ref); ok {
+	if t, ok := c.findTemplate(p, name); ok {
 		return t, nil
 	}
 	if err := c.Sync(ctx); err != nil {
 		return events.Template{}, err
 	}
-	if t, ok := c.findTemplate(p, ref); ok {
+	if t, ok := c.findTemplate(p, name); ok {
 		return t, nil
 	}
 	return events.Template{}, noTemplate(name)
@@ -44,13 +73,41 @@ func noTemplate(name string) error {
 	return kind.Newf(kind.NotFound, "find template", "", "template '%s' not found", name)
 }
 
-func (c *Core) findTemplate(p Principal, ref template.Ref) (events.Template, bool) {
+func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	for _, tenant := range c.templateTenants(p) {
-		if t, ok := c.view.Template(tenant, ref); ok {
-			return t, true
+		for _, ref := range c.meant(tenant, name) {
+			if t, ok := c.view.Template(tenant, ref); ok {
+				return t, true
+			}
 		}
 	}
 	return events.Template{}, false
+}
+
+// meant is what a name can mean, in the order in which it is looked for. Without
+// a tag what was built comes before what was imported: they have other tags then.
+func (c *Core) meant(tenant, name string) []template.Ref {
+	ref, err := template.ParseRef(name)
+	if err != nil {
+		return nil
+	}
+	if base, tag, tagged := strings.Cut(name, ":"); template.IsBuiltID(base) {
+		for _, t := range c.view.Templates(tenant) {
+			if t.Built != nil && string(t.ID) == base && (!tagged || tag == t.Tag) {
+				ref.Name = t.Name
+			}
+		}
+	}
+	if ref.ID != "" || strings.Contains(name, ":") {
+		return []template.Ref{ref}
+	}
+	refs := []template.Ref{{Name: ref.Name, Tag: DefaultTag}, ref}
+	for _, t := range c.view.Templates(tenant) { // of one that has other tags only, any
+		if t.Built != nil && t.Name == ref.Name && string(t.ID) == name {
+			refs = append(refs, template.Ref{Name: t.Name, Tag: t.Tag})
+		}
+	}
+	return refs
 }
 
 // templateTenants are those whose templates a principal may use, his own first.
@@ -69,7 +126,7 @@ func (c *Core) Templates(p Principal) []events.Template {
 			out = append(out, c.view.Templates(tenant)...)
 		}
 	}
-	return out
+	return slices.DeleteFunc(out, func(t events.Template) bool { return template.Hidden(t.Name) })
 }
 
 // HasTemplatePart reports whether a part of a template is stored.
@@ -179,6 +236,9 @@ func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 // TemplateName is how a template is called in answers, by what a sandbox's record
 // has of it: its name if it still has one.
 func TemplateName(t *events.Template) string {
+	if t.Built != nil && t.Tag == DefaultTag {
+		return t.Name
+	}
 	return template.Ref{Name: t.Name, Tag: t.Tag}.String()
 }
 

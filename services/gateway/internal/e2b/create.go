@@ -70,10 +70,9 @@ func (h *Handler) create(def defaults) fiber.Handler {
 // it is limited to.
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
-	template, err := h.core.ResolveTemplate(c.UserContext(), p, b.TemplateID)
+	from, err := h.core.Root(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
-		req.Template = template
-		return req, b.limit(&req, h.cfg.Limits)
+		return from, b.limit(&from, h.cfg.Limits)
 	}
 	snap, serr := h.core.FindSnapshot(c.UserContext(), p, b.TemplateID)
 	switch {

@@ -17,6 +17,7 @@ type Config struct {
 	Domain     string        // of sandboxes' hosts, given to clients; empty: null, and clients use their own
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits        // of a sandbox that asks for none
+	Kick       func()        // is called when there is a build to be done; nil: somebody will see
 }
 
 // Handler is the surface. It keeps no state.
@@ -29,6 +30,9 @@ type Handler struct {
 func New(c *core.Core, cfg Config) *Handler {
 	if cfg.MaxTimeout <= 0 {
 		cfg.MaxTimeout = 24 * time.Hour
+	}
+	if cfg.Kick == nil {
+		cfg.Kick = func() {}
 	}
 	return &Handler{core: c, cfg: cfg}
 }
@@ -50,15 +54,32 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/sandboxes/:id/refreshes", h.refresh)
 	r.Post("/sandboxes/:id/pause", h.pause)
 	r.Put("/sandboxes/:id/network", h.setNetwork)
-	r.Get("/templates", h.listTemplates)
-	r.Get("/templates/aliases/:alias", h.templateAlias)
 	r.Post("/sandboxes/:id/snapshots", h.snapshot)
 	r.Post("/sandboxes/:id/fork", h.fork)
 	r.Get("/snapshots", h.snapshots)
-	r.Delete("/templates/:id", h.deleteTemplate)
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 	r.Get("/envs", h.envs)
+	h.registerTemplates(r)
+}
+
+func (h *Handler) registerTemplates(r fiber.Router) {
+	r.Post("/v3/templates", h.requestBuild)
+	r.Post("/v2/templates", h.requestBuild)
+	r.Get("/templates", h.listTemplates)
+	r.Get("/v2/templates", h.listTemplates)
+	r.Get("/templates/aliases/:alias", h.templateAlias)
+	r.Post("/templates/tags", h.assignTags)
+	r.Delete("/templates/tags", h.removeTags)
+	r.Get("/templates/:id", h.template)
+	r.Patch("/templates/:id", h.updateTemplate)
+	r.Patch("/v2/templates/:id", h.updateTemplate)
+	r.Delete("/templates/:id", h.deleteTemplate)
+	r.Get("/templates/:id/tags", h.tags)
+	r.Get("/templates/:id/files/:hash", h.filesLink)
+	r.Post("/v2/templates/:id/builds/:build", h.startBuild)
+	r.Get("/templates/:id/builds/:build/status", h.buildStatus)
+	r.Get("/templates/:id/builds/:build/logs", h.buildLogs)
 }
 
 // there gives the sandbox the path names, not older than the request. NotFound

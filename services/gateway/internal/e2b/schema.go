@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
@@ -75,9 +76,12 @@ func (h *Handler) token(st *sandbox.State) string {
 	return h.core.Token(st.ID)
 }
 
+// templateOf is the id of a sandbox's template as clients know it.
+func templateOf(st *sandbox.State) string { return cmp.Or(st.Request.Built, st.Request.Template) }
+
 func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 	return sandboxBody{
-		TemplateID: st.Request.Template, SandboxID: string(st.ID), ClientID: clientID,
+		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
 		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(),
 	}
@@ -94,7 +98,7 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 		}
 	}
 	return listedBody{
-		TemplateID: st.Request.Template, SandboxID: string(st.ID), ClientID: clientID,
+		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
 		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
 		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: st.Request.DiskMiB,

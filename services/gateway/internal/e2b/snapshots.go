@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"cmp"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -112,19 +111,6 @@ func snapshotPage(c *fiber.Ctx) (limit int, before *cursor, err error) {
 		before, err = parseCursor(s)
 	}
 	return limit, before, err
-}
-
-// deleteTemplate deletes a snapshot: clients delete it as the template it can be
-// used as.
-func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
-	ref, err := url.PathUnescape(c.Params("id"))
-	if err != nil {
-		return invalid("the id is not percent-encoded")
-	}
-	if err := h.core.DeleteSnapshot(c.UserContext(), auth.From(c), strings.Clone(ref)); err != nil {
-		return err
-	}
-	return c.SendStatus(fiber.StatusNoContent)
 }
 
 // forkBody is one result of a fork: a sandbox or an error, and with a sandbox whether

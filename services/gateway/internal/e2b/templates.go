@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -16,7 +17,7 @@ import (
 // templateBody is Template.
 type templateBody struct {
 	TemplateID    string    `json:"templateID"`
-	BuildID       string    `json:"buildID"` // a template is never built anew: it is another
+	BuildID       string    `json:"buildID"`
 	CPUCount      uint32    `json:"cpuCount"`
 	MemoryMB      uint32    `json:"memoryMB"`
 	DiskSizeMB    int64     `json:"diskSizeMB"`
@@ -48,15 +49,33 @@ func (h *Handler) listTemplates(c *fiber.Ctx) error {
 			at[t.ID] = i
 			out = append(out, bodyOf(&t, t.Tenant != p.Tenant))
 		}
-		out[i].Aliases = append(out[i].Aliases, core.TemplateName(&t))
-		out[i].Names = append(out[i].Names, core.TemplateName(&t))
+		name := core.TemplateName(&t)
+		if t.Built != nil {
+			name = t.Name // its tags are told by their own request
+			if slices.Contains(out[i].Names, name) {
+				continue
+			}
+		}
+		out[i].Aliases = append(out[i].Aliases, name)
+		out[i].Names = append(out[i].Names, name)
+	}
+	builds := map[string]int32{}
+	h.core.Builds(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	for i := range out {
+		out[i].BuildCount = max(1, builds[out[i].TemplateID])
 	}
 	return c.JSON(out)
 }
 
 func bodyOf(t *events.Template, public bool) templateBody {
+	if b := t.Built; b != nil {
+		return templateBody{
+			TemplateID: string(t.ID), BuildID: b.Build, CPUCount: (b.CPUMilli + 999) / 1000, MemoryMB: b.MemoryMiB, Public: public,
+			CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready",
+		}
+	}
 	return templateBody{
-		TemplateID: string(t.ID), BuildID: string(t.ID), DiskSizeMB: (t.Manifest.Size + 1<<20 - 1) >> 20, Public: public,
+		TemplateID: string(t.ID), BuildID: buildIDOf(t), DiskSizeMB: (t.Manifest.Size + 1<<20 - 1) >> 20, Public: public,
 		CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready",
 	}
 }

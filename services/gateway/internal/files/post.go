@@ -253,6 +253,9 @@ func Streamed(c *fiber.Ctx) error {
 	return err
 }
 
+// Body is what Streamed left.
+func Body(c *fiber.Ctx) io.Reader { return bodyOf(c) }
+
 // bodyOf is what the middleware left.
 func bodyOf(c *fiber.Ctx) io.Reader {
 	if b, ok := c.Locals(local{}).(*body); ok {

@@ -59,6 +59,12 @@ type body struct {
 
 func (h *Handler) bodyOf(c *fiber.Ctx, t *events.Template) body {
 	m := &t.Manifest
+	if b := t.Built; b != nil {
+		m = &template.Manifest{Env: b.Env, User: b.User, Workdir: b.Workdir}
+		if b.Start != "" {
+			m.Start = []string{b.Start}
+		}
+	}
 	out := body{
 		Name: t.Name, Tag: t.Tag, ID: string(t.ID), Arch: m.Arch, Size: m.Size, Files: m.Files, Tagged: t.Tagged.UTC(),
 		Shared: t.Tenant != auth.From(c).Tenant, Sudo: m.Sudo, User: m.User, Dir: m.Workdir, Env: m.Env, Start: m.Start,

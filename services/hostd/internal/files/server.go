@@ -123,6 +123,8 @@ func (o *op) do() error {
 		return o.compose()
 	case file.OpChange:
 		return o.change()
+	case file.OpUnpack:
+		return o.unpack()
 	}
 	return kind.New(kind.Unimplemented, "file", "", "no such operation")
 }

@@ -1,0 +1,155 @@
+// Runs the template API of the released e2b SDK, unmodified, against a gateway and
+// says, a JSON object a line, which cases hold. Usage: node templates.mjs
+// <package> <registry>; the registry has the image busybox:test.
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+
+const [pkg, registry] = process.argv.slice(2)
+const { Template, Sandbox, BuildError, waitForFile } = await import(pkg)
+
+const unique = `t${process.pid}-${pkg.replace(/[^a-z0-9]/g, '')}`
+const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'context-'))
+fs.mkdirSync(path.join(dir, 'site/sub'), { recursive: true })
+fs.writeFileSync(path.join(dir, 'site/index.html'), 'hello')
+fs.writeFileSync(path.join(dir, 'site/sub/run.sh'), '#!/bin/sh\necho ran\n', { mode: 0o755 })
+fs.symlinkSync('index.html', path.join(dir, 'site/link'))
+fs.writeFileSync(path.join(dir, 'one.txt'), 'one')
+
+const template = () => Template({ fileContextPath: dir })
+// shown keeps what a build says.
+async function build(t, name, opts = {}) {
+  const lines = []
+  const info = await Template.build(t, name, { ...opts, onBuildLogs: (l) => lines.push(`${l.level} ${l.message}`) })
+  return { info, log: lines.join('\n') }
+}
+async function sh(sbx, cmd, opts) {
+  return (await sbx.commands.run(cmd, opts)).stdout.trim()
+}
+async function use(name, f, opts) {
+  const sbx = await Sandbox.create(name, opts)
+  try {
+    return await f(sbx)
+  } finally {
+    await sbx.kill()
+  }
+}
+
+const cases = {
+  async 'steps, cached the second time'() {
+    const t = () => template().fromBaseImage()
+      .setEnvs({ GREETING: 'hi', BOTH: '$GREETING-$HOME_OF' })
+      .setWorkdir('/srv/app')
+      .setUser('root')
+      .runCmd('echo layer-ran; echo oops >&2; id -un > who; date +%N > /srv/once')
+      .copy('site', 'site', { user: 'user' })
+      .copy('one.txt', '/srv/two.txt', { mode: 0o600 })
+      .setUser('user')
+      .runCmd(['whoami >> /tmp/who', 'pwd >> /tmp/who'])
+      .setStartCmd('echo started > /tmp/started; sleep 1000', waitForFile('/tmp/started'))
+    const name = `${unique}-steps`
+    assert.equal(await Template.exists(name), false)
+    const first = await build(t(), name)
+    assert.match(first.log, /\[stdout\]: layer-ran/)
+    assert.match(first.log, /error .*\[stderr\]: oops/)
+    const look = 'echo $GREETING $BOTH; pwd; id -un; cat who; cat site/sub/../link; ./site/sub/run.sh; stat -c %a:%U /srv/two.txt site/index.html; cat /tmp/who /tmp/started'
+    const want = ['hi hi-$HOME_OF', '/srv/app', 'user', 'root', 'helloran', '600:root', '644:user', 'user', '/srv/app', 'started'].join('\n')
+    const once = await use(name, async (sbx) => {
+      assert.equal(await sh(sbx, look), want)
+      assert.equal((await sbx.getInfo()).templateId, first.info.templateId)
+      const running = await sbx.commands.list()
+      assert.equal(running.length, 1, 'the start command runs')
+      return sh(sbx, 'cat /srv/once')
+    }, { envs: { MINE: '1' } })
+    const second = await build(t(), name)
+    assert.equal(second.info.templateId, first.info.templateId)
+    assert.notEqual(second.info.buildId, first.info.buildId)
+    assert.doesNotMatch(second.log, /stdout\]: layer-ran/)
+    assert.equal(second.log.match(/CACHED/g)?.length, 4)
+    assert.match(second.log, /already cached/)
+    await use(name, async (sbx) => assert.equal(await sh(sbx, 'cat /srv/once'), once), { envs: { GREETING: 'ho' } })
+    const forced = await build(t(), name, { skipCache: true })
+    assert.match(forced.log, /stdout\]: layer-ran/)
+    await use(name, async (sbx) => assert.notEqual(await sh(sbx, 'cat /srv/once'), once))
+    const status = await Template.getBuildStatus(first.info, { logsOffset: 1 })
+    assert.equal(status.status, 'ready')
+    assert.match(status.logEntries[0].message, /RUN echo layer-ran/)
+  },
+  async 'a template of a template, its tags and its end'() {
+    const name = `${unique}-tags`
+    const { info } = await build(template().fromTemplate('base').runCmd('echo 1 > /tmp/v'), `${name}:v1`, { tags: ['stable'] })
+    assert.deepEqual([...info.tags].sort(), ['stable', 'v1'])
+    const next = await build(template().fromTemplate(`${name}:v1`).runCmd('echo 2 >> /tmp/v'), `${name}:v2`)
+    assert.equal(next.info.templateId, info.templateId)
+    await use(`${name}:v1`, async (sbx) => assert.equal(await sh(sbx, 'cat /tmp/v'), '1'))
+    await use(`${name}:v2`, async (sbx) => assert.equal(await sh(sbx, 'cat /tmp/v'), '1\n2'))
+    await assert.rejects(Sandbox.create(name), /not found/)
+    const assigned = await Template.assignTags(`${name}:v2`, ['stable', 'default'])
+    assert.equal(assigned.buildId, next.info.buildId)
+    await use(name, async (sbx) => assert.equal(await sh(sbx, 'cat /tmp/v'), '1\n2'))
+    const tags = await Template.getTags(name)
+    assert.deepEqual(tags.map((t) => t.tag).sort(), ['default', 'stable', 'v1', 'v2'])
+    assert.equal(tags.find((t) => t.tag === 'v1').buildId, info.buildId)
+    await Template.removeTags(name, ['v1', 'stable'])
+    assert.deepEqual((await Template.getTags(name)).map((t) => t.tag).sort(), ['default', 'v2'])
+    assert.equal(await Template.exists(`${name}:v1`), false)
+    assert.equal(await Template.exists(name), true)
+    await assert.rejects(Template.assignTags('no-such-template:v1', 'x'), /not found/)
+    await assert.rejects(Template.removeTags('no-such-template', 'x'), /not found/)
+    assert.equal(await Sandbox.deleteSnapshot(info.templateId), true)
+    assert.equal(await Template.exists(name), false)
+    await assert.rejects(Sandbox.create(`${name}:v2`), /not found/)
+  },
+  async 'what fails says where and why'() {
+    const name = `${unique}-fails`
+    const lines = []
+    const failing = template().fromBaseImage().runCmd('true').runCmd('echo before; echo the reason >&2; exit 7')
+    await assert.rejects(
+      Template.build(failing, name, { onBuildLogs: (l) => lines.push(l.message) }),
+      (err) => err instanceof BuildError && /exit status 7/.test(err.message) && /the reason/.test(err.message)
+    )
+    assert.match(lines.join('\n'), /\[stdout\]: before/)
+    assert.equal(await Template.exists(name), false)
+    await assert.rejects(Template.build(template().fromTemplate('no-such'), name), (err) => err instanceof BuildError && /not found/.test(err.message))
+    await assert.rejects(Template.build(template().fromBaseImage().runCmd('true', { user: 'nobody-knows' }), name), /invalid username/)
+    await assert.rejects(Template.build(template().fromImage(`${registry}/no-such:1`), name), (err) => err instanceof BuildError && /cannot be pulled/.test(err.message))
+    await assert.rejects(Template.build(template().fromImage('169.254.169.254/x:1'), name), /not public/)
+    await assert.rejects(Template.build(template().fromBaseImage(), 'Not A Name'), /template name/)
+    const dead = template().fromBaseImage().setStartCmd('exit 3', 'false')
+    await assert.rejects(Template.build(dead, name), /start command ended with exit status 3/)
+  },
+  async 'an image of a registry'() {
+    const name = `${unique}-image`
+    const image = `${registry}/busybox:test`
+    const { log } = await build(template().fromImage(image).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), name)
+    assert.match(log, /Pulling/)
+    assert.match(log, /\[stdout\]: made by hand/)
+    const again = await build(template().fromImage(image).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), `${name}2`)
+    assert.doesNotMatch(again.log, /Pulling/)
+    assert.equal(again.log.match(/CACHED/g)?.length, 2)
+    await use(name, async (sbx) => {
+      assert.equal(await sbx.files.read('/site/sub/run.sh'), '#!/bin/sh\necho ran\n')
+      assert.equal(await sbx.files.read('/app/marker'), 'made by hand\n')
+    })
+  },
+}
+
+async function one(name) {
+  const began = performance.now()
+  try {
+    await cases[name]()
+    say({ name, ok: true, ms: Math.round(performance.now() - began) })
+  } catch (err) {
+    say({ name, ok: false, error: String(err?.stack ?? err) })
+  }
+}
+
+function say(result) {
+  process.stdout.write(JSON.stringify(result) + '\n')
+}
+
+await Promise.all(Object.keys(cases).map(one))
+fs.rmSync(dir, { recursive: true })
+say({ name: 'done', ok: true })
+process.exit(0)

@@ -1,0 +1,76 @@
+package build
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Phase is where a build is in its life; in E2B's words.
+type Phase string
+
+// The phases.
+const (
+	PhaseNone     Phase = ""
+	PhaseWaiting  Phase = "waiting" // for its files and its steps
+	PhaseBuilding Phase = "building"
+	PhaseReady    Phase = "ready"
+	PhaseError    Phase = "error"
+)
+
+// next is the whole state machine; a pair that is absent cannot happen.
+var next = map[Phase]map[string]Phase{
+	PhaseNone:     {"requested": PhaseWaiting},
+	PhaseWaiting:  {"started": PhaseBuilding, "failed": PhaseError},
+	PhaseBuilding: {"held": PhaseBuilding, "logged": PhaseBuilding, "finished": PhaseReady, "failed": PhaseError},
+}
+
+// State is a build as its record tells it. It is a value; what it points to is
+// shared and must not be changed.
+type State struct {
+	ID      ID
+	Tenant  string
+	Phase   Phase
+	Request Requested
+	Spec    *Spec // while it is building
+	Created time.Time
+	Changed time.Time
+	Ended   time.Time // zero until it ended
+	Holder  string
+	Mark    Mark
+	Lines   int // of the log
+	Failure Failed
+
+	Seq uint64 // of the last event applied
+	Rev uint64 // stream sequence of the last message applied: what an append must expect
+}
+
+// Over reports whether the build has ended.
+func (s *State) Over() bool { return s.Phase == PhaseReady || s.Phase == PhaseError }
+
+// Apply is the state after e, or an Internal error if e cannot follow s.
+func (s State) Apply(e Event) (State, error) {
+	to, ok := next[s.Phase][e.Body.kind()]
+	if !ok {
+		return s, kind.Newf(kind.Internal, "apply", string(s.ID), "%s in phase %q", e.Body.kind(), s.Phase)
+	}
+	s.Phase, s.Seq, s.Changed = to, e.Seq, e.Time
+	switch b := e.Body.(type) {
+	case Requested:
+		s.Request, s.Created = b, e.Time
+	case Started:
+		s.Spec = &b.Spec
+	case Held:
+		s.Holder = b.By
+	case Logged:
+		s.Lines += len(b.Lines)
+		s.Mark = b.Mark
+	case Finished:
+	case Failed:
+		s.Failure = b
+	}
+	if s.Over() {
+		s.Ended, s.Spec, s.Mark = e.Time, nil, Mark{}
+	}
+	return s, nil
+}

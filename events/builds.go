@@ -1,0 +1,227 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// Build is a build as the view knows it.
+type Build struct {
+	build.State
+	Heard time.Time // by the clock of here: when the last of it came
+
+	lines []lineMark // where in the stream the log's lines are, in their order
+}
+
+// lineMark says which message of a build's record begins with which line.
+type lineMark struct {
+	first int
+	rev   uint64
+}
+
+func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
+
+// AppendBuild stores facts of a build's record, all or none; see AppendSandbox.
+func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
+	now := time.Now()
+	b := &pb.BuildBatch{Build: string(s.ID), Tenant: s.Tenant, FirstSeq: s.Seq + 1}
+	after := *s
+	for i, body := range bodies {
+		b.Frames = append(b.Frames, buildFrame(now, body))
+		var err error
+		if after, err = after.Apply(build.Event{Seq: s.Seq + 1 + uint64(i), Time: now, Body: body}); err != nil {
+			return *s, kind.Wrap(kind.Conflict, "append", string(s.ID), err)
+		}
+	}
+	data, err := proto.Marshal(b)
+	if err != nil {
+		return *s, kind.Wrap(kind.Internal, "append", string(s.ID), err)
+	}
+	rev, err := l.put(ctx, streamBuilds, buildSubject(s.Tenant, s.ID), s.Rev, data)
+	if err != nil {
+		return *s, err
+	}
+	after.Rev = rev
+	return after, nil
+}
+
+func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
+	f := &pb.BuildFrame{TimeNs: nanos(now)}
+	switch b := body.(type) {
+	case build.Requested:
+		f.Body = &pb.BuildFrame_Requested{Requested: &pb.BuildRequested{
+			Template: b.Template, Name: b.Name, Tags: b.Tags, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
+		}}
+	case build.Started:
+		s := &pb.BuildStarted{
+			Image: b.Spec.Image, Template: b.Spec.Template, Credentials: b.Spec.Credentials,
+			Start: b.Spec.Start, Ready: b.Spec.Ready, Force: b.Spec.Force,
+		}
+		for _, step := range b.Spec.Steps {
+			s.Steps = append(s.Steps, &pb.BuildStep{Type: step.Type, Args: step.Args, Files: step.Files, Force: step.Force})
+		}
+		f.Body = &pb.BuildFrame_Started{Started: s}
+	case build.Held:
+		f.Body = &pb.BuildFrame_Held{Held: &pb.BuildHeld{By: b.By}}
+	case build.Logged:
+		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.HalfOut, HalfErr: b.Mark.HalfErr}
+		for _, line := range b.Lines {
+			m.Lines = append(m.Lines, &pb.BuildLine{TimeNs: nanos(line.Time), Level: uint32(line.Level), Text: line.Text})
+		}
+		f.Body = &pb.BuildFrame_Logged{Logged: m}
+	case build.Finished:
+		f.Body = &pb.BuildFrame_Finished{Finished: &pb.BuildFinished{}}
+	case build.Failed:
+		f.Body = &pb.BuildFrame_Failed{Failed: &pb.BuildFailed{Step: b.Step, Message: b.Message}}
+	}
+	return f
+}
+
+func buildBody(f *pb.BuildFrame) build.Body {
+	switch b := f.Body.(type) {
+	case *pb.BuildFrame_Requested:
+		r := b.Requested
+		return build.Requested{Template: r.Template, Name: r.Name, Tags: r.Tags, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib}
+	case *pb.BuildFrame_Started:
+		s := build.Spec{
+			Image: b.Started.Image, Template: b.Started.Template, Credentials: b.Started.Credentials,
+			Start: b.Started.Start, Ready: b.Started.Ready, Force: b.Started.Force,
+		}
+		for _, step := range b.Started.Steps {
+			s.Steps = append(s.Steps, build.Step{Type: step.Type, Args: step.Args, Files: step.Files, Force: step.Force})
+		}
+		return build.Started{Spec: s}
+	case *pb.BuildFrame_Held:
+		return build.Held{By: b.Held.By}
+	case *pb.BuildFrame_Logged:
+		m := b.Logged
+		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, HalfOut: m.HalfOut, HalfErr: m.HalfErr}}
+		for _, line := range m.Lines {
+			out.Lines = append(out.Lines, build.Line{Time: fromNanos(line.TimeNs), Level: build.Level(line.Level), Text: line.Text})
+		}
+		return out
+	case *pb.BuildFrame_Finished:
+		return build.Finished{}
+	case *pb.BuildFrame_Failed:
+		return build.Failed{Step: b.Failed.Step, Message: b.Failed.Message}
+	}
+	return nil
+}
+
+// decodeBuild reads a message of a build's record; events of a kind that is not
+// known are left out.
+func decodeBuild(data []byte) (tenant string, id build.ID, events []build.Event, err error) {
+	var b pb.BuildBatch
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return "", "", nil, err
+	}
+	if id, err = build.ParseID(b.Build); err != nil {
+		return "", "", nil, err
+	}
+	for i, f := range b.Frames {
+		if body := buildBody(f); body != nil {
+			events = append(events, build.Event{Seq: b.FirstSeq + uint64(i), Time: fromNanos(f.TimeNs), Body: body})
+		}
+	}
+	return b.Tenant, id, events, nil
+}
+
+func (v *View) applyBuild(m stored) error {
+	tenant, id, events, err := decodeBuild(m.data)
+	if err != nil {
+		return err
+	}
+	b := v.builds[id]
+	b.ID, b.Tenant, b.Heard = id, tenant, time.Now()
+	before := b.Lines
+	for _, e := range events {
+		if b.State, err = b.Apply(e); err != nil {
+			v.l.log.Warn("an event could not be applied", "build", id, "seq", e.Seq, "err", err)
+			b.Seq = e.Seq
+		}
+	}
+	if b.Lines > before {
+		b.lines = append(b.lines[:len(b.lines):len(b.lines)], lineMark{before, m.seq})
+	}
+	b.Rev = m.seq
+	v.builds[id] = b
+	return nil
+}
+
+// Build gives a build's state.
+func (v *View) Build(id build.ID) (Build, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	b, ok := v.builds[id]
+	return b, ok
+}
+
+// Builds gives those for which keep is true, newest first.
+func (v *View) Builds(keep func(*Build) bool) []Build {
+	v.mu.Lock()
+	var out []Build
+	for _, b := range v.builds {
+		if keep(&b) {
+			out = append(out, b)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b Build) int {
+		if c := b.Created.Compare(a.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.ID), string(b.ID))
+	})
+	return out
+}
+
+// BuildLines reads a build's log from a line on: at most most of the lines for
+// which keep is true, and whether there may be more.
+func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
+	at, _ := slices.BinarySearchFunc(b.lines, from+1, func(m lineMark, line int) int { return m.first - line })
+	if from >= b.Lines || at == 0 {
+		return nil, false, nil
+	}
+	var out []build.Line
+	for n, rev := b.lines[at-1].first, b.lines[at-1].rev; n < b.Lines; {
+		msgs, err := l.directGet(ctx, streamBuilds, getRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: getBatch, MaxBytes: getBytes})
+		if err != nil || len(msgs) == 0 {
+			return out, false, err
+		}
+		for _, m := range msgs {
+			rev = m.seq + 1
+			for _, line := range linesOf(m.data) {
+				if n++; n <= from || n > b.Lines || !keep(&line) {
+					continue
+				}
+				if len(out) == most {
+					return out, true, nil
+				}
+				out = append(out, line)
+			}
+		}
+	}
+	return out, false, nil
+}
+
+func linesOf(data []byte) []build.Line {
+	_, _, events, err := decodeBuild(data)
+	if err != nil {
+		return nil // it counted for none when it was folded
+	}
+	var out []build.Line
+	for _, e := range events {
+		if m, ok := e.Body.(build.Logged); ok {
+			out = append(out, m.Lines...)
+		}
+	}
+	return out
+}

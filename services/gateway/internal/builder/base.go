@@ -1,0 +1,143 @@
+package builder
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/image"
+	"github.com/millrace/millrace/internal/part"
+)
+
+// origin is what the next layer stands on.
+type origin struct {
+	facts
+	template string           // an id, or the host's own files
+	snap     sandbox.Snapshot // without an ID: the template alone
+	sum      string           // of all that it was made by
+}
+
+// base finds what the build stands on, and has it here.
+func (r *run) base(ctx context.Context) (origin, error) {
+	name := r.spec.Template
+	if r.spec.Image != "" {
+		name = r.spec.Image
+	}
+	if r.mark().Step == 0 && r.lines() == 0 {
+		if err := r.say(ctx, "[base] FROM "+name); err != nil {
+			return origin{}, err
+		}
+	}
+	if template.IsHost(name) || r.spec.Image != "" && isBase(name) {
+		return origin{template: template.Base, sum: template.Base}, nil
+	}
+	t, err := r.cfg.Core.Template(ctx, r.who, name)
+	switch {
+	case err == nil:
+		return r.onTemplate(ctx, &t)
+	case r.spec.Image == "" || !kind.Is(err, kind.NotFound):
+		return origin{}, err
+	}
+	return r.onImage(ctx, name)
+}
+
+func (r *run) lines() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Lines
+}
+
+// isBase reports whether an image is one of E2B's own, in whose place there are
+// the host's files.
+func isBase(name string) bool {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "index.docker.io/")
+	name, _, _ = strings.Cut(name, ":")
+	return name == "e2bdev/base" || name == "e2bdev/code-interpreter"
+}
+
+func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error) {
+	b := t.Built
+	if b == nil {
+		return r.onManifest(ctx, t, "template "+string(t.ID))
+	}
+	o := origin{
+		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		template: b.Base, sum: "base " + b.Base,
+	}
+	if b.Snapshot != "" {
+		var ok bool
+		if o.snap, ok = r.cfg.Core.LayerOf(sandbox.SnapshotID(b.Snapshot)); !ok {
+			return o, kind.Newf(kind.NotFound, "build", t.Name, "the files of template '%s' are not there any more: build it again", t.Name)
+		}
+		o.sum = "layer " + b.Snapshot
+	}
+	return o, nil
+}
+
+// onManifest stands on a template that was imported, which stays for as long as
+// layers stand on it.
+func (r *run) onManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
+	m := t.Manifest
+	o := origin{facts: facts{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
+	if _, ok := r.cfg.Core.HiddenTemplate(r.who, of); ok {
+		return o, nil
+	}
+	raw, _, err := m.Encode()
+	if err != nil {
+		return o, err
+	}
+	return o, r.cfg.Core.HideTemplate(ctx, r.who, of, raw)
+}
+
+// onImage stands on an image of a registry, which is made a template of.
+func (r *run) onImage(ctx context.Context, name string) (origin, error) {
+	scratch, err := os.MkdirTemp("", "millrace-build-")
+	if err != nil {
+		return origin{}, err
+	}
+	defer os.RemoveAll(scratch) //nolint:errcheck // the next start of the machine clears it
+	registry := image.Registry{Scratch: scratch, Transport: r.cfg.transport()}
+	if len(r.spec.Credentials) > 0 {
+		if registry.Username, registry.Password, err = r.cfg.Core.OpenCredentials(r.spec.Credentials); err != nil {
+			return origin{}, err
+		}
+	}
+	img, digest, err := image.Pull(ctx, name, registry)
+	if err != nil {
+		return origin{}, err
+	}
+	of := "image " + digest
+	if t, ok := r.cfg.Core.HiddenTemplate(r.who, of); ok {
+		return r.onManifest(ctx, &t, of)
+	}
+	if err := r.say(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
+		return origin{}, err
+	}
+	p, err := part.New()
+	if err != nil {
+		return origin{}, err
+	}
+	defer p.Close()
+	raw, _, err := image.Pack(ctx, img, image.Options{}, func(ctx context.Context, sum template.Sum, b []byte) error {
+		has, err := r.cfg.Core.HasTemplatePart(ctx, sum)
+		if has || err != nil {
+			return err
+		}
+		return r.cfg.Core.PutTemplatePart(ctx, sum, p.Pack(b))
+	})
+	if err != nil {
+		return origin{}, err
+	}
+	if err := r.cfg.Core.HideTemplate(ctx, r.who, of, raw); err != nil {
+		return origin{}, err
+	}
+	t, ok := r.cfg.Core.HiddenTemplate(r.who, of)
+	if !ok {
+		return origin{}, kind.New(kind.Internal, "build", name, "an image was imported and is not there")
+	}
+	return r.onManifest(ctx, &t, of)
+}

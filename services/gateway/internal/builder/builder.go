@@ -1,0 +1,123 @@
+package builder
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// Config says how to build. Core is required; the zero value of another field is
+// its default.
+type Config struct {
+	Core *core.Core
+	Slog *slog.Logger
+
+	// Registries are those at addresses that are not public from which images may
+	// be pulled all the same, as HOST or HOST:PORT.
+	Registries []string
+	AtOnce     int // builds; default 4
+}
+
+const (
+	defaultAtOnce = 4
+	looks         = 2 * time.Second  // how often somebody looks for builds that nobody does
+	says          = 3 * time.Second  // how often who builds says that he still does
+	silent        = 10 * time.Second // after which he is taken for dead
+	within        = time.Hour        // the longest a build may take
+)
+
+// Builder does builds.
+type Builder struct {
+	cfg  Config
+	name string // of this life
+	kick chan struct{}
+
+	mu   sync.Mutex
+	mine map[build.ID]struct{}
+}
+
+// New gives a Builder that does nothing yet.
+func New(cfg Config) *Builder {
+	if cfg.AtOnce <= 0 {
+		cfg.AtOnce = defaultAtOnce
+	}
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	return &Builder{cfg: cfg, name: ulid.Make().String(), kick: make(chan struct{}, 1), mine: make(map[build.ID]struct{})}
+}
+
+// Kick has it look for builds at once.
+func (b *Builder) Kick() {
+	select {
+	case b.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run does builds until ctx ends. What is not done then is left to others.
+func (b *Builder) Run(ctx context.Context) error {
+	t := time.NewTicker(looks)
+	defer t.Stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		for _, pending := range b.cfg.Core.PendingBuilds() {
+			if !b.take(&pending) {
+				continue
+			}
+			wg.Go(func() {
+				b.do(ctx, &pending)
+				b.leave(pending.ID)
+				b.Kick()
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-b.kick:
+		}
+	}
+}
+
+// take decides whether to do a build that this life does not do yet.
+func (b *Builder) take(p *events.Build) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.mine[p.ID]; ok || len(b.mine) >= b.cfg.AtOnce {
+		return false
+	}
+	if p.Holder != "" && time.Since(p.Heard) < silent {
+		return false
+	}
+	b.mine[p.ID] = struct{}{}
+	return true
+}
+
+func (b *Builder) leave(id build.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mine, id)
+}
+
+// do does one build, unless somebody else says first that he does.
+func (b *Builder) do(ctx context.Context, p *events.Build) {
+	state, err := b.cfg.Core.AppendBuild(ctx, &p.State, build.Held{By: b.name})
+	if err != nil {
+		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {
+			b.cfg.Slog.Warn("a build cannot be begun", "build", p.ID, "err", err)
+		}
+		return
+	}
+	r := &run{Builder: b, state: state, who: core.Principal{Tenant: p.Tenant}, spec: *state.Spec}
+	r.do(ctx)
+}

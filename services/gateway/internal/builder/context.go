@@ -1,0 +1,214 @@
+package builder
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// What the files of a copy may be, unpacked.
+const (
+	maxEntries  = 1 << 20
+	maxUnpacked = 16 << 30 // bytes
+)
+
+// openTar reads a tar that may be compressed by gzip.
+func openTar(r io.Reader) (*tar.Reader, error) {
+	b := bufio.NewReader(r)
+	head, err := b.Peek(2)
+	if err != nil || head[0] != 0x1f || head[1] != 0x8b {
+		return tar.NewReader(&counted{r: b, left: maxUnpacked}), nil //nolint:nilerr // what is too short is no tar, which its reader says
+	}
+	z, err := gzip.NewReader(b)
+	if err != nil {
+		return nil, broken(err)
+	}
+	return tar.NewReader(&counted{r: z, left: maxUnpacked}), nil
+}
+
+// counted bounds what is unpacked, whatever the packed bytes claim.
+type counted struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, invalid("the files unpack to more than %d bytes", int64(maxUnpacked))
+	}
+	return n, err
+}
+
+// CheckContext reads files as a client uploads them, and says what is wrong with
+// them. It reads r to its end. Its errors are Invalid.
+func CheckContext(r io.Reader) error {
+	t, err := openTar(r)
+	for n := 0; err == nil; n++ {
+		var h *tar.Header
+		if h, err = t.Next(); err == nil {
+			_, err = cleanName(h, n)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return broken(err)
+	}
+	_, err = io.Copy(io.Discard, r)
+	return err
+}
+
+// cleanName is the path of an entry, relative to where the client copies from.
+func cleanName(h *tar.Header, n int) (string, error) {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeGNUSparse, tar.TypeXGlobalHeader:
+	default:
+		return "", invalid("%.80q is neither a file, a directory nor a link", h.Name)
+	}
+	if n > maxEntries {
+		return "", invalid("more than %d files", maxEntries)
+	}
+	if h.Size < 0 || h.Size > maxUnpacked {
+		return "", invalid("%.80q has %d bytes", h.Name, h.Size)
+	}
+	names := []string{h.Name}
+	if h.Typeflag == tar.TypeLink {
+		names = append(names, h.Linkname)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "/") || strings.IndexByte(name, 0) >= 0 || climbs(name) {
+			return "", invalid("%.80q leads out of what is copied", name)
+		}
+	}
+	return path.Clean(h.Name), nil
+}
+
+func climbs(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+func invalid(format string, args ...any) error {
+	return kind.Newf(kind.Invalid, "read files", "", format, args...)
+}
+
+// broken is an error of what reads a tar, which is its maker's.
+func broken(err error) error {
+	var k *kind.Error
+	if errors.As(err, &k) {
+		return err
+	}
+	return &kind.Error{Op: "read files", Kind: kind.Invalid, Msg: "the files are no tar: " + err.Error(), Err: err}
+}
+
+// copying says where the files of a COPY go.
+type copying struct {
+	source string // clean, and relative; may be a pattern
+	dest   string
+	mode   int64  // of all; 0: as they are
+	single string // the name that the one file gets which the source is; empty: it is a directory, or a pattern
+}
+
+// target is where an entry goes, relative to dest; false if it is not of the
+// source.
+func (c *copying) target(name string, dir bool) (string, bool) {
+	rest, ok := below(name, c.source)
+	if c.source != "." && strings.ContainsAny(c.source, `*?[{`) {
+		rest, ok = c.matched(name, dir)
+	}
+	switch {
+	case !ok:
+		return "", false
+	case c.single != "":
+		return c.single, rest == "."
+	}
+	return rest, true
+}
+
+// below is what is left of name behind dir.
+func below(name, dir string) (string, bool) {
+	switch {
+	case dir == ".":
+		return name, true
+	case name == dir:
+		return ".", true
+	}
+	return strings.CutPrefix(name, dir+"/")
+}
+
+// matched is where an entry goes that a pattern means: a file by its own name,
+// and what is in a directory below its name there.
+func (c *copying) matched(name string, dir bool) (string, bool) {
+	parts, depth := strings.Split(name, "/"), strings.Count(c.source, "/")+1
+	if len(parts) >= depth {
+		head := path.Join(parts[:depth]...)
+		if ok, err := path.Match(c.source, head); ok && err == nil {
+			if head == name && !dir {
+				return parts[depth-1], true
+			}
+			return below(name, head)
+		}
+	}
+	// A pattern of the client's that path.Match does not know: what does not vary in
+	// it is left out.
+	fixed, _, _ := strings.Cut(c.source, "*")
+	fixed, _, _ = strings.Cut(fixed, "{")
+	return below(name, path.Dir(fixed+"x"))
+}
+
+// rewrite gives the files of a COPY as they are to be unpacked at dest: the
+// entries of from, of which first was read already, under their new names.
+func (c *copying) rewrite(to io.Writer, first *tar.Header, from *tar.Reader) error {
+	out := tar.NewWriter(to)
+	for n, h := 0, first; ; n++ {
+		if err := c.entry(out, h, from, n); err != nil {
+			return err
+		}
+		next, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		}
+		if err != nil {
+			return broken(err)
+		}
+		h = next
+	}
+}
+
+func (c *copying) entry(out *tar.Writer, h *tar.Header, body io.Reader, n int) error {
+	name, err := cleanName(h, n)
+	if err != nil {
+		return err
+	}
+	to, ok := c.target(name, h.Typeflag == tar.TypeDir)
+	if !ok || h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	e := tar.Header{Typeflag: h.Typeflag, Name: to, Linkname: h.Linkname, Mode: h.Mode & 0o777, Size: h.Size}
+	if c.mode != 0 {
+		e.Mode = c.mode
+	}
+	if h.Typeflag == tar.TypeLink {
+		if e.Linkname, ok = c.target(path.Clean(h.Linkname), false); !ok {
+			return invalid("%.80q is another name of what is not copied", h.Name)
+		}
+	}
+	if h.Typeflag == tar.TypeGNUSparse {
+		e.Typeflag = tar.TypeReg
+	}
+	if err := out.WriteHeader(&e); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, body)
+	return err
+}

@@ -1,0 +1,22 @@
+// Package builder does the builds of templates.
+//
+// # Who
+// Every gateway has a Builder. A build that was started is done by the one that
+// first says so in its record, and says so again while he does; one who falls
+// silent is followed by another. All that is done has an id that is made from the
+// build's, so that who follows finds what was done, also a process that still
+// runs: no step runs twice. Whoever was taken for dead and lives is refused by the
+// record, and stops.
+//
+// # How
+// The steps that change files, RUN and COPY, make a layer each: a sandbox that
+// begins from the layer before, in which the step is done, and a snapshot of it.
+// A layer is known by the sum of all that it was made by. A build that wants one
+// that is there takes it and runs nothing. The last layer, and what processes in it
+// are to begin with, is the template; see events/template.Built.
+//
+// # Limits
+// A layer is on the host that made it, and so is the template. A build ends after
+// an hour, its log after 50,000 lines. A chain of layers is as long as the driver
+// lets it be: 50 with namespace.
+package builder

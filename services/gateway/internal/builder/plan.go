@@ -1,0 +1,140 @@
+package builder
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"path"
+	"strings"
+
+	"github.com/millrace/millrace/events/build"
+)
+
+// facts are what processes begin with at some point of a build.
+type facts struct {
+	env     map[string]string
+	user    string // empty: the template's
+	workdir string // absolute; empty: the template's, or the user's home
+	start   string
+	ready   string
+}
+
+// layer is a part of a build that changes files.
+type layer struct {
+	facts
+	step  int         // its number, from 1
+	do    *build.Step // RUN or COPY; nil: only dirs are made
+	dirs  []place     // that there must be before
+	sum   string      // of all that it is made by
+	force bool        // what was made by the same before does not count
+}
+
+// place is a directory, and whose it is if it is made.
+type place struct{ path, user string }
+
+// plan says which layers a build makes on what is known by sum, and what processes
+// begin with after them.
+func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts) {
+	var out []layer
+	var dirs []place
+	now, force := begin, spec.Force
+	now.env = maps.Clone(begin.env)
+	if now.env == nil {
+		now.env = map[string]string{}
+	}
+	for i := range spec.Steps {
+		s := &spec.Steps[i]
+		sum = chain(sum, s)
+		force = force || s.Force
+		switch s.Type {
+		case build.Env:
+			for j := 0; j+1 < len(s.Args); j += 2 {
+				now.env[s.Args[j]] = expand(s.Args[j+1], now.env)
+			}
+		case build.User:
+			now.user, _, _ = strings.Cut(s.Args[0], ":")
+		case build.Workdir:
+			now.workdir = under(now.workdir, expand(s.Args[0], now.env))
+			dirs = append(dirs, place{now.workdir, now.user})
+		case build.Run, build.Copy:
+			at := now
+			at.env = maps.Clone(now.env)
+			out = append(out, layer{facts: at, step: i + 1, do: s, dirs: dirs, sum: sum, force: force})
+			dirs = nil
+		}
+	}
+	if len(dirs) > 0 {
+		out = append(out, layer{facts: now, step: len(spec.Steps), dirs: dirs, sum: sum, force: force})
+	}
+	if spec.Start != "" {
+		now.start, now.ready = spec.Start, ""
+	}
+	if spec.Ready != "" {
+		now.ready = spec.Ready
+	}
+	return out, now
+}
+
+// chain is the sum of all steps up to s.
+func chain(sum string, s *build.Step) string {
+	raw, err := json.Marshal([]any{sum, s.Type, s.Args, s.Files})
+	if err != nil {
+		return "" // strings can always be encoded
+	}
+	h := sha256.Sum256(raw)
+	return hex.EncodeToString(h[:])
+}
+
+// under is where p is, seen from dir.
+func under(dir, p string) string {
+	switch {
+	case path.IsAbs(p):
+		return path.Clean(p)
+	case dir == "":
+		dir = "/home/user"
+	}
+	return path.Join(dir, p)
+}
+
+// searchPath is what $PATH means where nobody has set it.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// expand puts the variables that are set into a text, where it names them as $NAME
+// or ${NAME}; what names others stays.
+func expand(text string, env map[string]string) string {
+	var out strings.Builder
+	for {
+		i := strings.IndexByte(text, '$')
+		if i < 0 || i == len(text)-1 {
+			out.WriteString(text)
+			return out.String()
+		}
+		out.WriteString(text[:i])
+		name, rest := variable(text[i+1:])
+		v, ok := env[name]
+		if name == "PATH" && !ok {
+			v, ok = searchPath, true
+		}
+		if !ok {
+			v = text[i : len(text)-len(rest)]
+		}
+		out.WriteString(v)
+		text = rest
+	}
+}
+
+// variable reads the name behind a $.
+func variable(s string) (name, rest string) {
+	if s[0] == '{' {
+		if end := strings.IndexByte(s, '}'); end > 0 {
+			return s[1:end], s[end+1:]
+		}
+		return "", s
+	}
+	n := 0
+	for n < len(s) && (s[n] == '_' || s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z' || n > 0 && s[n] >= '0' && s[n] <= '9') {
+		n++
+	}
+	return s[:n], s[n:]
+}

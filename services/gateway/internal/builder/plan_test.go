@@ -1,0 +1,82 @@
+package builder
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/millrace/millrace/events/build"
+)
+
+func TestPlan(t *testing.T) {
+	spec := build.Spec{Steps: []build.Step{
+		{Type: build.Env, Args: []string{"A", "1", "B", "$A-${A}-$C-$"}},
+		{Type: build.Workdir, Args: []string{"/app"}},
+		{Type: build.User, Args: []string{"root:root"}},
+		{Type: build.Workdir, Args: []string{"sub"}},
+		{Type: build.Run, Args: []string{"make"}},
+		{Type: build.Env, Args: []string{"PATH", "/x:$PATH"}, Force: true},
+		{Type: build.Copy, Args: []string{"a", "b"}, Files: "f"},
+		{Type: build.Workdir, Args: []string{"/end"}},
+	}, Start: "serve"}
+	layers, after := plan(facts{start: "old", ready: "old ready", user: "u"}, "base", &spec)
+	if len(layers) != 3 {
+		t.Fatalf("%d layers: %+v", len(layers), layers)
+	}
+	run, cp, end := layers[0], layers[1], layers[2]
+	if run.step != 5 || run.force || run.user != "root" || run.workdir != "/app/sub" || run.env["B"] != "1-1-$C-$" {
+		t.Errorf("run: %+v", run)
+	}
+	if len(run.dirs) != 2 || run.dirs[0] != (place{"/app", "u"}) || run.dirs[1] != (place{"/app/sub", "root"}) {
+		t.Errorf("directories: %+v", run.dirs)
+	}
+	if !cp.force || cp.step != 7 || len(cp.dirs) != 0 || cp.env["PATH"] != "/x:"+searchPath || run.env["PATH"] != "" {
+		t.Errorf("copy: %+v", cp)
+	}
+	if end.do != nil || end.step != 8 || len(end.dirs) != 1 {
+		t.Errorf("end: %+v", end)
+	}
+	if after.start != "serve" || after.ready != "" || after.workdir != "/end" {
+		t.Errorf("after: %+v", after)
+	}
+	if _, kept := plan(facts{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
+		t.Errorf("what the base starts: %+v", kept)
+	}
+}
+
+// A layer is the same only if all below it is the same.
+func TestSums(t *testing.T) {
+	run := func(base string, steps ...build.Step) string {
+		layers, _ := plan(facts{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
+		return layers[len(layers)-1].sum
+	}
+	seen := map[string]string{}
+	for name, sum := range map[string]string{
+		"plain":            run("a"),
+		"another base":     run("b"),
+		"a variable":       run("a", build.Step{Type: build.Env, Args: []string{"A", "1"}}),
+		"another value":    run("a", build.Step{Type: build.Env, Args: []string{"A", "2"}}),
+		"a user":           run("a", build.Step{Type: build.User, Args: []string{"A"}}),
+		"a copy":           run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "1"}),
+		"of other files":   run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "2"}),
+		"to another place": run("a", build.Step{Type: build.Copy, Args: []string{"a", "c"}, Files: "2"}),
+	} {
+		if other, ok := seen[sum]; ok {
+			t.Errorf("%s and %s have the same sum", name, other)
+		}
+		seen[sum] = name
+	}
+	if first, again := run("a"), run("a"); first != again || run("a", build.Step{Type: build.User, Args: []string{"u"}, Force: true}) != run("a", build.Step{Type: build.User, Args: []string{"u"}}) {
+		t.Error("the same has other sums")
+	}
+}
+
+func TestExpand(t *testing.T) {
+	env := map[string]string{"A": "1", "LONG_2": "$A"}
+	for in, want := range map[string]string{
+		"": "", "$": "$", "$$A": "$1", "${A}b": "1b", "$Ab": "$Ab", "${": "${", "${}": "${}", "$LONG_2": "$A", "a$A$": "a1$", "$1": "$1", "$PATH": searchPath,
+	} {
+		if got := expand(in, maps.Clone(env)); got != want {
+			t.Errorf("%q is %q, want %q", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// run is one build being done.
+type run struct {
+	*Builder
+	who   core.Principal
+	spec  build.Spec
+	bytes int // of output that was logged in this life
+
+	mu    sync.Mutex
+	state build.State
+	quiet time.Time // when the record was last appended to
+}
+
+// The names that E2B has for what comes before the steps and after them.
+const (
+	stepBase     = "base"
+	stepFinalize = "finalize"
+)
+
+var (
+	errFenced  = errors.New("somebody else does the build")
+	errTooLong = kind.Newf(kind.Deadline, "build", "", "the build took longer than %s", within)
+)
+
+// failure is why a build failed, and where.
+type failure struct {
+	step string
+	err  error
+}
+
+func (f *failure) Error() string { return f.step + ": " + f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func at(step string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{step, err}
+}
+
+// do does the build to its end, or as far as it may.
+func (r *run) do(ctx context.Context) {
+	ctx, cancel := context.WithDeadlineCause(ctx, r.state.Created.Add(within), errTooLong)
+	defer cancel()
+	ctx, fence := context.WithCancelCause(ctx)
+	defer fence(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { r.hold(ctx, fence) })
+	err := r.build(ctx)
+	cause := context.Cause(ctx)
+	fence(nil)
+	wg.Wait()
+	r.end(context.WithoutCancel(ctx), err, cause)
+}
+
+// hold says that the build is being done, until ctx ends or somebody else does it.
+func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
+	t := time.NewTicker(says)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		r.mu.Lock()
+		recent := time.Since(r.quiet) < says
+		r.mu.Unlock()
+		if recent {
+			continue
+		}
+		if err := r.append(ctx, build.Held{By: r.name}); errors.Is(err, errFenced) {
+			fence(err)
+			return
+		}
+	}
+}
+
+// append adds to the build's record. errFenced if somebody else did.
+func (r *run) append(ctx context.Context, bodies ...build.Body) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state, err := r.cfg.Core.AppendBuild(ctx, &r.state, bodies...)
+	if kind.Is(err, kind.Conflict) {
+		return errFenced
+	}
+	if err == nil {
+		r.state, r.quiet = state, time.Now()
+	}
+	return err
+}
+
+// last is the time that the last words of a build may take.
+const last = 10 * time.Second
+
+// end says on record how the build ended; cause is why it had to stop, if it had.
+func (r *run) end(ctx context.Context, err, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, last)
+	defer cancel()
+	var body build.Body = build.Finished{}
+	switch {
+	case errors.Is(err, errFenced) || errors.Is(cause, errFenced):
+		r.cfg.Slog.Warn("a build was taken over", "build", r.state.ID)
+		return
+	case err == nil:
+	case errors.Is(cause, errTooLong):
+		body = r.failed(at(stepOf(err), errTooLong))
+	case cause != nil:
+		body = build.Held{} // we are to end: somebody else goes on
+	default:
+		body = r.failed(err)
+	}
+	bodies := []build.Body{body}
+	if f, ok := body.(build.Failed); ok {
+		bodies = []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
+	}
+	if err := r.append(ctx, bodies...); err != nil {
+		r.cfg.Slog.Warn("a build's end cannot be stored", "build", r.state.ID, "err", err)
+		return
+	}
+	if r.state.Over() {
+		r.clean(ctx)
+	}
+}
+
+// clean removes what the build leaves, as far as it comes: its sandboxes end by
+// themselves.
+func (r *run) clean(ctx context.Context) {
+	r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.Request.Build == string(r.state.ID) })
+	if err := r.cfg.Core.PruneLayers(ctx, r.who); err != nil {
+		r.cfg.Slog.Warn("layers of builds are left", "tenant", r.who.Tenant, "err", err)
+	}
+}
+
+func stepOf(err error) string {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.step
+	}
+	return ""
+}
+
+func (r *run) failed(err error) build.Failed {
+	text := kind.Message(err)
+	if kind.Of(err) == kind.Internal {
+		r.cfg.Slog.Error("a build failed", "build", r.state.ID, "err", err)
+	}
+	return build.Failed{Step: stepOf(err), Message: text}
+}
+
+// build does the work: the base, the layers, the start command, the names.
+func (r *run) build(ctx context.Context) error {
+	from, err := r.base(ctx)
+	if err != nil {
+		return at(stepBase, err)
+	}
+	layers, after := plan(from.facts, from.sum, &r.spec)
+	for i := range layers {
+		if from, err = r.layer(ctx, from, &layers[i]); err != nil {
+			return at(strconv.Itoa(layers[i].step), err)
+		}
+	}
+	from.facts = after
+	if err := r.finalize(ctx, from); err != nil {
+		return at(stepFinalize, err)
+	}
+	b := &template.Built{
+		ID: template.ID(r.state.Request.Template), Build: string(r.state.ID), Base: from.template, Snapshot: string(from.snap.ID),
+		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
+		CPUMilli: r.state.Request.CPUMilli, MemoryMiB: r.state.Request.MemoryMiB,
+	}
+	if err := r.cfg.Core.TagBuilt(ctx, r.who, r.state.Request.Name, r.state.Request.Tags, b); err != nil {
+		return err
+	}
+	return r.say(ctx, "Build finished")
+}
+
+// layer makes a layer on another, unless there is one that was made alike.
+func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
+	title := "WORKDIR"
+	if l.do != nil {
+		title = l.do.Type + " " + l.do.Args[0]
+		if l.do.Type == build.Copy {
+			title += " " + l.do.Args[1]
+		}
+	}
+	title = fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title)
+	own := sandbox.KeyedSnapshotID(r.key("layer", l.step))
+	snap, ok := r.cfg.Core.LayerOf(own)
+	mark := r.mark()
+	begun := int(mark.Step) >= l.step
+	if !ok && !l.force {
+		if snap, ok = r.cfg.Core.Layer(r.who, l.sum); ok && !begun {
+			title = "CACHED " + title
+		}
+	}
+	if !begun {
+		if err := r.log(ctx, build.Mark{Step: uint32(l.step)}, r.line(build.Info, title)); err != nil {
+			return from, err
+		}
+	}
+	if !ok {
+		var err error
+		if snap, err = r.make(ctx, from, l, own); err != nil {
+			return from, err
+		}
+	}
+	from.snap = snap
+	return from, nil
+}
+
+// key names something of the build's that has a number.
+func (r *run) key(what string, n int) string {
+	return r.cfg.Core.Secretly("build." + string(r.state.ID) + "." + what + "." + strconv.Itoa(n))
+}
+
+// make makes a layer in a sandbox of its own.
+func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.SnapshotID) (snap sandbox.Snapshot, err error) {
+	sbx, err := r.sandbox(ctx, from, l.facts, l.step)
+	if err != nil {
+		return snap, err
+	}
+	defer r.destroy(ctx, sbx)
+	for _, dir := range l.dirs {
+		if err := r.makeDir(ctx, sbx, dir); err != nil {
+			return snap, err
+		}
+	}
+	if l.do != nil {
+		do := r.command
+		if l.do.Type == build.Copy {
+			do = r.copy
+		}
+		if err := do(ctx, sbx, l); err != nil {
+			return snap, err
+		}
+	}
+	if err := r.keep(ctx, sbx, id, l.sum); err != nil {
+		return snap, err
+	}
+	snap, ok := r.cfg.Core.LayerOf(id)
+	if !ok {
+		return snap, kind.New(kind.Internal, "build", string(id), "a layer was made and is not there")
+	}
+	return snap, nil
+}
+
+// finalize runs the template's command once, to see that it becomes ready.
+func (r *run) finalize(ctx context.Context, from origin) error {
+	if from.facts.start == "" && from.facts.ready == "" {
+		return nil
+	}
+	if err := r.say(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
+		return err
+	}
+	// It is not ended here, but by clean: whoever has to do this again finds it.
+	sbx, err := r.sandbox(ctx, from, from.facts, len(r.spec.Steps)+1)
+	if err != nil {
+		return err
+	}
+	if from.facts.start != "" {
+		if err := r.cfg.Core.Begin(ctx, r.who, sbx, from.facts.start); err != nil {
+			return err
+		}
+	}
+	if from.facts.ready == "" {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	err = r.cfg.Core.AwaitReady(waiting, r.who, sbx, from.facts.ready)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
+	}
+	return err
+}
+
+// readyWithin is how long the template's command may take to be ready.
+const readyWithin = 5 * time.Minute

@@ -1,0 +1,268 @@
+package builder
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+const (
+	// lingers is how long, after a command has ended, the output is read of what it
+	// left running.
+	lingers = 2 * time.Second
+	quiet   = 500 * time.Millisecond // in which nothing came
+)
+
+// sandbox has the sandbox in which step n is done.
+func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox.ID, error) {
+	id := sandbox.KeyedID(r.key("sandbox", n))
+	req := sandbox.Requested{
+		Template: from.template, Built: r.state.Request.Template, Build: string(r.state.ID), Alias: r.state.Request.Name,
+		Env: f.env, User: f.user, Workdir: f.workdir, Deadline: r.state.Created.Add(within + last),
+		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
+	}
+	if from.snap.ID != "" {
+		req = core.From(&from.snap, req)
+	}
+	if r.state.Request.CPUMilli > 0 {
+		req.CPUMilli = r.state.Request.CPUMilli
+	}
+	if r.state.Request.MemoryMiB > 0 {
+		req.MemoryMiB = r.state.Request.MemoryMiB
+	}
+	_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
+	return id, err
+}
+
+// destroy ends a sandbox that is needed no more. Of a build that stops it is left
+// for who goes on.
+func (r *run) destroy(ctx context.Context, id sandbox.ID) {
+	if ctx.Err() == nil {
+		r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.ID == id })
+	}
+}
+
+// keep makes a snapshot of a step's sandbox.
+func (r *run) keep(ctx context.Context, sbx sandbox.ID, id sandbox.SnapshotID, sum string) error {
+	return r.cfg.Core.EnsureLayer(ctx, r.who, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: sum})
+}
+
+// makeDir has a directory that a step works in.
+func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir place) error {
+	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Only(); !kind.Is(err, kind.Conflict) {
+		return err
+	}
+	return nil // it was there
+}
+
+// command runs the command of a step, or goes on with the one that runs.
+func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	spec := core.Shell(l.do.Args[0])
+	spec.User, spec.Cwd = l.user, l.workdir
+	if len(l.do.Args) > 1 && l.do.Args[1] != "" {
+		spec.User = l.do.Args[1]
+	}
+	a, err := r.cfg.Core.Start(ctx, r.who, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
+	if err != nil {
+		return err
+	}
+	reader := a.Reader
+	o := &output{prefix: fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps)), mark: r.mark()}
+	if o.mark.After > 0 {
+		reader.Close()
+		if reader, err = r.cfg.Core.Read(ctx, r.who, a.ID, o.mark.After); err != nil {
+			return err
+		}
+	}
+	defer reader.Close()
+	return r.follow(ctx, a.ID, reader, o)
+}
+
+// follow logs what a command writes, up to its end. What it left running is not
+// waited for.
+func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, o *output) error {
+	var exit *process.Exit
+	var until time.Time
+	for {
+		batch, err := reader.Next(ctx, quiet)
+		ended := errors.Is(err, io.EOF)
+		if err != nil && !ended {
+			return err
+		}
+		x, err := o.take(batch)
+		if err != nil {
+			return err
+		}
+		if ended && exit == nil && x == nil { // its end was read in another life
+			sum, err := r.cfg.Core.Process(ctx, r.who, id)
+			if err != nil {
+				return err
+			}
+			if x = sum.Exit; x == nil {
+				return kind.New(kind.Internal, "build", string(id), "the command's record has no end")
+			}
+		}
+		if x != nil && exit == nil {
+			exit, until = x, time.Now().Add(lingers)
+		}
+		over := exit != nil && (ended || len(batch) == 0 || time.Now().After(until))
+		if over {
+			o.rest()
+		}
+		if len(o.lines) > 0 {
+			if err := r.flush(ctx, o); err != nil {
+				return err
+			}
+		}
+		if over {
+			return ending(exit, o.tail)
+		}
+	}
+}
+
+// take takes over what a process's events say: lines, how it ended, or why it
+// never ran.
+func (o *output) take(batch []process.Event) (exit *process.Exit, err error) {
+	for i := range batch {
+		e := &batch[i]
+		o.mark.After = e.Seq
+		switch b := e.Body.(type) {
+		case process.Wrote:
+			o.wrote(e, &b)
+		case process.Failed:
+			return nil, kind.New(kind.Kind(b.Kind), "build", "", b.Message)
+		case process.Exited:
+			exit = &b.Exit
+		case process.Finished:
+			exit = &b.Exit
+		case process.Lost:
+			return nil, kind.New(kind.Unavailable, "build", "", "the build's sandbox is lost: "+b.Reason)
+		case process.Accepted, process.Gap, process.Resized, process.Signaled, process.Started, process.StdinAcked, process.Truncated: // none of its lines
+		}
+	}
+	return exit, nil
+}
+
+// ending is what the end of a command means; tail are its last words.
+func ending(x *process.Exit, tail []string) error {
+	if x.Code != nil && *x.Code == 0 {
+		return nil
+	}
+	text := "the command failed: " + core.Ending(x)
+	if len(tail) > 0 {
+		text += "\n" + strings.Join(tail, "\n")
+	}
+	k := kind.Precondition
+	if !x.Seen() {
+		k = kind.Unavailable
+	}
+	return kind.New(k, "build", "", text)
+}
+
+// copy puts a step's files into its sandbox.
+func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	raw, err := r.cfg.Core.Context(ctx, r.who.Tenant, l.do.Files)
+	if err != nil {
+		return err
+	}
+	defer raw.Close() //nolint:errcheck // it was only read
+	from, err := openTar(raw)
+	if err != nil {
+		return err
+	}
+	first, err := from.Next()
+	if err != nil {
+		return broken(err)
+	}
+	args := append(append([]string{}, l.do.Args...), "", "")
+	c := copying{source: path.Clean(args[0]), dest: args[1]}
+	if args[3] != "" {
+		if c.mode, err = strconv.ParseInt(args[3], 8, 64); err != nil || c.mode < 0 || c.mode > 0o7777 {
+			return invalid("mode %.20q is no octal number", args[3])
+		}
+	}
+	user, _, _ := strings.Cut(args[2], ":")
+	if user == "" {
+		user = l.user
+	}
+	if err := r.aim(ctx, sbx, &c, l, user, first); err != nil {
+		return err
+	}
+	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := c.rewrite(f, first, from); err != nil {
+		return r.unpackError(f, err)
+	}
+	if err := f.CloseWrite(); err != nil {
+		return err
+	}
+	return f.Done()
+}
+
+// unpackError prefers what the sandbox says to what became of writing to it.
+func (r *run) unpackError(f *core.Files, err error) error {
+	if kind.Is(err, kind.Invalid) {
+		return err
+	}
+	if said := f.Done(); said != nil {
+		return said
+	}
+	return err
+}
+
+// aim decides where a copy goes: a file that is copied to what is no directory gets
+// that name.
+func (r *run) aim(ctx context.Context, sbx sandbox.ID, c *copying, l *layer, user string, first *tar.Header) error {
+	isDir := strings.HasSuffix(c.dest, "/") || path.Base(c.dest) == "." || path.Base(c.dest) == ".."
+	if !path.IsAbs(c.dest) && !strings.HasPrefix(c.dest, "~") && l.workdir != "" {
+		c.dest = path.Join(l.workdir, c.dest)
+	}
+	if first.Typeflag == tar.TypeDir || path.Clean(first.Name) != c.source {
+		return nil
+	}
+	c.single = path.Base(c.source)
+	if isDir {
+		return nil
+	}
+	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var e pb.EntryInfo
+	raw, err := f.Only()
+	if err == nil {
+		err = proto.Unmarshal(raw, &e)
+	}
+	switch {
+	case err != nil && !kind.Is(err, kind.NotFound):
+		return err
+	case e.GetType() != pb.FileType_FILE_TYPE_DIRECTORY:
+		c.dest, c.single = path.Dir(c.dest), path.Base(c.dest)
+	}
+	return nil
+}

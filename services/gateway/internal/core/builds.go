@@ -1,0 +1,198 @@
+package core
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// maxWaiting bounds the builds of a tenant that have not ended.
+const maxWaiting = 100
+
+// RequestBuild stores that a template is to be built. What it is made of comes
+// with StartBuild. Exhausted if the tenant has too many that have not ended.
+func (c *Core) RequestBuild(ctx context.Context, p Principal, req build.Requested) (build.State, error) {
+	if p.Tenant == "" || p.Sandbox != "" {
+		return build.State{}, kind.New(kind.Denied, "build", "", "a sandbox's token cannot build templates")
+	}
+	if n := len(c.Builds(p, func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })); n >= maxWaiting {
+		return build.State{}, kind.Newf(kind.Exhausted, "build", "", "%d builds have not ended: wait for them", n)
+	}
+	req.Template = string(template.BuiltID(p.Tenant, req.Name))
+	s, err := c.log.AppendBuild(ctx, &build.State{ID: build.NewID(), Tenant: p.Tenant}, req)
+	return s, logError("build", string(s.ID), err)
+}
+
+// StartBuild says what a build is to do; some gateway then does it. Errors:
+// Invalid for what can never be built, Conflict if it was started before.
+func (c *Core) StartBuild(ctx context.Context, p Principal, tmpl string, id build.ID, spec build.Spec) error {
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	b, err := c.Build(ctx, p, tmpl, id)
+	if err != nil {
+		return err
+	}
+	if b.Phase != build.PhaseWaiting {
+		return kind.New(kind.Conflict, "build", string(id), "the build was started before")
+	}
+	if _, err = c.log.AppendBuild(ctx, &b.State, build.Started{Spec: spec}); err != nil {
+		return logError("build", string(id), err)
+	}
+	return c.Sync(ctx)
+}
+
+// Build gives a build of a template, which is named by its id or its name.
+// NotFound if there is none, or if it is another tenant's.
+func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID) (events.Build, error) {
+	b, ok := c.view.Build(id)
+	if !ok || !b.Over() {
+		if err := c.Sync(ctx); err != nil {
+			return events.Build{}, err
+		}
+		b, ok = c.view.Build(id)
+	}
+	if !ok || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
+		return events.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
+	}
+	return b, nil
+}
+
+// Builds gives a principal's builds for which keep is true, newest first, as the
+// view has them.
+func (c *Core) Builds(p Principal, keep func(*events.Build) bool) []events.Build {
+	return c.view.Builds(func(b *events.Build) bool { return p.Sandbox == "" && b.Tenant == p.Tenant && keep(b) })
+}
+
+// BuildLines reads a build's log; see events.Log.
+func (c *Core) BuildLines(ctx context.Context, b *events.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
+	lines, more, err := c.log.BuildLines(ctx, b, from, most, keep)
+	return lines, more, logError("read log", string(b.ID), err)
+}
+
+// KnowsTemplate is NotFound unless tmpl is the id or the name of a template that
+// the principal has built, or builds.
+func (c *Core) KnowsTemplate(ctx context.Context, p Principal, tmpl string) error {
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	is := func(b *events.Build) bool { return tmpl == b.Request.Template || tmpl == b.Request.Name }
+	if len(c.Builds(p, is)) > 0 {
+		return nil
+	}
+	t, err := c.Template(ctx, p, tmpl)
+	if err == nil && t.Tenant != p.Tenant {
+		err = noTemplate(tmpl)
+	}
+	return err
+}
+
+// HasContext and PutContext store the files that a tenant's builds copy, and
+// Context reads them; see events.Log.
+func (c *Core) HasContext(ctx context.Context, p Principal, sum string) (bool, error) {
+	return c.log.HasContext(ctx, p.Tenant, sum)
+}
+
+// PutContext is by whoever a signature lets; see HasContext.
+func (c *Core) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
+	return c.log.PutContext(ctx, tenant, sum, r)
+}
+
+// Context is read by builds; see HasContext.
+func (c *Core) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
+	return c.log.Context(ctx, tenant, sum)
+}
+
+// PendingBuilds gives the builds of all tenants that are to be done, the oldest
+// first.
+func (c *Core) PendingBuilds() []events.Build {
+	out := c.view.Builds(func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })
+	slices.Reverse(out)
+	return out
+}
+
+// AppendBuild appends to a build's record; see events.Log. Conflict: somebody
+// else does the build.
+func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
+	return c.log.AppendBuild(ctx, s, bodies...)
+}
+
+// EnsureSandbox is CreateSandbox of an id that only its maker knows: if it was
+// made before it is waited for.
+func (c *Core) EnsureSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
+	return c.createSandbox(ctx, p, id, req)
+}
+
+// EnsureLayer has a snapshot of a build's sandbox: the one of that id, or a new
+// one.
+func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, take events.TakeSnapshot) error {
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	if _, ok := c.view.Snapshot(take.ID); ok {
+		return nil
+	}
+	st, err := c.find(ctx, p, sbx)
+	switch {
+	case err != nil:
+		return err
+	case !st.Live():
+		return kind.New(kind.Unavailable, "snapshot", string(sbx), "the build's sandbox is gone: "+st.Cause)
+	case !st.Can.Files:
+		return kind.Newf(kind.Unimplemented, "snapshot", string(sbx), "driver %s cannot keep a sandbox's files: templates cannot be built with it", st.Driver)
+	}
+	t := target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}
+	// A command of its own: the answer to one that was sent before is lost.
+	if _, err := c.callFor(ctx, t, "snapshot."+ulid.Make().String(), take, snapshotTimeout); err != nil {
+		return err
+	}
+	return c.Sync(ctx)
+}
+
+// Layer gives the newest snapshot that a tenant's builds made by a sum, on a host
+// that lives.
+func (c *Core) Layer(p Principal, sum string) (sandbox.Snapshot, bool) {
+	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
+		if c.HostAlive(s.Host) {
+			return s, true
+		}
+	}
+	return sandbox.Snapshot{}, false
+}
+
+// LayerOf gives a snapshot by its id.
+func (c *Core) LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
+	s, ok := c.view.Snapshot(id)
+	return s, ok && !s.Deleted
+}
+
+// Secretly makes a key of a text that nobody can guess who does not know the
+// cluster's secret; the same everywhere.
+func (c *Core) Secretly(text string) string {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte("key")) //nolint:errcheck // a hash never fails
+	mac.Write([]byte(text))  //nolint:errcheck // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// EndSandboxes asks those of a principal's sandboxes to end for which which is
+// true, and does not wait for it.
+func (c *Core) EndSandboxes(ctx context.Context, p Principal, which func(*sandbox.State) bool) {
+	for _, s := range c.Sandboxes(p, func(s *sandbox.State) bool { return !s.Over() && which(s) }) {
+		if _, err := c.view.ChangeSandbox(ctx, s.ID, stop); err != nil {
+			c.slog.Warn("end sandbox", "sandbox", s.ID, "err", err) // its deadline ends it
+		}
+	}
+}

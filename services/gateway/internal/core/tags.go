@@ -1,0 +1,222 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// maxTags bounds how many tags one request puts on a template.
+const maxTags = 100
+
+// ParseBuildName reads the name and the tags of what is to be built: NAME or
+// NAME:TAG and more tags; without any it gets DefaultTag. Invalid for others.
+func ParseBuildName(name string, tags []string) (string, []string, error) {
+	base, tag, tagged := strings.Cut(name, ":")
+	if tagged {
+		tags = append([]string{tag}, tags...)
+	}
+	if len(tags) == 0 {
+		tags = []string{DefaultTag}
+	}
+	if len(tags) > maxTags {
+		return "", nil, kind.Newf(kind.Invalid, "name template", "", "%d tags, the most is %d", len(tags), maxTags)
+	}
+	for _, tag := range tags {
+		ref, err := template.ParseNew(base + ":" + tag)
+		if err != nil {
+			return "", nil, err
+		}
+		if template.IsBuiltID(ref.Name) {
+			return "", nil, kind.Newf(kind.Invalid, "name template", "", "template name '%s' looks like an id", ref.Name)
+		}
+	}
+	slices.Sort(tags)
+	return base, slices.Compact(tags), nil
+}
+
+// TagBuilt puts a name's tags on what a build made.
+func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
+	for _, tag := range tags {
+		if err := c.log.TagBuilt(ctx, p.Tenant, template.Ref{Name: name, Tag: tag}, b); err != nil {
+			return logError("tag template", name, err)
+		}
+	}
+	return c.Sync(ctx)
+}
+
+// AssignTags puts more tags on a principal's own template, which is named by NAME
+// or NAME:TAG. NotFound if there is none.
+func (c *Core) AssignTags(ctx context.Context, p Principal, name string, tags []string) (events.Template, error) {
+	if len(tags) == 0 {
+		return events.Template{}, kind.New(kind.Invalid, "tag template", "", "tags are required")
+	}
+	t, err := c.own(ctx, p, name)
+	if err != nil {
+		return t, err
+	}
+	if _, tags, err = ParseBuildName(t.Name, tags); err != nil {
+		return t, err
+	}
+	if t.Built != nil {
+		return t, c.TagBuilt(ctx, p, t.Name, tags, t.Built)
+	}
+	raw, _, err := t.Manifest.Encode()
+	for i := 0; err == nil && i < len(tags); i++ {
+		err = c.log.TagTemplate(ctx, p.Tenant, template.Ref{Name: t.Name, Tag: tags[i]}, raw)
+	}
+	if err != nil {
+		return t, logError("tag template", name, err)
+	}
+	return t, c.Sync(ctx)
+}
+
+// own gives a template of the principal's own tenant.
+func (c *Core) own(ctx context.Context, p Principal, name string) (events.Template, error) {
+	if p.Sandbox != "" {
+		return events.Template{}, kind.New(kind.Denied, "find template", "", "a sandbox's token cannot change templates")
+	}
+	if err := c.Sync(ctx); err != nil {
+		return events.Template{}, err
+	}
+	t, err := c.Template(ctx, p, name)
+	if err == nil && t.Tenant != p.Tenant {
+		err = noTemplate(name)
+	}
+	return t, err
+}
+
+// Tags gives all that is tagged under the name of a template, by the tag.
+func (c *Core) Tags(ctx context.Context, p Principal, name string) ([]events.Template, error) {
+	if err := c.Sync(ctx); err != nil {
+		return nil, err
+	}
+	base, _, _ := strings.Cut(name, ":")
+	var out []events.Template
+	for _, t := range c.Templates(p) {
+		if t.Name == base || string(t.ID) == base {
+			out = append(out, t)
+		}
+	}
+	if len(out) == 0 {
+		return nil, noTemplate(name)
+	}
+	return out, nil
+}
+
+// RemoveTags takes tags from a principal's own template. One that it does not
+// have is removed. NotFound if there is no such template.
+func (c *Core) RemoveTags(ctx context.Context, p Principal, name string, tags []string) error {
+	if p.Sandbox != "" {
+		return kind.New(kind.Denied, "untag template", "", "a sandbox's token cannot change templates")
+	}
+	if len(tags) == 0 || len(tags) > maxTags {
+		return kind.Newf(kind.Invalid, "untag template", "", "want 1 to %d tags", maxTags)
+	}
+	all, err := c.Tags(ctx, p, name)
+	if err != nil {
+		return err
+	}
+	mine := 0
+	for _, t := range all {
+		if t.Tenant != p.Tenant {
+			continue
+		}
+		mine++
+		if slices.Contains(tags, t.Tag) {
+			if err := c.untag(ctx, &t); err != nil {
+				return err
+			}
+		}
+	}
+	if mine == 0 {
+		return noTemplate(name)
+	}
+	return nil
+}
+
+// DeleteTemplate takes all its tags from a principal's own template. NotFound if
+// there is none.
+func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) error {
+	t, err := c.own(ctx, p, name)
+	if err != nil {
+		return err
+	}
+	for _, other := range c.view.Templates(p.Tenant) {
+		if other.Name != t.Name {
+			continue
+		}
+		if err := c.untag(ctx, &other); err != nil {
+			return err
+		}
+	}
+	return c.PruneLayers(ctx, p)
+}
+
+func (c *Core) untag(ctx context.Context, t *events.Template) error {
+	if err := c.log.UntagTemplate(ctx, t.Tenant, template.Ref{Name: t.Name, Tag: t.Tag}); err != nil {
+		return logError("untag template", t.Name, err)
+	}
+	if err := c.Sync(ctx); err != nil || t.Built != nil {
+		return err
+	}
+	return c.sweepParts(ctx, &t.Manifest)
+}
+
+// keptLayers is how many of a tenant's layers are kept that no template uses: the
+// newest, for builds that make the same again.
+const keptLayers = 64
+
+// PruneLayers drops the layers of a tenant's builds that are neither used nor
+// likely to be, and what only they stood on.
+func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	used, bases := map[sandbox.SnapshotID]bool{}, map[string]bool{}
+	for _, t := range c.view.Templates(p.Tenant) {
+		if t.Built != nil {
+			used[sandbox.SnapshotID(t.Built.Snapshot)], bases[t.Built.Base] = true, true
+		}
+	}
+	spare := 0
+	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted }) {
+		if !used[s.ID] {
+			spare++
+		}
+		if used[s.ID] || spare <= keptLayers {
+			bases[s.Template] = true
+			continue
+		}
+		if err := c.drop(ctx, s); err != nil && !kind.Is(err, kind.NotFound) {
+			return err
+		}
+	}
+	for _, t := range c.view.Templates(p.Tenant) {
+		if template.Hidden(t.Name) && !bases[string(t.ID)] && len(c.PendingBuilds()) == 0 {
+			if err := c.untag(ctx, &t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// HideTemplate keeps a template that a tenant's builds stand on, whatever becomes
+// of its names; of says for what. Its parts are stored.
+func (c *Core) HideTemplate(ctx context.Context, p Principal, of string, manifest []byte) error {
+	if err := c.log.TagTemplate(ctx, p.Tenant, template.HiddenRef(of), manifest); err != nil {
+		return logError("keep template", "", err)
+	}
+	return c.Sync(ctx)
+}
+
+// HiddenTemplate gives what HideTemplate kept.
+func (c *Core) HiddenTemplate(p Principal, of string) (events.Template, bool) {
+	return c.view.Template(p.Tenant, template.HiddenRef(of))
+}

@@ -1,0 +1,264 @@
+package e2b
+
+import (
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// maxBuildLines is how many lines of a build's log one answer has at most.
+const maxBuildLines = 100
+
+// requestBuild is POST /v3/templates: a build that waits for its files.
+func (h *Handler) requestBuild(c *fiber.Ctx) error {
+	var body struct {
+		Name     string   `json:"name"`
+		Alias    string   `json:"alias"`
+		Tags     []string `json:"tags"`
+		CPUCount *float64 `json:"cpuCount"`
+		MemoryMB *int64   `json:"memoryMB"`
+	}
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	if body.Name == "" {
+		body.Name = body.Alias
+	}
+	if body.Name == "" {
+		return invalid("name is required")
+	}
+	req := build.Requested{}
+	var err error
+	if req.Name, req.Tags, err = core.ParseBuildName(body.Name, body.Tags); err != nil {
+		return err
+	}
+	switch n := body.CPUCount; {
+	case n == nil:
+	case !(*n >= minCPUs && *n <= maxCPUs):
+		return invalid("cpuCount must be between %v and %v", minCPUs, maxCPUs)
+	default:
+		req.CPUMilli = uint32(math.Round(*n * 1000))
+	}
+	switch n := body.MemoryMB; {
+	case n == nil:
+	case *n < minMemory || *n > maxMemory:
+		return invalid("memoryMB must be between %d and %d", minMemory, maxMemory)
+	default:
+		req.MemoryMiB = uint32(*n)
+	}
+	s, err := h.core.RequestBuild(c.UserContext(), auth.From(c), req)
+	if err != nil {
+		return err
+	}
+	names := []string{req.Name}
+	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{
+		"templateID": s.Request.Template, "buildID": string(s.ID), "public": false,
+		"names": names, "aliases": names, "tags": req.Tags,
+	})
+}
+
+// startBody is TemplateBuildStartV2.
+type startBody struct {
+	FromImage    string        `json:"fromImage"`
+	FromTemplate string        `json:"fromTemplate"`
+	Registry     *registryBody `json:"fromImageRegistry"`
+	StartCmd     string        `json:"startCmd"`
+	ReadyCmd     string        `json:"readyCmd"`
+	Force        bool          `json:"force"`
+	Steps        []struct {
+		Type      string   `json:"type"`
+		Args      []string `json:"args"`
+		FilesHash string   `json:"filesHash"`
+		Force     bool     `json:"force"`
+	} `json:"steps"`
+}
+
+// registryBody is FromImageRegistry.
+type registryBody struct {
+	Type           string `json:"type"`
+	Username       string `json:"username"`
+	Password       string `json:"password"`
+	ServiceAccount string `json:"serviceAccountJson"`
+}
+
+func (h *Handler) startBuild(c *fiber.Ctx) error {
+	tmpl, id, err := buildOf(c)
+	if err != nil {
+		return err
+	}
+	var body startBody
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	spec := build.Spec{Image: body.FromImage, Template: body.FromTemplate, Start: body.StartCmd, Ready: body.ReadyCmd, Force: body.Force}
+	for _, s := range body.Steps {
+		spec.Steps = append(spec.Steps, build.Step{Type: s.Type, Args: s.Args, Files: s.FilesHash, Force: s.Force})
+	}
+	if spec.Credentials, err = h.credentials(body.Registry); err != nil {
+		return err
+	}
+	if err := h.core.StartBuild(c.UserContext(), auth.From(c), tmpl, id, spec); err != nil {
+		return err
+	}
+	h.cfg.Kick()
+	return c.Status(fiber.StatusAccepted).Send(nil) // JSON is expected, or nothing
+}
+
+func (h *Handler) credentials(r *registryBody) ([]byte, error) {
+	switch {
+	case r == nil:
+		return nil, nil
+	case r.Type == "registry":
+		return h.core.SealCredentials(r.Username, r.Password)
+	case r.Type == "gcp":
+		return h.core.SealCredentials("_json_key", r.ServiceAccount)
+	}
+	return nil, kind.Newf(kind.Unimplemented, "build", "", "fromImageRegistry of type %.20q is not implemented here", r.Type)
+}
+
+// buildOf reads the template and the build that the path names.
+func buildOf(c *fiber.Ctx) (string, build.ID, error) {
+	tmpl, err := named(c)
+	if err != nil {
+		return "", "", err
+	}
+	id, err := build.ParseID(strings.Clone(c.Params("build")))
+	return tmpl, id, err
+}
+
+// named is what the path names, as its client meant it.
+func named(c *fiber.Ctx) (string, error) {
+	s, err := url.PathUnescape(c.Params("id"))
+	if err != nil {
+		return "", invalid("the id is not percent-encoded")
+	}
+	return strings.Clone(s), nil
+}
+
+// buildLine is BuildLogEntry.
+type buildLine struct {
+	Timestamp time.Time `json:"timestamp"`
+	Level     string    `json:"level"`
+	Message   string    `json:"message"`
+	Step      string    `json:"step,omitempty"`
+}
+
+func linesOf(lines []build.Line) []buildLine {
+	out := make([]buildLine, len(lines))
+	for i, l := range lines {
+		out[i] = buildLine{Timestamp: l.Time.UTC(), Level: l.Level.String(), Message: l.Text}
+	}
+	return out
+}
+
+// buildReason is BuildStatusReason.
+type buildReason struct {
+	Message    string      `json:"message"`
+	Step       string      `json:"step,omitempty"`
+	LogEntries []buildLine `json:"logEntries"`
+}
+
+func (h *Handler) buildStatus(c *fiber.Ctx) error {
+	b, err := h.findBuild(c)
+	if err != nil {
+		return err
+	}
+	from, err := number(c, "logsOffset", 0, math.MaxInt32)
+	if err != nil {
+		return err
+	}
+	most, err := number(c, "limit", maxBuildLines, maxBuildLines)
+	if err != nil {
+		return err
+	}
+	level, err := build.ParseLevel(c.Query("level"))
+	if err != nil {
+		return err
+	}
+	lines, _, err := h.core.BuildLines(c.UserContext(), &b, from, most, func(l *build.Line) bool { return l.Level >= level })
+	if err != nil {
+		return err
+	}
+	out := fiber.Map{
+		"templateID": b.Request.Template, "buildID": string(b.ID), "status": string(b.Phase),
+		"logs": []string{}, "logEntries": linesOf(lines),
+	}
+	if b.Phase == build.PhaseError {
+		failed, _, err := h.core.BuildLines(c.UserContext(), &b, max(0, b.Lines-maxBuildLines), maxBuildLines, func(l *build.Line) bool { return l.Level >= build.Error })
+		if err != nil {
+			return err
+		}
+		out["reason"] = buildReason{Message: b.Failure.Message, Step: b.Failure.Step, LogEntries: linesOf(failed)}
+	}
+	return c.JSON(out)
+}
+
+func (h *Handler) findBuild(c *fiber.Ctx) (events.Build, error) {
+	tmpl, id, err := buildOf(c)
+	if err != nil {
+		return events.Build{}, err
+	}
+	return h.core.Build(c.UserContext(), auth.From(c), tmpl, id)
+}
+
+// number is a number of the query that must not be greater than most.
+func number(c *fiber.Ctx, name string, def, most int) (int, error) {
+	s := c.Query(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > most {
+		return 0, invalid("%s must be between 0 and %d", name, most)
+	}
+	return n, nil
+}
+
+// buildLogs is for people: by time, in either direction.
+func (h *Handler) buildLogs(c *fiber.Ctx) error {
+	b, err := h.findBuild(c)
+	if err != nil {
+		return err
+	}
+	most, err := number(c, "limit", maxBuildLines, maxBuildLines)
+	if err != nil {
+		return err
+	}
+	level, err := build.ParseLevel(c.Query("level"))
+	if err != nil {
+		return err
+	}
+	cursor, err := millis(c.Query("cursor"))
+	if err != nil {
+		return err
+	}
+	backward := c.Query("direction") == "backward"
+	if d := c.Query("direction"); d != "" && d != "forward" && !backward {
+		return invalid("direction must be forward or backward")
+	}
+	want := most
+	if backward {
+		want = math.MaxInt32
+	}
+	lines, _, err := h.core.BuildLines(c.UserContext(), &b, 0, want, func(l *build.Line) bool {
+		return l.Level >= level && (cursor.IsZero() || backward && !l.Time.After(cursor) || !backward && !l.Time.Before(cursor))
+	})
+	if err != nil {
+		return err
+	}
+	if backward {
+		slices.Reverse(lines)
+	}
+	return c.JSON(fiber.Map{"logs": linesOf(lines[:min(len(lines), most)])})
+}

@@ -1,0 +1,172 @@
+package e2b
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+// buildIDOf is the build that a template comes from; what was imported is its own.
+func buildIDOf(t *events.Template) string {
+	if t.Built != nil {
+		return t.Built.Build
+	}
+	return build.Format(string(t.ID))
+}
+
+func (h *Handler) assignTags(c *fiber.Ctx) error {
+	var body struct {
+		Target string   `json:"target"`
+		Tags   []string `json:"tags"`
+	}
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	t, err := h.core.AssignTags(c.UserContext(), auth.From(c), body.Target, body.Tags)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(fiber.Map{"tags": body.Tags, "buildID": buildIDOf(&t)})
+}
+
+func (h *Handler) removeTags(c *fiber.Ctx) error {
+	var body struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	if err := h.core.RemoveTags(c.UserContext(), auth.From(c), body.Name, body.Tags); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// tagBody is TemplateTag.
+type tagBody struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+func (h *Handler) tags(c *fiber.Ctx) error {
+	name, err := named(c)
+	if err != nil {
+		return err
+	}
+	all, err := h.core.Tags(c.UserContext(), auth.From(c), name)
+	if err != nil {
+		return err
+	}
+	out := make([]tagBody, len(all))
+	for i := range all {
+		out[i] = tagBody{Tag: all[i].Tag, BuildID: buildIDOf(&all[i]), CreatedAt: all[i].Tagged.UTC()}
+	}
+	return c.JSON(out)
+}
+
+// deleteTemplate deletes a template with all its tags, or else a snapshot: clients
+// delete one as the template it can be used as.
+func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
+	name, err := named(c)
+	if err != nil {
+		return err
+	}
+	p := auth.From(c)
+	if err = h.core.DeleteTemplate(c.UserContext(), p, name); kind.Is(err, kind.NotFound) {
+		err = h.core.DeleteSnapshot(c.UserContext(), p, name)
+	}
+	if err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// buildBody is TemplateBuild.
+type buildBody struct {
+	BuildID     string     `json:"buildID"`
+	Status      string     `json:"status"`
+	CreatedAt   time.Time  `json:"createdAt"`
+	UpdatedAt   time.Time  `json:"updatedAt"`
+	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
+	CPUCount    uint32     `json:"cpuCount"`
+	MemoryMB    uint32     `json:"memoryMB"`
+	EnvdVersion string     `json:"envdVersion"`
+}
+
+func buildBodyOf(b *events.Build) buildBody {
+	out := buildBody{
+		BuildID: string(b.ID), Status: string(b.Phase), CreatedAt: b.Created.UTC(), UpdatedAt: b.Changed.UTC(),
+		CPUCount: (b.Request.CPUMilli + 999) / 1000, MemoryMB: b.Request.MemoryMiB, EnvdVersion: envdVersion,
+	}
+	if b.Over() {
+		at := b.Ended.UTC()
+		out.FinishedAt = &at
+	}
+	return out
+}
+
+// template is a template with its builds, the newest first.
+func (h *Handler) template(c *fiber.Ctx) error {
+	name, err := named(c)
+	if err != nil {
+		return err
+	}
+	p := auth.From(c)
+	if err := h.core.KnowsTemplate(c.UserContext(), p, name); err != nil {
+		return err
+	}
+	out := fiber.Map{"lastSpawnedAt": nil, "spawnCount": 0, "public": false}
+	builds := []buildBody{}
+	for _, b := range h.core.Builds(p, func(b *events.Build) bool { return name == b.Request.Template || name == b.Request.Name }) {
+		builds = append(builds, buildBodyOf(&b))
+		out["templateID"], out["createdAt"] = b.Request.Template, b.Created.UTC()
+		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
+	}
+	if t, err := h.core.Template(c.UserContext(), p, name); err == nil {
+		out["templateID"], out["updatedAt"] = string(t.ID), t.Tagged.UTC()
+		out["names"], out["aliases"] = []string{t.Name}, []string{t.Name}
+		if len(builds) == 0 {
+			out["createdAt"] = t.Tagged.UTC()
+			builds = append(builds, buildBody{
+				BuildID: buildIDOf(&t), Status: string(build.PhaseReady), CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), EnvdVersion: envdVersion,
+			})
+		}
+	} else {
+		out["updatedAt"] = builds[0].UpdatedAt
+	}
+	out["builds"] = builds
+	return c.JSON(out)
+}
+
+// updateTemplate can say what is so already: templates are not shared by one
+// request here.
+func (h *Handler) updateTemplate(c *fiber.Ctx) error {
+	var body struct {
+		Public *bool `json:"public"`
+	}
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	name, err := named(c)
+	if err != nil {
+		return err
+	}
+	p := auth.From(c)
+	t, err := h.core.Template(c.UserContext(), p, name)
+	switch {
+	case err != nil:
+		return err
+	case t.Tenant != p.Tenant:
+		return kind.New(kind.NotFound, "update template", "", "template not found")
+	case body.Public != nil && *body.Public:
+		return kind.New(kind.Unimplemented, "update template", "", "templates cannot be made public here")
+	}
+	return c.JSON(fiber.Map{"names": []string{t.Name}})
+}
