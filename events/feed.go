@@ -156,6 +156,10 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	return nil, nil
 }
 
+// wholeBatch is how many messages of a whole stream are read at once: they are
+// small, and whoever begins waits for all of them.
+const wholeBatch = 2048
+
 // read reads the next messages from the store. Those of a single subject are
 // most often none, or few: then the store need not look for them.
 func (f *feed) read(ctx context.Context) ([]stored, error) {
@@ -165,6 +169,9 @@ func (f *feed) read(ctx context.Context) ([]stored, error) {
 		}
 	}
 	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
+	if f.whole() {
+		req.Batch = wholeBatch
+	}
 	if f.last == 0 && !f.since.IsZero() {
 		req.Seq, req.StartTime = 0, &f.since
 	}

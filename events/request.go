@@ -83,6 +83,7 @@ type getRequest struct {
 	Seq       uint64     `json:"seq,omitempty"`
 	Last      string     `json:"last_by_subj,omitempty"`
 	Next      string     `json:"next_by_subj,omitempty"`
+	Lasts     []string   `json:"multi_last,omitempty"` // the last message of each
 	Batch     int        `json:"batch,omitempty"`
 	MaxBytes  int        `json:"max_bytes,omitempty"`
 	StartTime *time.Time `json:"start_time,omitempty"`
@@ -105,7 +106,7 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 		return nil, err
 	}
 	token := l.gets.token()
-	ch, done := l.gets.await(token, max(req.Batch, 1)+1)
+	ch, done := l.gets.await(token, max(req.Batch, len(req.Lasts), 1)+1)
 	defer done()
 	try, cancel := l.attempt(ctx)
 	defer cancel()
@@ -123,7 +124,7 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 			if err != nil {
 				return out, err
 			}
-			if out = append(out, m); req.Batch == 0 {
+			if out = append(out, m); req.Batch == 0 && len(req.Lasts) == 0 {
 				return out, nil
 			}
 		case <-try.Done():

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,7 +52,7 @@ const (
 // ensureStreams makes the streams that are missing; it waits for the servers
 // until ctx ends, and leaves alone what is there.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
-	for _, sc := range fixedStreams(cfg) {
+	for _, sc := range l.missing(ctx, fixedStreams(cfg)) {
 		if _, err := l.ensureFitting(ctx, sc); err != nil {
 			return err
 		}
@@ -59,6 +60,28 @@ func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
 	shards, err := l.ensureOutput(ctx, cfg)
 	l.shards = shards
 	return err
+}
+
+// missing gives those streams that are not seen to be there, by one look at all.
+func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
+	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
+	defer cancel()
+	there := make([]bool, len(all))
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			_, err := l.js.Stream(ctx, all[i].Name)
+			there[i] = err == nil
+		})
+	}
+	wg.Wait()
+	var out []jetstream.StreamConfig
+	for i := range all {
+		if !there[i] {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // ensureOutput makes the streams of the output and tells how many there are.

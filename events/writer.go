@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -55,6 +56,34 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 	return tipOf(m)
 }
 
+// Tips reads the ends of many records of one host at one go, from whichever
+// replica answers: there may be more of each. Those that have no event, or too
+// large a last message, are missing. Nothing may be decided on a Tip that Lags but
+// what Writer.Follow is given.
+func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tip, error) {
+	out := make(map[process.ID]Tip, len(ids))
+	stream := outStream(shardOf(host, l.shards))
+	for some := range slices.Chunk(ids, getBatch) {
+		req := getRequest{MaxBytes: getBytes}
+		of := make(map[string]process.ID, len(some))
+		for _, id := range some {
+			subject := Ref{Host: host, ID: id}.subject(l.shards)
+			req.Lasts, of[subject] = append(req.Lasts, subject), id
+		}
+		got, err := l.directGet(ctx, stream, req)
+		if err != nil {
+			return out, err
+		}
+		for _, m := range got {
+			if t, err := tipOf(m); err == nil {
+				t.Lags = true
+				out[of[m.subject]] = t
+			}
+		}
+	}
+	return out, nil
+}
+
 // Glance is Tip for readers: without a leader, as when most servers are away, it
 // takes the word of whichever replica answers. Nothing may be decided on that.
 func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
@@ -102,6 +131,10 @@ func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 	}
 	return t, err
 }
+
+// Follow makes w go on after t, which may not be the record's end any more: then
+// the next Append is Fenced, and Recover says by what.
+func (w *Writer) Follow(t Tip) { w.rev, w.last = t.rev, t.Last }
 
 // GoOn makes w go on after an event that is known to have been stored, of a
 // record of which nothing is left: all of it fell out of retention.

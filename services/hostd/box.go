@@ -35,6 +35,7 @@ type box struct {
 	phase  sandbox.Phase // when the box was opened
 	found  bool          // it was made in an earlier life
 	flow   *fair.Flow    // its part of what is stored
+	tips   *tips         // nil: it was made in this life
 
 	ready   chan struct{} // closed when it is known which processes the shim has, or that there is none
 	stop    chan struct{} // closed when the sandbox is to end

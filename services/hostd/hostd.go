@@ -101,14 +101,11 @@ func (h *host) live(clean context.Context) error {
 	start, cancel := context.WithCancel(life)
 	defer cancel()
 	defer context.AfterFunc(clean, cancel)() // whoever stops us while we wait for NATS
-	lease, err := h.takeLease(start)
+	lease, err := h.look(start)
 	if err != nil {
 		return err
 	}
 	h.epoch = lease.Epoch
-	if h.view, err = h.log.OpenView(life); err != nil {
-		return err
-	}
 	if err := h.view.Sync(start); err != nil {
 		return err
 	}
@@ -155,6 +152,21 @@ func (h *host) live(clean context.Context) error {
 		return err
 	}
 	return h.leave(lease)
+}
+
+// look opens the view while it takes the lease: neither waits for the other.
+func (h *host) look(ctx context.Context) (*lease, error) {
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		h.view, err = h.log.OpenView(h.life)
+		opened <- err
+	}()
+	lease, err := h.takeLease(ctx)
+	if err != nil {
+		h.die(err) // nobody needs a view then
+	}
+	return lease, errors.Join(err, <-opened)
 }
 
 // leave makes a clean end.

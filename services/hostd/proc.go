@@ -31,6 +31,7 @@ type proc struct {
 	rev   uint64 // of the catalogue's entry
 	// Where the record ends was not asked yet; see presume.
 	presumed bool
+	follows  bool // w follows a tip that may be out of date; see follow
 
 	mu      sync.Mutex
 	known   *wire.Process // what the shim says of it; nil: the shim does not have it

@@ -116,14 +116,16 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		evs[i] = batch[i].event
 	}
 	last := evs[len(evs)-1]
-	if err := p.ground(ctx); err != nil {
+	if err := p.follow(ctx); err != nil {
 		return false, err
 	}
-	if fresh := p.fresh(evs); len(fresh) == 0 {
-		p.settled(last.Seq)
-	} else if err := p.store(ctx, fresh); err != nil {
-		return false, err
+	if fresh := p.fresh(evs); len(fresh) > 0 {
+		if err := p.store(ctx, fresh); err != nil {
+			return false, err
+		}
+		p.presumed = false // the record was as the writer took it to be, or has told
 	}
+	p.settled(last.Seq)
 	for _, it := range batch {
 		p.h.pool.Put(it.mem)
 	}
