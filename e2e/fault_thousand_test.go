@@ -74,6 +74,7 @@ func launchMany(t *testing.T, s *rig.Split, c *crowd, n int) []running {
 // readAll reads the records that nobody watched, all at the same time.
 func readAll(t *testing.T, s *rig.Split, all []running) {
 	t.Helper()
+	begun := time.Now()
 	c := newCrowd(t)
 	for i := range all {
 		if i%aWatched != 0 {
@@ -84,6 +85,7 @@ func readAll(t *testing.T, s *rig.Split, all []running) {
 	if d := c.paused(); d > time.Second+noticed {
 		t.Errorf("a process stood still for %v", d)
 	}
+	t.Logf("%d quiet records read at once: %v, no longer a silence than %v", len(c.ledgers), time.Since(begun).Round(time.Millisecond), c.stalled().Round(time.Millisecond))
 }
 
 // A thousand processes in twenty sandboxes, a fifth on terminals: their host's
@@ -111,8 +113,6 @@ func TestFaultHostKilledUnderAThousand(t *testing.T) {
 	}
 	c.finish(t, counterCode)
 	unnoticed(t, c)
-	begun := time.Now()
 	readAll(t, s, all)
-	t.Logf("%d quiet records read at once in %v, the longest silence of a reader %v", len(all), time.Since(begun).Round(time.Millisecond), time.Duration(0))
 	t.Logf("hostd killed under %d processes: silence %s; the watched ones paused at most %v", len(all), percentiles(stalls), c.paused())
 }
