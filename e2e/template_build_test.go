@@ -45,6 +45,10 @@ func TestRecipes(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			client(t, a, "template", "build", name)
+			if name == "desktop" {
+				runNode(t, a, "desktop.mjs")
+				return
+			}
 			box := a.Create(t, "templateID", name)
 			run := a.StartStream(t, box.ID, recipeChecks[name]).All(t)
 			out := run.Stdout()

@@ -48,6 +48,21 @@ var recipes = map[string]Recipe{
 		Env:   map[string]string{"DISPLAY": ":0"},
 		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "usr/local/bin/fbsetbg": setBackground, "etc/X11/fluxbox/init": fluxboxInit},
 	},
+	"desktop": {
+		About: "what npm @e2b/desktop expects: Xvfb, Xfce, Chromium, xdotool, scrot, x11vnc, noVNC",
+		Packages: append([]string{
+			"xvfb", "xfce4-session", "xfwm4", "xfdesktop4", "xfce4-panel", "xfce4-settings", "xfce4-terminal", "thunar", "mousepad",
+			"dbus-x11", "xdotool", "scrot", "x11-utils", "x11-xserver-utils", "xauth", "xclip", "xdg-utils", "libgtk-3-bin",
+			"x11vnc", "novnc", "net-tools",
+		}, desktop...),
+		Env: map[string]string{"DISPLAY": ":0"},
+		Files: map[string]string{
+			"etc/chromium.d/sandboxed":                     "export CHROMIUM_FLAGS=\"$CHROMIUM_FLAGS " + sandboxed + " --test-type\"\n",
+			"usr/share/applications/google-chrome.desktop": chromeEntry,
+			"opt/noVNC/utils/novnc_proxy":                  startNoVNC,
+			"etc/xdg/xfce4/kiosk/kioskrc":                  "[xfce4-session]\nSaveSession=NONE\n",
+		},
+	},
 	"canvas": {
 		About: "a page's drawings as a PNG: Chromium draws it and takes the picture", Packages: desktop,
 		Files: map[string]string{"usr/local/bin/canvas-png": canvasPNG},
@@ -81,6 +96,12 @@ while ! xdpyinfo >/dev/null 2>&1; do sleep 0.05; done
 fluxbox -rc /etc/X11/fluxbox/init >/dev/null 2>&1 &
 exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --window-size="${size%x*},${size#*x}" --test-type "${2:-about:blank}"
 `
+
+// chromeEntry is the browser by the name that E2B's programs launch it by.
+const chromeEntry = "[Desktop Entry]\nType=Application\nName=Chromium\nExec=/usr/bin/chromium %U\nIcon=chromium\n"
+
+// startNoVNC has noVNC where E2B's template has it; the last --web counts.
+const startNoVNC = "#!/bin/sh\nexec /usr/share/novnc/utils/novnc_proxy \"$@\" --web /usr/share/novnc\n"
 
 // setBackground keeps fluxbox from opening a dialogue that asks for a program
 // that sets wallpapers.

@@ -58,7 +58,8 @@ func (t *tree) fit(f *Facts) error {
 	return nil
 }
 
-// overwrite puts files into the tree, by path; a name without a body is removed.
+// overwrite puts files into the tree, by path: a script can be run, and a name
+// without a body is removed.
 func (t *tree) overwrite(files map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		body, mode := files[name], int64(0o644)
@@ -68,7 +69,7 @@ func (t *tree) overwrite(files map[string]string) error {
 			}
 			continue
 		}
-		if path.Base(path.Dir(name)) == "bin" {
+		if strings.HasPrefix(body, "#!") {
 			mode = dirMode
 		}
 		if err := t.write(name, body, mode); err != nil {

@@ -70,7 +70,7 @@ func (t *Tree) make(g *Group, l Limits) error {
 				continue
 			}
 			for _, s := range settings(c, l, v1) {
-				err := os.WriteFile(filepath.Join(p, s.file), []byte(s.value), 0)
+				err := os.WriteFile(filepath.Join(p, s.file), []byte(s.value), 0o600)
 				if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
 					return err
 				}
