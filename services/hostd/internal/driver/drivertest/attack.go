@@ -223,7 +223,7 @@ func (s *suite) neighbour(t *testing.T) {
 	b.sh(t, "setsid sleep 1000 "+canary+" 2>/dev/null >&2 & setsid sh -c 'sleep 1000; echo "+canary+"' >/dev/null 2>&1 &")
 	shim := strconv.Itoa(shimPID(t, b.spec))
 	eachUser(t, func(t *testing.T, uid int) {
-		if got := a.shAs(t, uid, "find / -xdev -name '"+canary+"' 2>/dev/null; ls -d /dev/shm/* /tmp/* 2>/dev/null; cat "+b.spec.Dir+"/* 2>/dev/null"); strings.Contains(got, canary) {
+		if got := a.shAs(t, uid, "find / -xdev -path /usr -prune -o -name '"+canary+"' -print 2>/dev/null; ls -d /dev/shm/* /tmp/* 2>/dev/null; cat "+b.spec.Dir+"/* 2>/dev/null"); strings.Contains(got, canary) {
 			t.Errorf("files of the neighbour: %s", got)
 		}
 		if got := a.shAs(t, uid, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -v grep"); strings.Contains(got, canary) || strings.Contains(got, string(b.spec.ID)) {
