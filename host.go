@@ -36,6 +36,7 @@ type host struct {
 	shim     string
 	egress   string
 	allow    []string
+	dns      string
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
@@ -55,6 +56,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
 	f.StringSliceVar(&h.allow, "egress-allow", nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
+	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates that are kept although no sandbox uses them; 0: 32 GiB")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
@@ -120,7 +122,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 			Shim: shim, TemplateCache: h.cache,
 			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			Egress: egress, EgressAllow: allow, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
+			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

@@ -174,17 +174,6 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	return nil
 }
 
-func networkToPB(n *sandbox.Network) *pb.SandboxNetwork {
-	return &pb.SandboxNetwork{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
-}
-
-func networkFromPB(n *pb.SandboxNetwork) sandbox.Network {
-	if n == nil {
-		return sandbox.Network{}
-	}
-	return sandbox.Network{Internet: n.Internet, Allow: n.Allow, Deny: n.Deny, Private: n.Private, MaskHost: n.MaskHost}
-}
-
 func specToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
@@ -283,8 +272,6 @@ func encodeCommand(c *Command) ([]byte, error) {
 		out.Body = &pb.Command_Signal{Signal: &pb.SendSignal{Signal: b.Signal}}
 	case Resize:
 		out.Body = &pb.Command_Resize{Resize: &pb.ResizePTY{Cols: b.Size.Cols, Rows: b.Size.Rows}}
-	case Ask:
-		out.Body = &pb.Command_Ask{Ask: &pb.Ask{Method: b.Method, Path: b.Path, User: b.User, Data: b.Data, Mode: b.Mode}}
 	case TakeSnapshot:
 		out.Body = &pb.Command_TakeSnapshot{TakeSnapshot: &pb.TakeSnapshot{Id: string(b.ID), Memory: b.Memory, Name: b.Name, Internal: b.Internal, Layer: b.Layer}}
 	case Drain:
@@ -315,9 +302,6 @@ func decodeCommand(m stored) (Command, error) {
 		c.Body = Signal{Signal: v.Signal.Signal}
 	case *pb.Command_Resize:
 		c.Body = Resize{Size: process.Size{Cols: v.Resize.Cols, Rows: v.Resize.Rows}}
-	case *pb.Command_Ask:
-		a := v.Ask
-		c.Body = Ask{Method: a.Method, Path: a.Path, User: a.User, Data: a.Data, Mode: a.Mode}
 	case *pb.Command_TakeSnapshot:
 		sid, err := sandbox.ParseSnapshotID(v.TakeSnapshot.Id)
 		if err != nil {
@@ -331,7 +315,7 @@ func decodeCommand(m stored) (Command, error) {
 }
 
 func encodeReply(r *Reply) ([]byte, error) {
-	out := &pb.Reply{Command: r.Command, Offset: r.Offset, Data: r.Data}
+	out := &pb.Reply{Command: r.Command, Offset: r.Offset}
 	if r.Err != nil {
 		out.Kind, out.Error = uint32(kind.Of(r.Err)), kind.Message(r.Err)
 	}
@@ -343,7 +327,7 @@ func decodeReply(data []byte) (Reply, error) {
 	if err := proto.Unmarshal(data, &b); err != nil {
 		return Reply{}, err
 	}
-	r := Reply{Command: b.Command, Offset: b.Offset, Data: b.Data}
+	r := Reply{Command: b.Command, Offset: b.Offset}
 	if b.Error != "" {
 		r.Err = kind.New(kind.Kind(b.Kind), "command", b.Command, b.Error)
 	}

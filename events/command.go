@@ -17,7 +17,7 @@ import (
 type Command struct {
 	ID       string // unique; a repeated Send with the same ID within two minutes is stored once
 	Tenant   string
-	Process  process.ID // that it is about; of Ask and TakeSnapshot it names the sandbox only; empty for Drain
+	Process  process.ID // that it is about; of TakeSnapshot it names the sandbox only; empty for Drain
 	Deadline time.Time  // a host that reads it later refuses it; zero: none
 	Body     CommandBody
 
@@ -25,7 +25,7 @@ type Command struct {
 	reply string // subject of the answer
 }
 
-// CommandBody is one of Start, Stdin, Signal, Resize, Ask, TakeSnapshot or Drain.
+// CommandBody is one of Start, Stdin, Signal, Resize, TakeSnapshot or Drain.
 //
 //sumtype:decl
 type CommandBody interface{ command() }
@@ -45,16 +45,6 @@ type Signal struct{ Signal int32 }
 // Resize sets the terminal's size.
 type Resize struct{ Size process.Size }
 
-// Ask is a question to the sandbox that is no event: a small file written or
-// read. Process names the sandbox only. Data is at most MaxAsk bytes.
-type Ask struct {
-	Method string // "stat", "read", "write"
-	Path   string
-	User   string
-	Data   []byte
-	Mode   uint32
-}
-
 // TakeSnapshot makes a snapshot of the sandbox. It is answered when the snapshot
 // is there, and known to the log.
 type TakeSnapshot struct {
@@ -68,15 +58,10 @@ type TakeSnapshot struct {
 // Drain tells a host to take no new sandbox, or to take them again.
 type Drain struct{ Drain bool }
 
-// MaxAsk is the most bytes an Ask or its Reply may carry.
-const MaxAsk = 512 << 10
-
-func (Start) command()  {}
-func (Stdin) command()  {}
-func (Signal) command() {}
-func (Resize) command() {}
-func (Ask) command()    {}
-
+func (Start) command()        {}
+func (Stdin) command()        {}
+func (Signal) command()       {}
+func (Resize) command()       {}
 func (TakeSnapshot) command() {}
 func (Drain) command()        {}
 
@@ -85,7 +70,6 @@ type Reply struct {
 	Command string
 	Err     error // what the host could not do; nil: done
 	Offset  uint64
-	Data    []byte
 }
 
 // Send stores c for host, once. It retries through outages until ctx ends; then

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -125,33 +126,33 @@ func hasNUL(s string) bool {
 
 // Append appends r's bytes; equal requests give equal bytes.
 func (r *Request) Append(b []byte) []byte {
-	b = appendUint(b, 1, uint64(r.Op))
-	b = appendString(b, 2, r.Path)
-	b = appendString(b, 3, r.To)
-	b = appendString(b, 4, r.User)
-	b = appendUint(b, 5, uint64(r.Depth))
-	b = appendUint(b, 6, uint64(r.Mode))
+	b = field.AppendUint(b, 1, uint64(r.Op))
+	b = field.AppendString(b, 2, r.Path)
+	b = field.AppendString(b, 3, r.To)
+	b = field.AppendString(b, 4, r.User)
+	b = field.AppendUint(b, 5, uint64(r.Depth))
+	b = field.AppendUint(b, 6, uint64(r.Mode))
 	keys := make([]string, 0, len(r.Meta))
 	for k := range r.Meta {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		b = appendString(b, 7, k)
-		b = protowire.AppendString(protowire.AppendTag(b, 8, protowire.BytesType), r.Meta[k])
+		b = field.AppendString(b, 7, k)
+		b = field.PutString(b, 8, r.Meta[k])
 	}
 	for _, p := range r.Sources {
-		b = protowire.AppendString(protowire.AppendTag(b, 9, protowire.BytesType), p)
+		b = field.PutString(b, 9, p)
 	}
-	b = appendFlag(b, 10, r.Force)
-	return appendFlag(b, 11, r.Fresh)
+	b = field.AppendBool(b, 10, r.Force)
+	return field.AppendBool(b, 11, r.Fresh)
 }
 
 // Parse reads what Append wrote, and checks it.
 func Parse(b []byte) (Request, error) {
 	var r Request
 	key := ""
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
 		case 1:
 			r.Op = Op(min(u, 255))
@@ -179,11 +180,12 @@ func Parse(b []byte) (Request, error) {
 		case 11:
 			r.Fresh = u == 1
 		}
+		return nil
 	})
-	if err == nil {
-		err = r.Check()
+	if err != nil {
+		return r, ErrMalformed
 	}
-	return r, err
+	return r, r.Check()
 }
 
 // Range is a part of a file. Length -1 is up to its end.
@@ -233,51 +235,4 @@ func ReadFrame(r io.Reader, buf []byte) ([]byte, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	return buf, err
-}
-
-func fields(b []byte, f func(num protowire.Number, u uint64, v []byte)) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return ErrMalformed
-		}
-		b = b[n:]
-		var u uint64
-		var v []byte
-		switch typ {
-		case protowire.VarintType:
-			u, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			v, n = protowire.ConsumeBytes(b)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return ErrMalformed
-		}
-		b = b[n:]
-		f(num, u, v)
-	}
-	return nil
-}
-
-func appendUint(b []byte, num protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
-}
-
-func appendFlag(b []byte, num protowire.Number, v bool) []byte {
-	if !v {
-		return b
-	}
-	return appendUint(b, num, 1)
-}
-
-func appendString(b []byte, num protowire.Number, v string) []byte {
-	if v == "" {
-		return b
-	}
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
 }

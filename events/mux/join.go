@@ -39,7 +39,7 @@ func half(dst, src Joined) error {
 // Cut ends a connection so that its peer does not take it for an end in order.
 func Cut(c io.Closer, err error) {
 	switch c := c.(type) {
-	case *Stream:
+	case interface{ Abort(err error) }: // a *Stream, or what wraps one
 		c.Abort(err)
 		return
 	case interface{ SetLinger(sec int) error }:

@@ -1,11 +1,12 @@
 package process
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/millrace/millrace/events/field"
 )
 
 // The bytes at rest are those of schema/event/v1; this file writes and reads
@@ -26,8 +27,6 @@ type Batch struct {
 	Events   []Event // to be appended: one frame each, from FirstSeq on
 }
 
-var errMalformed = errors.New("malformed record bytes")
-
 // AppendBatch appends b's bytes to dst. The Seq of its events is not stored but
 // follows from FirstSeq.
 func AppendBatch(dst []byte, b *Batch) []byte {
@@ -40,22 +39,22 @@ func AppendBatch(dst []byte, b *Batch) []byte {
 
 // AppendBatchHead appends all of b but its events.
 func AppendBatchHead(dst []byte, b *Batch) []byte {
-	dst = appendUint(dst, 1, BatchVersion)
-	dst = appendString(dst, 2, b.Sandbox)
-	dst = appendString(dst, 3, b.Process)
-	dst = appendString(dst, 4, b.Host)
-	dst = appendUint(dst, 5, b.Epoch)
-	return appendUint(dst, 6, b.FirstSeq)
+	dst = field.AppendUint(dst, 1, BatchVersion)
+	dst = field.AppendString(dst, 2, b.Sandbox)
+	dst = field.AppendString(dst, 3, b.Process)
+	dst = field.AppendString(dst, 4, b.Host)
+	dst = field.AppendUint(dst, 5, b.Epoch)
+	return field.AppendUint(dst, 6, b.FirstSeq)
 }
 
 // AppendBatchFrame appends one event to a batch begun with AppendBatchHead.
 func AppendBatchFrame(dst []byte, e *Event) []byte {
-	dst = protowire.AppendTag(dst, 7, protowire.BytesType)
 	if w, ok := e.Body.(Wrote); ok { // the hot one: nothing is moved
+		dst = protowire.AppendTag(dst, 7, protowire.BytesType)
 		n := 1 + protowire.SizeVarint(uint64(e.Time.UnixNano())) + 1 + protowire.SizeBytes(wroteSize(&w))
 		return AppendEvent(protowire.AppendVarint(dst, uint64(n)), e)
 	}
-	return appendSized(dst, func(dst []byte) []byte { return AppendEvent(dst, e) })
+	return field.PutMessage(dst, 7, func(dst []byte) []byte { return AppendEvent(dst, e) })
 }
 
 // ParseBatch reads a message of a record. Its events share b's memory. Frames
@@ -63,7 +62,7 @@ func AppendBatchFrame(dst []byte, e *Event) []byte {
 func ParseBatch(b []byte) (Batch, error) {
 	var out Batch
 	frames := make([][]byte, 0, 8)
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
 		case 2:
 			out.Sandbox = string(v)
@@ -100,7 +99,7 @@ func ParseBatch(b []byte) (Batch, error) {
 
 // AppendEvent appends e as one frame, without its Seq.
 func AppendEvent(dst []byte, e *Event) []byte {
-	dst = appendUint(dst, 1, uint64(e.Time.UnixNano()))
+	dst = field.AppendUint(dst, 1, uint64(e.Time.UnixNano()))
 	if w, ok := e.Body.(Wrote); ok { // the hot one: its length is known before
 		n := wroteSize(&w)
 		dst = protowire.AppendTag(dst, 4, protowire.BytesType)
@@ -111,8 +110,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	if num == 0 {
 		return dst
 	}
-	dst = protowire.AppendTag(dst, num, protowire.BytesType)
-	return appendSized(dst, body)
+	return field.PutMessage(dst, num, body)
 }
 
 // bodyOf gives the field number of a body and what appends its content.
@@ -120,52 +118,51 @@ func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 	switch b := b.(type) {
 	case Accepted:
 		return 2, func(dst []byte) []byte {
-			dst = protowire.AppendTag(dst, 1, protowire.BytesType)
-			dst = appendSized(dst, func(dst []byte) []byte { return AppendSpec(dst, &b.Spec) })
-			dst = appendString(dst, 2, b.Command)
-			dst = appendBytes(dst, 3, b.SpecHash)
-			dst = appendString(dst, 4, b.Tenant)
-			dst = appendString(dst, 5, string(b.From))
-			return appendUint(dst, 6, b.After)
+			dst = field.PutMessage(dst, 1, func(dst []byte) []byte { return AppendSpec(dst, &b.Spec) })
+			dst = field.AppendString(dst, 2, b.Command)
+			dst = field.AppendBytes(dst, 3, b.SpecHash)
+			dst = field.AppendString(dst, 4, b.Tenant)
+			dst = field.AppendString(dst, 5, string(b.From))
+			return field.AppendUint(dst, 6, b.After)
 		}
 	case Started:
-		return 3, func(dst []byte) []byte { return appendUint(dst, 1, uint64(b.PID)) }
+		return 3, func(dst []byte) []byte { return field.AppendUint(dst, 1, uint64(b.PID)) }
 	case Wrote:
 		return 4, func(dst []byte) []byte { return appendWrote(dst, &b) }
 	case StdinAcked:
 		return 5, func(dst []byte) []byte {
-			dst = appendUint(dst, 1, b.Offset)
-			dst = appendString(dst, 2, b.Command)
-			return appendBool(dst, 3, b.EOF)
+			dst = field.AppendUint(dst, 1, b.Offset)
+			dst = field.AppendString(dst, 2, b.Command)
+			return field.AppendBool(dst, 3, b.EOF)
 		}
 	case Resized:
 		return 6, func(dst []byte) []byte { return appendSize(dst, b.Size) }
 	case Signaled:
 		return 7, func(dst []byte) []byte {
-			dst = appendUint(dst, 1, uint64(int64(b.Signal)))
-			return appendString(dst, 2, b.Command)
+			dst = field.AppendUint(dst, 1, uint64(int64(b.Signal)))
+			return field.AppendString(dst, 2, b.Command)
 		}
 	case Truncated:
 		return 8, func(dst []byte) []byte {
-			dst = appendUint(dst, 1, uint64(b.Stream))
-			return appendUint(dst, 2, b.Dropped)
+			dst = field.AppendUint(dst, 1, uint64(b.Stream))
+			return field.AppendUint(dst, 2, b.Dropped)
 		}
 	case Gap:
 		return 9, func(dst []byte) []byte {
-			dst = appendUint(dst, 1, b.From)
-			dst = appendUint(dst, 2, b.To)
-			return appendString(dst, 3, b.Reason)
+			dst = field.AppendUint(dst, 1, b.From)
+			dst = field.AppendUint(dst, 2, b.To)
+			return field.AppendString(dst, 3, b.Reason)
 		}
 	case Exited:
 		return 10, exitBody(&b.Exit)
 	case Finished:
 		return 11, exitBody(&b.Exit)
 	case Lost:
-		return 12, func(dst []byte) []byte { return appendString(dst, 1, b.Reason) }
+		return 12, func(dst []byte) []byte { return field.AppendString(dst, 1, b.Reason) }
 	case Failed:
 		return 13, func(dst []byte) []byte {
-			dst = appendUint(dst, 1, uint64(b.Kind))
-			return appendString(dst, 2, b.Message)
+			dst = field.AppendUint(dst, 1, uint64(b.Kind))
+			return field.AppendString(dst, 2, b.Message)
 		}
 	}
 	return 0, nil
@@ -173,8 +170,7 @@ func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 
 func exitBody(x *Exit) func([]byte) []byte {
 	return func(dst []byte) []byte {
-		dst = protowire.AppendTag(dst, 1, protowire.BytesType)
-		return appendSized(dst, func(dst []byte) []byte { return appendExit(dst, x) })
+		return field.PutMessage(dst, 1, func(dst []byte) []byte { return appendExit(dst, x) })
 	}
 }
 
@@ -183,9 +179,9 @@ func appendExit(dst []byte, x *Exit) []byte {
 		dst = protowire.AppendTag(dst, 1, protowire.VarintType)
 		dst = protowire.AppendVarint(dst, uint64(int64(*x.Code)))
 	}
-	dst = appendUint(dst, 2, uint64(int64(x.Signal)))
-	dst = appendString(dst, 3, string(x.Cause))
-	return appendString(dst, 4, x.Message)
+	dst = field.AppendUint(dst, 2, uint64(int64(x.Signal)))
+	dst = field.AppendString(dst, 3, string(x.Cause))
+	return field.AppendString(dst, 4, x.Message)
 }
 
 func wroteSize(w *Wrote) int {
@@ -203,22 +199,21 @@ func wroteSize(w *Wrote) int {
 }
 
 func appendWrote(dst []byte, w *Wrote) []byte {
-	dst = appendUint(dst, 1, uint64(w.Stream))
-	dst = appendUint(dst, 2, w.Offset)
-	return appendBytes(dst, 3, w.Data)
+	dst = field.AppendUint(dst, 1, uint64(w.Stream))
+	dst = field.AppendUint(dst, 2, w.Offset)
+	return field.AppendBytes(dst, 3, w.Data)
 }
 
 func appendSize(dst []byte, s Size) []byte {
-	dst = appendUint(dst, 1, uint64(s.Cols))
-	return appendUint(dst, 2, uint64(s.Rows))
+	dst = field.AppendUint(dst, 1, uint64(s.Cols))
+	return field.AppendUint(dst, 2, uint64(s.Rows))
 }
 
 // AppendSpec appends s; equal specs give equal bytes.
 func AppendSpec(dst []byte, s *Spec) []byte {
-	dst = appendString(dst, 1, s.Cmd)
+	dst = field.AppendString(dst, 1, s.Cmd)
 	for _, a := range s.Args {
-		dst = protowire.AppendTag(dst, 2, protowire.BytesType)
-		dst = protowire.AppendString(dst, a)
+		dst = field.PutString(dst, 2, a)
 	}
 	keys := make([]string, 0, len(s.Env))
 	for k := range s.Env {
@@ -226,30 +221,27 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		dst = protowire.AppendTag(dst, 3, protowire.BytesType)
-		dst = appendSized(dst, func(dst []byte) []byte {
-			dst = protowire.AppendString(protowire.AppendTag(dst, 1, protowire.BytesType), k)
-			return protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), s.Env[k])
+		dst = field.PutMessage(dst, 3, func(dst []byte) []byte {
+			dst = field.PutString(dst, 1, k)
+			return field.PutString(dst, 2, s.Env[k])
 		})
 	}
-	dst = appendString(dst, 4, s.Cwd)
-	dst = appendString(dst, 5, s.User)
+	dst = field.AppendString(dst, 4, s.Cwd)
+	dst = field.AppendString(dst, 5, s.User)
 	if s.PTY != nil {
-		dst = protowire.AppendTag(dst, 6, protowire.BytesType)
-		dst = appendSized(dst, func(dst []byte) []byte { return appendSize(dst, *s.PTY) })
+		dst = field.PutMessage(dst, 6, func(dst []byte) []byte { return appendSize(dst, *s.PTY) })
 	}
-	dst = appendBool(dst, 7, s.Stdin)
+	dst = field.AppendBool(dst, 7, s.Stdin)
 	if s.Tag != nil {
-		dst = protowire.AppendTag(dst, 8, protowire.BytesType)
-		dst = protowire.AppendString(dst, *s.Tag)
+		dst = field.PutString(dst, 8, *s.Tag)
 	}
-	return appendUint(dst, 9, uint64(s.Timeout))
+	return field.AppendUint(dst, 9, uint64(s.Timeout))
 }
 
 // ParseSpec reads what AppendSpec wrote.
 func ParseSpec(b []byte) (Spec, error) {
 	var s Spec
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
 		case 1:
 			s.Cmd = string(v)
@@ -280,7 +272,7 @@ func ParseSpec(b []byte) (Spec, error) {
 
 func parseEnv(s *Spec, b []byte) error {
 	var k, v string
-	err := fields(b, func(num protowire.Number, _ uint64, val []byte) error {
+	err := field.Each(b, func(num protowire.Number, _ uint64, val []byte) error {
 		switch num {
 		case 1:
 			k = string(val)
@@ -298,7 +290,7 @@ func parseEnv(s *Spec, b []byte) error {
 
 func parseSize(b []byte) (Size, error) {
 	var s Size
-	err := fields(b, func(num protowire.Number, u uint64, _ []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, _ []byte) error {
 		switch num {
 		case 1:
 			s.Cols = uint32(u)
@@ -314,7 +306,7 @@ func parseSize(b []byte) (Size, error) {
 // frame of an unknown kind gives an Event without a Body.
 func ParseEvent(b []byte) (Event, error) {
 	var e Event
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		if num == 1 {
 			e.Time = time.Unix(0, int64(u))
 			return nil
@@ -365,7 +357,7 @@ func parseBody(num protowire.Number, b []byte) (Body, error) {
 
 func parseAccepted(b []byte) (Body, error) {
 	var a Accepted
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) (err error) {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
 		switch num {
 		case 1:
 			a.Spec, err = ParseSpec(v)
@@ -387,7 +379,7 @@ func parseAccepted(b []byte) (Body, error) {
 
 func parseWrote(b []byte) (Body, error) {
 	var w Wrote
-	err := fields(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
 		case 1:
 			w.Stream = Stream(u)
@@ -403,11 +395,11 @@ func parseWrote(b []byte) (Body, error) {
 
 func parseExit(b []byte) (Exit, error) {
 	var x Exit
-	err := fields(b, func(num protowire.Number, _ uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, _ uint64, v []byte) error {
 		if num != 1 {
 			return nil
 		}
-		return fields(v, func(num protowire.Number, u uint64, v []byte) error {
+		return field.Each(v, func(num protowire.Number, u uint64, v []byte) error {
 			switch num {
 			case 1:
 				code := int32(u)
@@ -427,88 +419,11 @@ func parseExit(b []byte) (Exit, error) {
 
 // scalars reads a message whose fields 1 to 3 are each a number or a text.
 func scalars(b []byte) (u [4]uint64, s [4]string, err error) {
-	err = fields(b, func(num protowire.Number, val uint64, v []byte) error {
+	err = field.Each(b, func(num protowire.Number, val uint64, v []byte) error {
 		if num < 4 {
 			u[num], s[num] = val, string(v)
 		}
 		return nil
 	})
 	return u, s, err
-}
-
-// fields calls f for each field of b: u is set for varints, v for bytes. Other
-// wire types are skipped.
-func fields(b []byte, f func(num protowire.Number, u uint64, v []byte) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return errMalformed
-		}
-		b = b[n:]
-		var u uint64
-		var v []byte
-		switch typ {
-		case protowire.VarintType:
-			u, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			v, n = protowire.ConsumeBytes(b)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, b)
-		}
-		if n < 0 {
-			return errMalformed
-		}
-		b = b[n:]
-		if typ == protowire.VarintType || typ == protowire.BytesType {
-			if err := f(num, u, v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// appendSized appends what f appends, with its length before it. Small messages
-// only: the content is moved when its length needs more than one byte.
-func appendSized(dst []byte, f func([]byte) []byte) []byte {
-	start := len(dst)
-	dst = f(append(dst, 0))
-	n := len(dst) - start - 1
-	if n < 0x80 {
-		dst[start] = byte(n)
-		return dst
-	}
-	extra := protowire.SizeVarint(uint64(n)) - 1
-	dst = append(dst, make([]byte, extra)...)
-	copy(dst[start+1+extra:], dst[start+1:start+1+n])
-	protowire.AppendVarint(dst[:start], uint64(n))
-	return dst
-}
-
-func appendUint(dst []byte, num protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return dst
-	}
-	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
-}
-
-func appendBool(dst []byte, num protowire.Number, v bool) []byte {
-	if !v {
-		return dst
-	}
-	return appendUint(dst, num, 1)
-}
-
-func appendString(dst []byte, num protowire.Number, s string) []byte {
-	if s == "" {
-		return dst
-	}
-	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
-}
-
-func appendBytes(dst []byte, num protowire.Number, b []byte) []byte {
-	if len(b) == 0 {
-		return dst
-	}
-	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), b)
 }

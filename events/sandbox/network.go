@@ -15,6 +15,10 @@ type Network struct {
 	Deny     []string
 	Private  bool   // whoever visits its ports needs its traffic token
 	MaskHost string // the Host that its servers see, with ${PORT} for the port; empty: the visitor's
+
+	HTTPSPorts []int       // whose servers speak TLS
+	Transforms []Transform // of the requests that it sends
+	Proxy      *Proxy      // through which its connections go; nil: none
 }
 
 // maxRules is the most rules of each kind.
@@ -35,7 +39,10 @@ func (n *Network) Check() error {
 	if len(n.MaskHost) > maxName || strings.ContainsAny(n.MaskHost, "\r\n\x00 /") {
 		return kind.New(kind.Invalid, "check network", "", "the masked host cannot be")
 	}
-	return nil
+	if err := n.checkPorts(); err != nil {
+		return err
+	}
+	return n.checkTransforms()
 }
 
 // Rule names addresses: by a prefix, by a name, or by all names below one.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -105,21 +106,7 @@ func (a *app) killCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			failed := 0
-			for _, id := range args {
-				if err := c.signal(cmd.Context(), id, sig); err != nil {
-					a.notef("%s: %v", id, err)
-					failed++
-				}
-			}
-			if failed > 0 {
-				return &ExitError{Code: 1}
-			}
-			return nil
+			return a.each(func(ctx context.Context, c *client, id string) error { return c.signal(ctx, id, sig) })(cmd, args)
 		},
 	}
 	c.Flags().StringVarP(&name, "signal", "s", "KILL", "signal, by name or number")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 )
@@ -96,16 +97,34 @@ func Run(ctx context.Context, cfg Config) error {
 	if !loopback(ln.Addr()) && len(cfg.View.Keys("")) == 0 {
 		return fmt.Errorf("listen on %s: an API key is required on an address that is not loopback", ln.Addr())
 	}
-	var secret []byte
-	if err := insist(ctx, func() (err error) {
-		secret, err = cfg.Log.Secret(ctx, "sandbox-token")
-		return err
-	}); err != nil {
+	secret, sealer, err := secrets(ctx, cfg.Log)
+	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, SharedTenant: DefaultTenant, Slog: cfg.Slog})
+	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, Slog: cfg.Slog})
 	defer c.Close()
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
+}
+
+// secrets are the cluster's: what sandboxes' tokens are made from, and what hides
+// texts in records.
+func secrets(ctx context.Context, log *events.Log) (token []byte, sealer *sandbox.Sealer, err error) {
+	read := func(name string) (secret []byte, err error) {
+		err = insist(ctx, func() error {
+			secret, err = log.Secret(ctx, name)
+			return err
+		})
+		return secret, err
+	}
+	if token, err = read("sandbox-token"); err != nil {
+		return nil, nil, err
+	}
+	seal, err := read(sandbox.SealerSecret)
+	if err != nil {
+		return nil, nil, err
+	}
+	sealer, err = sandbox.NewSealer(seal)
+	return token, sealer, err
 }
 
 func listen(ctx context.Context, cfg *Config) (net.Listener, error) {

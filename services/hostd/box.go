@@ -51,22 +51,23 @@ type box struct {
 	passing bool             // it is known which processes the shim has
 	early   []events.Command // until then they wait
 
-	mu        sync.Mutex
-	conn      *link.Conn // nil: not connected
-	procs     map[string]*proc
-	forgotten map[string]struct{} // processes whose last words are not listened to
-	pending   map[uint64]*pending // commands on their way, by rev
-	stopping  bool                // stop is closed
-	ended     bool                // the shim said that all has ended
-	closed    bool                // nothing can be started or sent any more
-	told      sandbox.Phase       // what the record said last
-	toldSeq   uint64              // where it did
-	goes      bool                // since the last pause it has gone on
-	way       *egress.Way         // nil: there is no network
-	net       sandbox.Network     // that is in force
-	reachable bool                // net allows anything
-	used      sandbox.NetworkUsed // before this life of the host
-	toldUse   sandbox.NetworkUsed // that is on record
+	mu          sync.Mutex
+	conn        *link.Conn // nil: not connected
+	procs       map[string]*proc
+	forgotten   map[string]struct{} // processes whose last words are not listened to
+	pending     map[uint64]*pending // commands on their way, by rev
+	stopping    bool                // stop is closed
+	ended       bool                // the shim said that all has ended
+	closed      bool                // nothing can be started or sent any more
+	told        sandbox.Phase       // what the record said last
+	toldSeq     uint64              // where it did
+	goes        bool                // since the last pause it has gone on
+	way         *egress.Way         // nil: there is no network
+	net         sandbox.Network     // that is in force
+	reachable   bool                // net allows anything
+	transformed bool                // net transforms requests
+	used        sandbox.NetworkUsed // before this life of the host
+	toldUse     sandbox.NetworkUsed // that is on record
 }
 
 const (

@@ -62,11 +62,6 @@ func (h *host) dispatch(c events.Command) {
 
 // pass sends a command on; box.order is held.
 func (b *box) pass(c events.Command) {
-	if a, ok := c.Body.(events.Ask); ok {
-		f := wire.Ask{Rev: c.Rev, Method: a.Method, Path: a.Path, User: a.User, Mode: a.Mode, Data: a.Data}
-		b.command(c, nil, wire.AppendAsk(nil, &f))
-		return
-	}
 	b.mu.Lock()
 	p := b.procs[c.Process.Token()]
 	b.mu.Unlock()
@@ -125,7 +120,7 @@ func frameOf(c *events.Command) []byte {
 		return wire.AppendSignal(nil, &wire.Signal{Rev: c.Rev, Token: token, Command: c.ID, Signal: body.Signal})
 	case events.Resize:
 		return wire.AppendResize(nil, &wire.Resize{Rev: c.Rev, Token: token, Cols: body.Size.Cols, Rows: body.Size.Rows})
-	case events.Start, events.Ask, events.TakeSnapshot, events.Drain: // they have frames of their own, or none
+	case events.Start, events.TakeSnapshot, events.Drain: // they have frames of their own, or none
 	}
 	return nil
 }

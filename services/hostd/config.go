@@ -65,6 +65,7 @@ type Config struct {
 	// but for EgressAllow.
 	Egress      bool
 	EgressAllow []netip.Prefix
+	EgressDNS   string // IP:PORT of the name server for them; default: the machine's
 
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.

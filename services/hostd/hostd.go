@@ -48,7 +48,9 @@ type host struct {
 	boxes   map[sandbox.ID]*box
 	drivers []offer // the first is the default
 
-	egress *egress.Server // nil: no sandbox may use the network
+	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
+	authority *egress.Authority
+	sealer    *sandbox.Sealer
 }
 
 // leaveTimeout bounds a clean end.
@@ -81,7 +83,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := h.openDrivers(ctx); err != nil {
 		return err
 	}
-	defer h.openEgress()() // it ends after what uses it
+	closeEgress, err := h.openEgress()
+	if err != nil {
+		return err
+	}
+	defer closeEgress() // it ends after what uses it
 	drain, err := j.draining()
 	if err != nil {
 		return err
@@ -107,6 +113,9 @@ func (h *host) live(clean context.Context) error {
 	}
 	h.epoch = lease.Epoch
 	if err := h.view.Sync(start); err != nil {
+		return err
+	}
+	if err := h.openSealer(start); err != nil {
 		return err
 	}
 	rev, err := h.journal.cursor()

@@ -91,26 +91,6 @@ func TestCommandsReachTheProcess(t *testing.T) {
 	}
 }
 
-func TestAsk(t *testing.T) {
-	r := lively(t)
-	sbx := r.sandbox()
-	const file = "a/b"
-	who := process.NewID(sbx)
-	if _, err := r.call(who, events.Ask{Method: "write", Path: file, Data: []byte("content")}); err != nil {
-		t.Fatal(err)
-	}
-	reply, err := r.call(who, events.Ask{Method: "read", Path: file})
-	if err != nil || string(reply.Data) != "content" {
-		t.Errorf("read: %q, %v", reply.Data, err)
-	}
-	if _, err := r.call(who, events.Ask{Method: "stat", Path: file + "c"}); !isKind(err, kind.NotFound) {
-		t.Errorf("stat: %v", err)
-	}
-	if _, err := r.call(who, events.Ask{Method: "read", Path: filepath.Dir(file)}); !isKind(err, kind.Invalid) {
-		t.Errorf("read of a directory: %v", err)
-	}
-}
-
 // Two commands for the same process are one process.
 func TestStartTwice(t *testing.T) {
 	r := lively(t)

@@ -2,6 +2,8 @@ package hostd
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"reflect"
 	"time"
 
@@ -18,15 +20,43 @@ const (
 	proxyPort = 3128
 	// meterEvery is how often the record is told what went through it.
 	meterEvery = time.Minute
+	// authorityFile keeps what sandboxes with transforms trust, in the data directory.
+	authorityFile = "egress-ca.pem"
+	secretPause   = 200 * time.Millisecond
 )
 
 // openEgress makes what serves the sandboxes' ways out, if there are any.
-func (h *host) openEgress() (closeIt func()) {
+func (h *host) openEgress() (closeIt func(), err error) {
 	if !h.cfg.Egress {
-		return func() {}
+		return func() {}, nil
 	}
-	h.egress = egress.NewServer(egress.Config{Operator: egress.Operator{Allow: h.cfg.EgressAllow}})
-	return h.egress.Close
+	if h.authority, err = egress.OpenAuthority(filepath.Join(h.cfg.DataDir, authorityFile)); err != nil {
+		return nil, fmt.Errorf("the proxy's certificate authority: %w", err)
+	}
+	cfg := egress.Config{Operator: egress.Operator{Allow: h.cfg.EgressAllow}, Authority: h.authority}
+	if h.cfg.EgressDNS != "" {
+		cfg.Resolver = egress.ResolverAt(h.cfg.EgressDNS)
+	}
+	h.egress = egress.NewServer(cfg)
+	return h.egress.Close, nil
+}
+
+// openSealer makes what reads the hidden texts in records; it waits for the log.
+func (h *host) openSealer(ctx context.Context) error {
+	if h.egress == nil {
+		return nil
+	}
+	for {
+		secret, err := h.log.Secret(ctx, sandbox.SealerSecret)
+		if kind.Is(err, kind.Unavailable) && rest(ctx, secretPause) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read secret: %w", err)
+		}
+		h.sealer, err = sandbox.NewSealer(secret)
+		return err
+	}
 }
 
 // network puts what the sandbox's record says of its network in force; b.mu is
@@ -36,15 +66,15 @@ func (b *box) network(s *sandbox.State) {
 		return
 	}
 	b.net = s.Network
-	policy := egress.NewPolicy(&b.net)
+	policy := egress.NewPolicy(&b.net, b.h.sealer.Open)
+	b.reachable, b.transformed = policy.Any(), policy.Transforms()
+	if b.conn != nil {
+		b.sendNetwork(b.conn) // before the policy is in force: what it shows is to be trusted then
+	}
 	if b.way == nil {
 		b.way, b.used, b.toldUse = b.h.egress.Way(policy), s.Used, s.Used
 	} else {
 		b.way.SetPolicy(policy)
-	}
-	b.reachable = policy.Any()
-	if b.conn != nil {
-		b.sendNetwork(b.conn)
 	}
 }
 
@@ -57,8 +87,11 @@ func (b *box) sendNetwork(conn *link.Conn) {
 	var n wire.Network
 	if b.reachable && b.isolated() {
 		n.Proxy = proxyPort
+		if b.transformed {
+			n.CA = b.h.authority.PEM()
+		}
 	}
-	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, n) })
+	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 
 func (b *box) isolated() bool {

@@ -323,7 +323,7 @@ func (b *box) reply(r *wire.Reply) {
 		return
 	}
 	b.h.cursor.end(r.Rev)
-	answer := events.Reply{Offset: r.Offset, Data: r.Data}
+	answer := events.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
 	}

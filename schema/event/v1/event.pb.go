@@ -2734,6 +2734,9 @@ type SandboxNetwork struct {
 	Deny          []string               `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
 	Private       bool                   `protobuf:"varint,4,opt,name=private,proto3" json:"private,omitempty"` // its ports need its traffic token
 	MaskHost      string                 `protobuf:"bytes,5,opt,name=mask_host,json=maskHost,proto3" json:"mask_host,omitempty"`
+	HttpsPorts    []uint32               `protobuf:"varint,6,rep,packed,name=https_ports,json=httpsPorts,proto3" json:"https_ports,omitempty"` // whose servers speak TLS
+	Transforms    []*SandboxTransform    `protobuf:"bytes,7,rep,name=transforms,proto3" json:"transforms,omitempty"`
+	Proxy         *SandboxProxy          `protobuf:"bytes,8,opt,name=proxy,proto3" json:"proxy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2803,6 +2806,193 @@ func (x *SandboxNetwork) GetMaskHost() string {
 	return ""
 }
 
+func (x *SandboxNetwork) GetHttpsPorts() []uint32 {
+	if x != nil {
+		return x.HttpsPorts
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetTransforms() []*SandboxTransform {
+	if x != nil {
+		return x.Transforms
+	}
+	return nil
+}
+
+func (x *SandboxNetwork) GetProxy() *SandboxProxy {
+	if x != nil {
+		return x.Proxy
+	}
+	return nil
+}
+
+// SandboxTransform sets headers of the requests to a domain.
+type SandboxTransform struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Headers       []*SandboxHeader       `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxTransform) Reset() {
+	*x = SandboxTransform{}
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxTransform) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxTransform) ProtoMessage() {}
+
+func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxTransform.ProtoReflect.Descriptor instead.
+func (*SandboxTransform) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SandboxTransform) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *SandboxTransform) GetHeaders() []*SandboxHeader {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+type SandboxHeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // sealed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxHeader) Reset() {
+	*x = SandboxHeader{}
+	mi := &file_event_v1_event_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxHeader) ProtoMessage() {}
+
+func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxHeader.ProtoReflect.Descriptor instead.
+func (*SandboxHeader) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SandboxHeader) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxHeader) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// SandboxProxy is the SOCKS5 proxy through which connections go.
+type SandboxProxy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Password      []byte                 `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"` // sealed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxProxy) Reset() {
+	*x = SandboxProxy{}
+	mi := &file_event_v1_event_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxProxy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxProxy) ProtoMessage() {}
+
+func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxProxy.ProtoReflect.Descriptor instead.
+func (*SandboxProxy) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SandboxProxy) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SandboxProxy) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SandboxProxy) GetPassword() []byte {
+	if x != nil {
+		return x.Password
+	}
+	return nil
+}
+
 type SandboxNetworkSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Network       *SandboxNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
@@ -2812,7 +3002,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +3014,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +3027,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -2857,7 +3047,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3059,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3072,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -2909,7 +3099,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3111,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3124,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -2975,7 +3165,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3177,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3190,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Snapshot) GetId() string {
@@ -3130,7 +3320,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3332,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3345,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Volume) GetId() string {
@@ -3219,7 +3409,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3421,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3434,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -3288,7 +3478,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +3490,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +3503,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -3365,7 +3555,6 @@ type Command struct {
 	//	*Command_Stdin
 	//	*Command_Signal
 	//	*Command_Resize
-	//	*Command_Ask
 	//	*Command_TakeSnapshot
 	//	*Command_DrainHost
 	Body          isCommand_Body `protobuf_oneof:"body"`
@@ -3375,7 +3564,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3576,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3589,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Command) GetId() string {
@@ -3488,15 +3677,6 @@ func (x *Command) GetResize() *ResizePTY {
 	return nil
 }
 
-func (x *Command) GetAsk() *Ask {
-	if x != nil {
-		if x, ok := x.Body.(*Command_Ask); ok {
-			return x.Ask
-		}
-	}
-	return nil
-}
-
 func (x *Command) GetTakeSnapshot() *TakeSnapshot {
 	if x != nil {
 		if x, ok := x.Body.(*Command_TakeSnapshot); ok {
@@ -3535,10 +3715,6 @@ type Command_Resize struct {
 	Resize *ResizePTY `protobuf:"bytes,13,opt,name=resize,proto3,oneof"`
 }
 
-type Command_Ask struct {
-	Ask *Ask `protobuf:"bytes,14,opt,name=ask,proto3,oneof"`
-}
-
 type Command_TakeSnapshot struct {
 	TakeSnapshot *TakeSnapshot `protobuf:"bytes,15,opt,name=take_snapshot,json=takeSnapshot,proto3,oneof"`
 }
@@ -3555,8 +3731,6 @@ func (*Command_Signal) isCommand_Body() {}
 
 func (*Command_Resize) isCommand_Body() {}
 
-func (*Command_Ask) isCommand_Body() {}
-
 func (*Command_TakeSnapshot) isCommand_Body() {}
 
 func (*Command_DrainHost) isCommand_Body() {}
@@ -3570,7 +3744,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3756,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3769,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -3615,7 +3789,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3801,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3814,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -3666,7 +3840,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3852,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3865,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -3711,7 +3885,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3897,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3910,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -3767,7 +3941,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3953,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3966,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -3840,7 +4014,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +4026,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +4039,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -3875,97 +4049,19 @@ func (x *DrainHost) GetDrain() bool {
 	return false
 }
 
-// Ask is a question to the sandbox's shim that is no event (files).
-type Ask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	Mode          uint32                 `protobuf:"varint,5,opt,name=mode,proto3" json:"mode,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Ask) Reset() {
-	*x = Ask{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Ask) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Ask) ProtoMessage() {}
-
-func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Ask.ProtoReflect.Descriptor instead.
-func (*Ask) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
-}
-
-func (x *Ask) GetMethod() string {
-	if x != nil {
-		return x.Method
-	}
-	return ""
-}
-
-func (x *Ask) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *Ask) GetUser() string {
-	if x != nil {
-		return x.User
-	}
-	return ""
-}
-
-func (x *Ask) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
-func (x *Ask) GetMode() uint32 {
-	if x != nil {
-		return x.Mode
-	}
-	return 0
-}
-
 type Reply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	Kind          uint32                 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`  // events.Kind; meaningful with error
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: done
 	Offset        uint64                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3977,7 +4073,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3990,7 +4086,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Reply) GetCommand() string {
@@ -4021,13 +4117,6 @@ func (x *Reply) GetOffset() uint64 {
 	return 0
 }
 
-func (x *Reply) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -4054,7 +4143,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4155,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4168,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Lease) GetHost() string {
@@ -4226,7 +4315,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4327,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4340,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -4373,7 +4462,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4474,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4487,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -4431,7 +4520,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4532,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4545,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -4480,7 +4569,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4581,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4594,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -4557,7 +4646,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4658,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4671,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -4672,7 +4761,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4684,7 +4773,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4697,7 +4786,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -4728,7 +4817,7 @@ type SecretStored struct {
 
 func (x *SecretStored) Reset() {
 	*x = SecretStored{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4740,7 +4829,7 @@ func (x *SecretStored) String() string {
 func (*SecretStored) ProtoMessage() {}
 
 func (x *SecretStored) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4753,7 +4842,7 @@ func (x *SecretStored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretStored.ProtoReflect.Descriptor instead.
 func (*SecretStored) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SecretStored) GetId() string {
@@ -4800,7 +4889,7 @@ type SecretRemoved struct {
 
 func (x *SecretRemoved) Reset() {
 	*x = SecretRemoved{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +4901,7 @@ func (x *SecretRemoved) String() string {
 func (*SecretRemoved) ProtoMessage() {}
 
 func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +4914,7 @@ func (x *SecretRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRemoved.ProtoReflect.Descriptor instead.
 func (*SecretRemoved) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SecretRemoved) GetId() string {
@@ -4847,7 +4936,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4859,7 +4948,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4872,7 +4961,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -4921,7 +5010,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4933,7 +5022,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4946,7 +5035,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -5070,7 +5159,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5082,7 +5171,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5095,7 +5184,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -5148,7 +5237,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5160,7 +5249,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5173,7 +5262,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -5237,7 +5326,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5338,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5351,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BuildStep) GetType() string {
@@ -5303,7 +5392,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5404,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5417,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -5353,7 +5442,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5365,7 +5454,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5378,7 +5467,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -5427,7 +5516,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5439,7 +5528,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5452,7 +5541,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -5484,7 +5573,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5496,7 +5585,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5509,7 +5598,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 type BuildFailed struct {
@@ -5522,7 +5611,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5534,7 +5623,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5547,7 +5636,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -5778,13 +5867,29 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"on_timeout\x18\x02 \x01(\tR\tonTimeout\"*\n" +
 	"\x0eSandboxResumed\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"\x8d\x01\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\xaa\x02\n" +
 	"\x0eSandboxNetwork\x12\x1a\n" +
 	"\binternet\x18\x01 \x01(\bR\binternet\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\x03 \x03(\tR\x04deny\x12\x18\n" +
 	"\aprivate\x18\x04 \x01(\bR\aprivate\x12\x1b\n" +
-	"\tmask_host\x18\x05 \x01(\tR\bmaskHost\"P\n" +
+	"\tmask_host\x18\x05 \x01(\tR\bmaskHost\x12\x1f\n" +
+	"\vhttps_ports\x18\x06 \x03(\rR\n" +
+	"httpsPorts\x12C\n" +
+	"\n" +
+	"transforms\x18\a \x03(\v2#.millrace.event.v1.SandboxTransformR\n" +
+	"transforms\x125\n" +
+	"\x05proxy\x18\b \x01(\v2\x1f.millrace.event.v1.SandboxProxyR\x05proxy\"f\n" +
+	"\x10SandboxTransform\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
+	"\aheaders\x18\x02 \x03(\v2 .millrace.event.v1.SandboxHeaderR\aheaders\"9\n" +
+	"\rSandboxHeader\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"X\n" +
+	"\fSandboxProxy\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpassword\x18\x03 \x01(\fR\bpassword\"P\n" +
 	"\x11SandboxNetworkSet\x12;\n" +
 	"\anetwork\x18\x01 \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\"D\n" +
 	"\x12SandboxNetworkUsed\x12\x12\n" +
@@ -5833,7 +5938,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x1d\n" +
 	"\n" +
 	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x12\x1c\n" +
-	"\tprocesses\x18\x05 \x01(\rR\tprocesses\"\xb7\x04\n" +
+	"\tprocesses\x18\x05 \x01(\rR\tprocesses\"\x91\x04\n" +
 	"\aCommand\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x18\n" +
@@ -5846,12 +5951,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	" \x01(\v2\x1f.millrace.event.v1.StartProcessH\x00R\x05start\x124\n" +
 	"\x05stdin\x18\v \x01(\v2\x1c.millrace.event.v1.SendStdinH\x00R\x05stdin\x127\n" +
 	"\x06signal\x18\f \x01(\v2\x1d.millrace.event.v1.SendSignalH\x00R\x06signal\x126\n" +
-	"\x06resize\x18\r \x01(\v2\x1c.millrace.event.v1.ResizePTYH\x00R\x06resize\x12*\n" +
-	"\x03ask\x18\x0e \x01(\v2\x16.millrace.event.v1.AskH\x00R\x03ask\x12F\n" +
+	"\x06resize\x18\r \x01(\v2\x1c.millrace.event.v1.ResizePTYH\x00R\x06resize\x12F\n" +
 	"\rtake_snapshot\x18\x0f \x01(\v2\x1f.millrace.event.v1.TakeSnapshotH\x00R\ftakeSnapshot\x12=\n" +
 	"\n" +
 	"drain_host\x18\x10 \x01(\v2\x1c.millrace.event.v1.DrainHostH\x00R\tdrainHostB\x06\n" +
-	"\x04body\";\n" +
+	"\x04bodyJ\x04\b\x0e\x10\x0f\";\n" +
 	"\fStartProcess\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.millrace.event.v1.SpecR\x04spec\"1\n" +
 	"\tSendStdin\x12\x12\n" +
@@ -5870,19 +5974,12 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\binternal\x18\x04 \x01(\bR\binternal\x12\x14\n" +
 	"\x05layer\x18( \x01(\tR\x05layer\"!\n" +
 	"\tDrainHost\x12\x14\n" +
-	"\x05drain\x18\x01 \x01(\bR\x05drain\"m\n" +
-	"\x03Ask\x12\x16\n" +
-	"\x06method\x18\x01 \x01(\tR\x06method\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\x12\x12\n" +
-	"\x04mode\x18\x05 \x01(\rR\x04mode\"w\n" +
+	"\x05drain\x18\x01 \x01(\bR\x05drain\"i\n" +
 	"\x05Reply\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"\xf3\x03\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xf3\x03\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -6032,7 +6129,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6070,46 +6167,48 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxResuming)(nil),    // 33: millrace.event.v1.SandboxResuming
 	(*SandboxResumed)(nil),     // 34: millrace.event.v1.SandboxResumed
 	(*SandboxNetwork)(nil),     // 35: millrace.event.v1.SandboxNetwork
-	(*SandboxNetworkSet)(nil),  // 36: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 37: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 38: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 39: millrace.event.v1.Snapshot
-	(*Volume)(nil),             // 40: millrace.event.v1.Volume
-	(*WatchPlace)(nil),         // 41: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 42: millrace.event.v1.UseSample
-	(*Command)(nil),            // 43: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 44: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 45: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 46: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 47: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 48: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 49: millrace.event.v1.DrainHost
-	(*Ask)(nil),                // 50: millrace.event.v1.Ask
-	(*Reply)(nil),              // 51: millrace.event.v1.Reply
-	(*Lease)(nil),              // 52: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 53: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 54: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 55: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 56: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 57: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 58: millrace.event.v1.TemplateUntagged
-	(*SecretStored)(nil),       // 59: millrace.event.v1.SecretStored
-	(*SecretRemoved)(nil),      // 60: millrace.event.v1.SecretRemoved
-	(*BuildBatch)(nil),         // 61: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 62: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 63: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 64: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 65: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 66: millrace.event.v1.BuildHeld
-	(*BuildLogged)(nil),        // 67: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 68: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 69: millrace.event.v1.BuildFinished
-	(*BuildFailed)(nil),        // 70: millrace.event.v1.BuildFailed
-	nil,                        // 71: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 72: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 73: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 74: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 75: millrace.event.v1.SecretStored.MetadataEntry
+	(*SandboxTransform)(nil),   // 36: millrace.event.v1.SandboxTransform
+	(*SandboxHeader)(nil),      // 37: millrace.event.v1.SandboxHeader
+	(*SandboxProxy)(nil),       // 38: millrace.event.v1.SandboxProxy
+	(*SandboxNetworkSet)(nil),  // 39: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 40: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 41: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 42: millrace.event.v1.Snapshot
+	(*Volume)(nil),             // 43: millrace.event.v1.Volume
+	(*WatchPlace)(nil),         // 44: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 45: millrace.event.v1.UseSample
+	(*Command)(nil),            // 46: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 47: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 48: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 49: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 50: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 51: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 52: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 53: millrace.event.v1.Reply
+	(*Lease)(nil),              // 54: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 55: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 56: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 57: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 58: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 59: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 60: millrace.event.v1.TemplateUntagged
+	(*SecretStored)(nil),       // 61: millrace.event.v1.SecretStored
+	(*SecretRemoved)(nil),      // 62: millrace.event.v1.SecretRemoved
+	(*BuildBatch)(nil),         // 63: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 64: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 65: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 66: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 67: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 68: millrace.event.v1.BuildHeld
+	(*BuildLogged)(nil),        // 69: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 70: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 71: millrace.event.v1.BuildFinished
+	(*BuildFailed)(nil),        // 72: millrace.event.v1.BuildFailed
+	nil,                        // 73: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 74: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 75: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 76: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 77: millrace.event.v1.SecretStored.MetadataEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -6125,7 +6224,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	71, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	73, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -6148,45 +6247,47 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	32, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
 	33, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
 	34, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	38, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	36, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	37, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	72, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	73, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	41, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	39, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	40, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	74, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	75, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	35, // 43: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	44, // 44: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	45, // 45: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	46, // 46: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	47, // 47: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	50, // 48: millrace.event.v1.Command.ask:type_name -> millrace.event.v1.Ask
-	48, // 49: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	49, // 50: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 51: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	54, // 52: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	55, // 53: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	56, // 54: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	58, // 55: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	59, // 56: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
-	60, // 57: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
-	57, // 58: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	74, // 59: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	75, // 60: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
-	62, // 61: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	63, // 62: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	64, // 63: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	66, // 64: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	67, // 65: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	69, // 66: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	70, // 67: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	65, // 68: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	68, // 69: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	36, // 43: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	38, // 44: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	47, // 47: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	48, // 48: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	49, // 49: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	50, // 50: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	51, // 51: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	52, // 52: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 53: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	56, // 54: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	57, // 55: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	58, // 56: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	60, // 57: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	61, // 58: millrace.event.v1.AccountEvent.secret_stored:type_name -> millrace.event.v1.SecretStored
+	62, // 59: millrace.event.v1.AccountEvent.secret_removed:type_name -> millrace.event.v1.SecretRemoved
+	59, // 60: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	76, // 61: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	77, // 62: millrace.event.v1.SecretStored.metadata:type_name -> millrace.event.v1.SecretStored.MetadataEntry
+	64, // 63: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	65, // 64: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	66, // 65: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	68, // 66: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	69, // 67: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	71, // 68: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	72, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	67, // 70: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	70, // 71: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6228,16 +6329,15 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkSet)(nil),
 		(*SandboxFrame_NetworkUsed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[42].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[45].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
 		(*Command_Resize)(nil),
-		(*Command_Ask)(nil),
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[52].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[54].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -6245,7 +6345,7 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SecretStored)(nil),
 		(*AccountEvent_SecretRemoved)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[61].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[63].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -6259,7 +6359,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

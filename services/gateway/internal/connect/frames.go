@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -40,7 +41,7 @@ const (
 func (w *wire) start(dst []byte, pid uint32, n *note) []byte {
 	if w.binary {
 		var b [12]byte
-		body := appendVarintField(b[:0], 1, uint64(pid))
+		body := field.AppendUint(b[:0], 1, uint64(pid))
 		return w.proto(dst, 1, body, n)
 	}
 	dst, at := openEnvelope(dst)
@@ -72,10 +73,10 @@ func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
 // end appends an end event; in JSON all its fields are there (C-015).
 func (w *wire) end(dst []byte, e *ending, n *note) []byte {
 	if w.binary {
-		body := appendVarintField(nil, 1, protowire.EncodeZigZag(int64(e.code)))
-		body = appendVarintField(body, 2, protowire.EncodeBool(e.exited))
-		body = appendStringField(body, 3, e.status)
-		body = protowire.AppendString(protowire.AppendTag(body, 4, protowire.BytesType), e.err)
+		body := field.AppendUint(nil, 1, protowire.EncodeZigZag(int64(e.code)))
+		body = field.AppendBool(body, 2, e.exited)
+		body = field.AppendString(body, 3, e.status)
+		body = field.PutString(body, 4, e.err)
 		return w.proto(dst, 3, body, n)
 	}
 	name := `{"event":{"end":{"exitCode":`

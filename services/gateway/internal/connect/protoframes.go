@@ -3,6 +3,7 @@ package connect
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -45,27 +46,7 @@ func (w *wire) protoNote(dst []byte, n *note) []byte {
 	dst = protowire.AppendVarint(dst, n.whose)
 	if n.at.cut {
 		var b [64]byte
-		dst = protowire.AppendTag(dst, fieldCursor, protowire.BytesType)
-		dst = protowire.AppendBytes(dst, n.at.appendCursor(b[:0]))
+		dst = field.AppendBytes(dst, fieldCursor, n.at.appendCursor(b[:0]))
 	}
-	if n.process != "" {
-		dst = protowire.AppendTag(dst, fieldProcess, protowire.BytesType)
-		dst = protowire.AppendString(dst, string(n.process))
-	}
-	return dst
-}
-
-// appendVarintField and appendStringField append a field unless it is zero.
-func appendVarintField(dst []byte, num protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return dst
-	}
-	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), v)
-}
-
-func appendStringField(dst []byte, num protowire.Number, s string) []byte {
-	if s == "" {
-		return dst
-	}
-	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
+	return field.AppendString(dst, fieldProcess, string(n.process))
 }

@@ -89,18 +89,6 @@ func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size proc
 	return err
 }
 
-// Ask puts a question to a running sandbox.
-func (c *Core) Ask(ctx context.Context, p Principal, sbx sandbox.ID, ask events.Ask) (events.Reply, error) {
-	if len(ask.Data) > events.MaxAsk {
-		return events.Reply{}, kind.Newf(kind.Invalid, "ask", string(sbx), "%d bytes, the limit is %d", len(ask.Data), events.MaxAsk)
-	}
-	st, err := c.running(ctx, p, sbx)
-	if err != nil {
-		return events.Reply{}, err
-	}
-	return c.call(ctx, target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}, newID(0), ask)
-}
-
 // target is a process that can take commands.
 type target struct {
 	st  sandbox.State

@@ -455,19 +455,6 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	}
 }
 
-func TestAsk(t *testing.T) {
-	h := newHouse(t)
-	st := h.sandbox(alice)
-	r, err := h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "read", Path: "/etc/x"})
-	if err != nil || string(r.Data) != "read /etc/x " {
-		t.Errorf("Ask = %q, %v", r.Data, err)
-	}
-	_, err = h.Ask(t.Context(), bob, st.ID, events.Ask{Method: "read"})
-	wantKind(t, "another tenant", err, kind.NotFound)
-	_, err = h.Ask(t.Context(), alice, st.ID, events.Ask{Data: make([]byte, events.MaxAsk+1)})
-	wantKind(t, "too large", err, kind.Invalid)
-}
-
 // A start that is under way while the log restarts happens, and once.
 func TestStartWhileTheLogRestarts(t *testing.T) {
 	h := newHouse(t)

@@ -22,7 +22,7 @@ func (c *Core) SetReach(ctx context.Context, p Principal, id sandbox.ID, n sandb
 		if !s.Live() && !s.Standing() {
 			return nil, noSandbox(id)
 		}
-		n.Private, n.MaskHost = s.Network.Private, s.Network.MaskHost
+		n.Private, n.MaskHost, n.HTTPSPorts = s.Network.Private, s.Network.MaskHost, s.Network.HTTPSPorts
 		return []sandbox.Body{sandbox.NetworkSet{Network: n}}, nil
 	})
 	return logError("set network", string(id), err)
@@ -34,6 +34,9 @@ func (c *Core) Network(id sandbox.ID) (sandbox.Network, bool) {
 	st, ok := c.view.Sandbox(id)
 	return st.Network, ok
 }
+
+// Sealer hides what records must not show.
+func (c *Core) Sealer() *sandbox.Sealer { return c.cfg.Sealer }
 
 // TrafficToken opens the ports of a sandbox that was made without public
 // traffic. It is made as Token is, and good for nothing else.

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -44,8 +43,6 @@ func TestPauseAndResume(t *testing.T) {
 	wantKind(t, "deadline of a paused one", err, kind.Conflict)
 	_, err = h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
 	wantKind(t, "start in a paused one", err, kind.Conflict)
-	_, err = h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "stat"})
-	wantKind(t, "ask of a paused one", err, kind.Conflict)
 	_, _, err = h.ResumeSandbox(t.Context(), bob, st.ID, opt)
 	wantKind(t, "resumed by another tenant", err, kind.NotFound)
 	got, resumed, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
@@ -86,7 +83,6 @@ func TestTrafficResumes(t *testing.T) {
 	uses := map[string]func() error{
 		"input":       func() error { return h.SendInput(t.Context(), alice, id, []byte("x"), false) },
 		"a start":     func() error { h.start(st.ID, process.Spec{Cmd: "true"}); return nil },
-		"a question":  func() error { _, err := h.Ask(t.Context(), alice, st.ID, events.Ask{Method: "stat"}); return err },
 		"its traffic": func() error { _, err := h.Wake(t.Context(), st.ID); return err },
 		"a guard":     func() error { _, err := h.Running(t.Context(), alice, st.ID); return err },
 	}

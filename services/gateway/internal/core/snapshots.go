@@ -154,6 +154,7 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	}
 	req := From(&snap, st.Request)
 	req.Deadline = deadline
+	req.Network, req.AllowInternet = st.Network, st.Network.Internet // as it is now
 	forks = make([]Fork, count)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, forksAtOnce)

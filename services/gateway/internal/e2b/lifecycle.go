@@ -21,7 +21,11 @@ func (h *Handler) detail(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(h.details(&st))
+	body, err := h.details(&st)
+	if err != nil {
+		return err
+	}
+	return c.JSON(body)
 }
 
 func (h *Handler) kill(c *fiber.Ctx) error {

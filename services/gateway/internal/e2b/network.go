@@ -1,11 +1,12 @@
 package e2b
 
 import (
-	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -13,36 +14,79 @@ import (
 
 // networkBody is SandboxNetworkConfig, and what a change of it may carry.
 type networkBody struct {
-	AllowOut            []string        `json:"allowOut"`
-	DenyOut             []string        `json:"denyOut"`
-	AllowPublicTraffic  *bool           `json:"allowPublicTraffic"`
-	MaskRequestHost     string          `json:"maskRequestHost"`
-	AllowInternetAccess *bool           `json:"allow_internet_access"`
-	EgressProxy         json.RawMessage `json:"egressProxy"`
-	Rules               json.RawMessage `json:"rules"`
-	HTTPSPorts          []int           `json:"httpsPorts"`
+	AllowOut            []string              `json:"allowOut"`
+	DenyOut             []string              `json:"denyOut"`
+	AllowPublicTraffic  *bool                 `json:"allowPublicTraffic"`
+	MaskRequestHost     string                `json:"maskRequestHost"`
+	AllowInternetAccess *bool                 `json:"allow_internet_access"`
+	EgressProxy         *proxyBody            `json:"egressProxy"`
+	Rules               map[string][]ruleBody `json:"rules"`
+	HTTPSPorts          []int                 `json:"httpsPorts"`
+}
+
+// proxyBody is SandboxEgressProxyConfig; the password is never told.
+type proxyBody struct {
+	Address  string `json:"address"`
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+// ruleBody is SandboxNetworkRule.
+type ruleBody struct {
+	Transform *transformBody `json:"transform,omitempty"`
+}
+
+type transformBody struct {
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // network is what the body asks for; internet is the default of what no rule
 // names.
-func (b *networkBody) network(internet bool) (sandbox.Network, error) {
-	what := ""
-	switch {
-	case given(b.EgressProxy):
-		what = "egressProxy"
-	case given(b.Rules):
-		what = "rules"
-	case len(b.HTTPSPorts) > 0:
-		what = "httpsPorts"
-	}
-	if what != "" {
-		return sandbox.Network{}, kind.Newf(kind.Unimplemented, "network", "", "network.%s is not implemented here", what)
-	}
+func (b *networkBody) network(s *sandbox.Sealer, internet bool) (sandbox.Network, error) {
 	n := sandbox.Network{
-		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut,
+		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut, HTTPSPorts: b.HTTPSPorts,
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
+	var err error
+	if n.Transforms, err = b.transforms(s); err != nil {
+		return n, err
+	}
+	if p := b.EgressProxy; p != nil {
+		if n.Proxy, err = sandbox.ParseProxy(s, p.Address, p.Username, p.Password); err != nil {
+			return n, err
+		}
+	}
 	return n, n.Check()
+}
+
+// transforms are the rules, in an order of their own: it matters only among those
+// of one domain.
+func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error) {
+	var all []sandbox.Transform
+	for _, key := range slices.Sorted(maps.Keys(b.Rules)) {
+		domain, err := sandbox.ParseDomain(key)
+		if err != nil {
+			return nil, err
+		}
+		rules := b.Rules[key]
+		if len(rules) == 0 {
+			rules = make([]ruleBody, 1) // it counts all the same, in the place of a wildcard's
+		}
+		for _, r := range rules {
+			t := sandbox.Transform{Domain: domain}
+			if r.Transform != nil {
+				for _, name := range slices.Sorted(maps.Keys(r.Transform.Headers)) {
+					h, err := sandbox.ParseHeader(s, name, r.Transform.Headers[name])
+					if err != nil {
+						return nil, err
+					}
+					t.Headers = append(t.Headers, h)
+				}
+			}
+			all = append(all, t)
+		}
+	}
+	return all, nil
 }
 
 // setNetwork changes what a sandbox may reach: what is left out is cleared. Who
@@ -52,7 +96,7 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	n, err := body.network(body.AllowInternetAccess == nil || *body.AllowInternetAccess)
+	n, err := body.network(h.core.Sealer(), body.AllowInternetAccess == nil || *body.AllowInternetAccess)
 	if err != nil {
 		return err
 	}
@@ -66,17 +110,41 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// networkOf tells a sandbox's network as it is; nil if it is what every sandbox
-// has.
-func networkOf(st *sandbox.State) any {
+// networkOf tells a sandbox's owner its network as it is; nil if it is what every
+// sandbox has. It has the values of headers, as E2B's answer does: who reads it may
+// set them, too.
+func (h *Handler) networkOf(st *sandbox.State) (any, error) {
 	n := &st.Network
-	if len(n.Allow) == 0 && len(n.Deny) == 0 && !n.Private && n.MaskHost == "" {
-		return nil
+	if reflect.DeepEqual(n, &sandbox.Network{Internet: n.Internet}) {
+		return nil, nil
 	}
-	return fiber.Map{
+	out := fiber.Map{
 		"allowOut": orEmpty(n.Allow), "denyOut": orEmpty(n.Deny),
 		"allowPublicTraffic": !n.Private, "maskRequestHost": n.MaskHost,
 	}
+	if len(n.HTTPSPorts) > 0 {
+		out["httpsPorts"] = n.HTTPSPorts
+	}
+	if n.Proxy != nil {
+		out["egressProxy"] = proxyBody{Address: n.Proxy.Address, Username: n.Proxy.User}
+	}
+	if len(n.Transforms) == 0 {
+		return out, nil
+	}
+	rules := make(map[string][]ruleBody)
+	for _, t := range n.Transforms {
+		headers := make(map[string]string, len(t.Headers))
+		for _, set := range t.Headers {
+			value, err := h.core.Sealer().Open(set.Value)
+			if err != nil {
+				return nil, err
+			}
+			headers[set.Name] = value
+		}
+		rules[t.Domain] = append(rules[t.Domain], ruleBody{Transform: &transformBody{headers}})
+	}
+	out["rules"] = rules
+	return out, nil
 }
 
 func orEmpty(list []string) []string {

@@ -116,14 +116,15 @@ func stateOf(st *sandbox.State) string {
 
 // details says what will happen at the end, not what was asked for: where its
 // host cannot pause it, it ends.
-func (h *Handler) details(st *sandbox.State) detailBody {
+func (h *Handler) details(st *sandbox.State) (detailBody, error) {
+	network, err := h.networkOf(st)
 	onTimeout := sandbox.OnTimeoutKill
 	if st.Request.OnTimeout == sandbox.OnTimeoutPause && st.Can.Pause {
 		onTimeout = sandbox.OnTimeoutPause
 	}
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
-		AllowInternetAccess: &st.Network.Internet, Network: networkOf(st), Isolation: string(st.Isolation),
+		AllowInternetAccess: &st.Network.Internet, Network: network, Isolation: string(st.Isolation),
 		Lifecycle: lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
-	}
+	}, err
 }

@@ -12,6 +12,9 @@
 // comes. X-Forwarded-For, -Host and -Proto are added. An answer begins to leave
 // when the request's body has been read or refused.
 //
+// A port that its sandbox says serves HTTPS is spoken to in TLS; its certificate is
+// not checked.
+//
 // # What breaks
 // An answer that breaks off (the server, its sandbox, the host, the log) closes
 // the client's connection before its end: it is never taken for whole. Where

@@ -2,11 +2,13 @@ package port
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +64,10 @@ func New(d Dialer, streams *stream.Streams) *Handler {
 				}
 				return s, nil
 			},
+			// A server in a sandbox has no certificate that anybody could check, and
+			// nobody is on the way to it whom one would keep out.
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    switchTimeout,
 			DisableCompression:     true,
 			MaxIdleConns:           maxIdle,
 			MaxIdleConnsPerHost:    idlePerServer,
@@ -105,8 +111,13 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if err != nil {
 		return write(c, Body{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
 	}
-	if n, ok := h.dialer.Network(t.Sandbox); ok && n.MaskHost != "" {
-		req.Host = strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(t.Port))
+	if n, ok := h.dialer.Network(t.Sandbox); ok {
+		if n.MaskHost != "" {
+			req.Host = strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(t.Port))
+		}
+		if slices.Contains(n.HTTPSPorts, t.Port) {
+			req.URL.Scheme = "https"
+		}
 	}
 	switch {
 	case req.Header.Get("Upgrade") != "":

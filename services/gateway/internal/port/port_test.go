@@ -109,7 +109,11 @@ const id = "i0123456789abcdefghij"
 // gateway gives the address of a gateway to a sandbox whose port 8080 is served.
 func gateway(t testing.TB, serve http.HandlerFunc) (addr string, in *inside) {
 	t.Helper()
-	server := httptest.NewServer(serve)
+	return gatewayTo(t, httptest.NewServer(serve))
+}
+
+func gatewayTo(t testing.TB, server *httptest.Server) (addr string, in *inside) {
+	t.Helper()
 	t.Cleanup(server.Close)
 	in = &inside{id: id, port: 8080}
 	in.mux = channel(t, func(s *mux.Stream) {
@@ -425,6 +429,53 @@ func TestSwitchedProtocols(t *testing.T) {
 	c.(*net.TCPConn).CloseWrite()
 	if got, err := io.ReadAll(r); string(got) != "bye\n" || err != nil {
 		t.Errorf("after half a close: %q, %v", got, err)
+	}
+}
+
+// A port that is said to serve HTTPS is spoken to in TLS, whatever its certificate,
+// and what it is switched to, too; of one that does not there is no answer.
+func TestPortsThatServeHTTPS(t *testing.T) {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			fmt.Fprintf(w, "TLS %v, %s, %s", r.TLS != nil, r.Host, r.Header.Get("X-Forwarded-Proto"))
+			return
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
+		rw.Flush()
+		line, _ := rw.ReadString('\n')
+		io.WriteString(rw, "got "+line)
+		rw.Flush()
+	})
+	addr, in := gatewayTo(t, httptest.NewTLSServer(serve))
+	in.net.HTTPSPorts = []int{1, 8080}
+	if res, got := do(t, request(t, "GET", addr, "/", nil)); got != "TLS true, 8080-"+id+".sandbox.test, http" {
+		t.Errorf("%d %q", res.StatusCode, got)
+	}
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\nline\n", id)
+	r := bufio.NewReader(c)
+	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if got, err := io.ReadAll(r); string(got) != "got line\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+
+	addr, in = gatewayTo(t, httptest.NewServer(serve))
+	in.net.HTTPSPorts = []int{8080}
+	if res, got := do(t, request(t, "GET", addr, "/", nil)); res.StatusCode != 502 || !strings.Contains(got, "did not answer") {
+		t.Errorf("a server without TLS: %d %q", res.StatusCode, got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -36,9 +37,19 @@ type Way struct {
 type flow struct {
 	net.Conn
 	w    *Way
-	name string // by which it was reached; empty: by its address
-	addr netip.Addr
+	name string     // by which it was reached; empty: by its address
+	addr netip.Addr // not valid: the sandbox's own proxy resolved the name
+	use  use
+	by   upstream
 }
+
+// use is what becomes of a connection.
+type use bool
+
+const (
+	raw  use = false // its bytes are passed on
+	read use = true  // what is sent on it is known, and transformed
+)
 
 const (
 	dialTimeout    = 10 * time.Second // of a connection, with its name's resolution
@@ -59,10 +70,15 @@ func (w *Way) SetPolicy(p *Policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for f := range w.flows {
-		if !p.allows(f.name, f.addr) {
+		if !p.suits(f) {
 			mux.Cut(f.Conn, nil)
 		}
 	}
+}
+
+// suits reports whether the policy lets a connection be as it is.
+func (p *Policy) suits(f *flow) bool {
+	return p.allows(f.name, f.addr) && f.by == p.proxy && (f.use == read || len(p.headers(f.name)) == 0)
 }
 
 // Used is how many bytes went out and came in.
@@ -70,7 +86,7 @@ func (w *Way) Used() (sent, received uint64) { return w.sent.Load(), w.received.
 
 // dial connects to HOST:PORT. Errors: Denied, NotFound where there is no such
 // name, Precondition where nobody listens, Deadline, Unavailable.
-func (w *Way) dial(ctx context.Context, hostport string) (*flow, error) {
+func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	host, service, err := net.SplitHostPort(hostport)
@@ -81,6 +97,10 @@ func (w *Way) dial(ctx context.Context, hostport string) (*flow, error) {
 	if err != nil || port == 0 {
 		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is no port", service)
 	}
+	by := w.policy.Load().proxy
+	if name := hostOf(host); by != (upstream{}) && w.policy.Load().named(name) {
+		return w.connect(ctx, &flow{name: name, use: use, by: by}, uint16(port))
+	}
 	name, addrs, err := w.resolve(ctx, host)
 	if err != nil {
 		return nil, err
@@ -90,7 +110,7 @@ func (w *Way) dial(ctx context.Context, hostport string) (*flow, error) {
 		if !w.allows(name, a) {
 			continue
 		}
-		f, dialErr := w.connect(ctx, name, netip.AddrPortFrom(a, uint16(port)))
+		f, dialErr := w.connect(ctx, &flow{name: name, addr: a, use: use, by: by}, uint16(port))
 		if dialErr == nil {
 			return f, nil
 		}
@@ -111,12 +131,8 @@ func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []ne
 	if !w.policy.Load().resolves(name) {
 		return "", nil, denied(name)
 	}
-	addrs, err = w.s.cfg.Resolver.LookupNetIP(ctx, "ip", name)
-	if err != nil {
+	if addrs, err = w.s.lookUp(ctx, name); err != nil {
 		return "", nil, kind.Newf(kind.NotFound, "dial", "", "%s has no address", name)
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
 	}
 	return name, addrs, nil
 }
@@ -125,8 +141,36 @@ func (w *Way) allows(name string, a netip.Addr) bool {
 	return w.s.cfg.Operator.allows(a, w.s.cfg.own) && w.policy.Load().allows(name, a)
 }
 
-// connect dials an address that was judged.
-func (w *Way) connect(ctx context.Context, name string, to netip.AddrPort) (*flow, error) {
+// connect makes a connection of a flow that was judged.
+func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) {
+	var err error
+	if f.by == (upstream{}) {
+		f.Conn, err = w.direct(ctx, f.name, netip.AddrPortFrom(f.addr, port))
+	} else if f.Conn, err = f.by.reach(ctx, w.s); err == nil {
+		name := f.name
+		if f.addr.IsValid() {
+			name = "" // what was judged is an address
+		}
+		if err = f.by.connect(ctx, f.Conn, name, f.addr, port); err != nil {
+			f.Conn.Close() //nolint:errcheck // nobody uses it
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.w = w
+	w.mu.Lock()
+	w.flows[f] = struct{}{}
+	w.mu.Unlock()
+	if !w.policy.Load().suits(f) { // it may have changed meanwhile
+		mux.Cut(f, nil)
+		return nil, denied(cmp.Or(f.name, f.addr.String()))
+	}
+	return f, nil
+}
+
+// direct dials an address.
+func (w *Way) direct(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Timeout: addressTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		// What the kernel is about to be asked for, once more.
 		if at, err := netip.ParseAddrPort(address); err != nil || !w.allows(name, at.Addr()) {
@@ -138,15 +182,7 @@ func (w *Way) connect(ctx context.Context, name string, to netip.AddrPort) (*flo
 	if err != nil {
 		return nil, dialError(to, err)
 	}
-	f := &flow{Conn: conn, w: w, name: name, addr: to.Addr()}
-	w.mu.Lock()
-	w.flows[f] = struct{}{}
-	w.mu.Unlock()
-	if !w.allows(name, f.addr) { // the policy may have changed meanwhile
-		mux.Cut(f, nil)
-		return nil, denied(to.String())
-	}
-	return f, nil
+	return conn, nil
 }
 
 func dialError(to netip.AddrPort, err error) error {

@@ -14,7 +14,13 @@
 // their metadata. An operator may allow prefixes of them; of link-local and
 // metadata addresses only single ones, each by its own.
 //
+// # What is transformed
+// Requests to the domains of a sandbox's transforms, and no others: for those the
+// proxy is the server, also of TLS, by a certificate of the host's own authority,
+// and a client of the real one, whose certificate is checked. Only HTTP is spoken
+// then. What a header is set to is told to nobody else.
+//
 // # What cannot be told here
 // Who is behind a public address: a server out there may pass on what it is sent.
-// What is said within TLS is not read.
+// What else is said within TLS is not read.
 package egress

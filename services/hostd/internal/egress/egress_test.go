@@ -48,17 +48,26 @@ func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 
 func noAddress(netip.Addr) bool { return false }
 
+// plain opens what was not sealed.
+func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
+
 // way gives a way out, and a function that connects to its proxy as a program in
 // a sandbox does.
 func way(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way, func() net.Conn) {
 	t.Helper()
-	cfg := Config{Resolver: r, own: noAddress}
+	cfg := Config{Resolver: r}
 	if allow != "" {
 		cfg.Operator.Allow = []netip.Prefix{netip.MustParsePrefix(allow)}
 	}
+	return wayOf(t, n, cfg)
+}
+
+func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn) {
+	t.Helper()
+	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Way(NewPolicy(n))
+	w := s.Way(NewPolicy(n, plain))
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -339,7 +348,7 @@ func TestAPolicyChangesLive(t *testing.T) {
 		return c
 	}
 	a, b := open("a.test"), open("b.test")
-	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}))
+	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}, plain))
 	if _, err := a.Read(make([]byte, 1)); err == nil {
 		t.Error("what is forbidden goes on")
 	}
@@ -401,7 +410,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}))
+		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain))
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was asked for", host)

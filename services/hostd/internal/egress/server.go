@@ -2,12 +2,13 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"sync"
 	"time"
@@ -20,6 +21,12 @@ import (
 type Config struct {
 	Operator Operator
 	Resolver Resolver // default: the machine's, by Go's own client
+
+	// Authority makes certificates for the domains of transforms; it may be missing
+	// where no policy has any. Roots are what those hosts' own certificates are held
+	// to; nil: the machine's.
+	Authority *Authority
+	Roots     *x509.CertPool
 
 	own func(netip.Addr) bool // whether an address is the machine's; in tests
 }
@@ -38,7 +45,16 @@ const (
 	maxHead     = 64 << 10
 )
 
-type clientKey struct{}
+// ResolverAt asks the name server at IP:PORT, besides the machine's own file of
+// hosts.
+func ResolverAt(addr string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}}
+}
+
+type connKey struct{}
 
 // NewServer gives a server; Close ends it and all that it serves.
 func NewServer(cfg Config) *Server {
@@ -56,7 +72,10 @@ func NewServer(cfg Config) *Server {
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, clientKey{}, c)
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
 	go func() {
@@ -105,10 +124,15 @@ func (w *Way) Serve(st *mux.Stream) {
 		return
 	}
 	st.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	w.s.take(c)
+}
+
+// take has the HTTP server serve a connection.
+func (s *Server) take(c net.Conn) {
 	select {
-	case w.s.conns.conns <- c:
-	case <-w.s.conns.over:
-		st.Abort(kind.New(kind.Unavailable, "serve", "", "the host's daemon ends"))
+	case s.conns.conns <- c:
+	case <-s.conns.over:
+		mux.Cut(c, kind.New(kind.Unavailable, "serve", "", "the host's daemon ends"))
 	}
 }
 
@@ -140,22 +164,31 @@ func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "egress", Net: "
 
 // serveHTTP is the HTTP proxy.
 func serveHTTP(w http.ResponseWriter, r *http.Request) {
-	c, ok := r.Context().Value(clientKey{}).(*client)
-	switch {
-	case !ok:
-		http.Error(w, "", http.StatusInternalServerError)
-	case r.Method == http.MethodConnect:
-		c.way.connectHTTP(w, r)
-	case r.URL.Scheme == "http" && r.URL.Host != "":
-		c.way.forward(w, r)
+	switch c := r.Context().Value(connKey{}).(type) {
+	case *inspected:
+		c.ServeHTTP(w, r)
+	case *client:
+		switch {
+		case r.Method == http.MethodConnect:
+			c.way.connectHTTP(w, r)
+		case r.URL.Scheme == "http" && r.URL.Host != "":
+			c.way.forward(w, r)
+		default:
+			http.Error(w, "millrace: this is a proxy: it serves CONNECT and requests for http URLs", http.StatusBadRequest)
+		}
 	default:
-		http.Error(w, "millrace: this is a proxy: it serves CONNECT and requests for http URLs", http.StatusBadRequest)
+		http.Error(w, "", http.StatusInternalServerError)
 	}
+}
+
+// useOf is what becomes of a connection to a host.
+func (w *Way) useOf(hostport string) use {
+	return use(len(w.policy.Load().headers(hostOf(hostport))) > 0)
 }
 
 // connectHTTP serves CONNECT.
 func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
-	f, err := w.dial(r.Context(), r.Host)
+	f, err := w.dial(r.Context(), r.Host, w.useOf(r.Host))
 	if err != nil {
 		fail(rw, r, err)
 		return
@@ -179,6 +212,15 @@ func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		mux.Cut(f, err)
 	}
+	w.carry(c, r.Host, f)
+}
+
+// carry serves a client that was promised a connection.
+func (w *Way) carry(c *client, target string, f *flow) {
+	if f.use == read {
+		w.inspect(c, target, f)
+		return
+	}
 	mux.Join(c, f) //nolint:errcheck // both ends know
 }
 
@@ -188,18 +230,14 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 	t := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			f, err := w.dial(ctx, addr)
+			f, err := w.dial(ctx, addr, read)
 			if err != nil {
 				return nil, err
 			}
 			return f, nil
 		},
 	}
-	p := httputil.ReverseProxy{
-		Transport: t, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), ErrorHandler: fail,
-		Rewrite: func(pr *httputil.ProxyRequest) { pr.Out.Host = pr.In.Host },
-	}
-	p.ServeHTTP(rw, r)
+	w.pass(rw, r, t, func(out *http.Request) { transform(out.Header, w.policy.Load().headers(hostOf(out.URL.Host))) })
 }
 
 // fail answers that something could not be reached.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/mux"
 )
 
 // SOCKS5 (RFC 1928): without authentication, CONNECT only.
@@ -40,7 +39,7 @@ func (w *Way) socks(c *client) {
 	var f *flow
 	if code == socksOK {
 		var err error
-		if f, err = w.dial(context.Background(), target); err != nil { //nolint:contextcheck // a dial bounds itself
+		if f, err = w.dial(context.Background(), target, w.useOf(target)); err != nil { //nolint:contextcheck // a dial bounds itself
 			code = socksCode(err)
 		}
 	}
@@ -57,7 +56,7 @@ func (w *Way) socks(c *client) {
 		return
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // it cannot fail
-	mux.Join(c, f)             //nolint:errcheck // both ends know
+	w.carry(c, target, f)
 }
 
 // greet reads what a client wants: the code is socksOK, what it is to be told, or

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/millrace/millrace/events/field"
 )
 
 // entry is what is told of a name in a directory.
@@ -81,20 +83,20 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 		shown = &e.at // type and mode are those of what it leads to, as E2B tells them
 	}
 	b = appendString(b, 1, path.Base(e.path))
-	b = appendUint(b, 2, fileType(shown.Mode))
+	b = field.AppendUint(b, 2, fileType(shown.Mode))
 	b = appendString(b, 3, e.path)
-	b = appendUint(b, 4, uint64(e.st.Size))
-	b = appendUint(b, 5, uint64(shown.Mode&0o777))
+	b = field.AppendUint(b, 4, uint64(e.st.Size))
+	b = field.AppendUint(b, 5, uint64(shown.Mode&0o777))
 	b = appendString(b, 6, modeOf(e.st.Mode).String())
 	b = appendString(b, 7, o.nameOf(false, e.st.Uid))
 	b = appendString(b, 8, o.nameOf(true, e.st.Gid))
 	b = appendTime(b, 9, e.st.Mtim)
 	if e.link {
-		b = protowire.AppendString(protowire.AppendTag(b, 10, protowire.BytesType), e.target)
+		b = field.PutString(b, 10, e.target)
 	}
 	for k, v := range e.meta {
 		pair := appendString(appendString(nil, 1, k), 2, v)
-		b = protowire.AppendBytes(protowire.AppendTag(b, 11, protowire.BytesType), pair)
+		b = field.PutBytes(b, 11, pair)
 	}
 	if o.cfg.Times {
 		b = appendTime(b, fieldAccessed, e.st.Atim)
@@ -110,9 +112,9 @@ const (
 
 func appendTime(b []byte, num protowire.Number, at unix.Timespec) []byte {
 	var buf [24]byte
-	t := appendUint(buf[:0], 1, uint64(at.Sec))
-	t = appendUint(t, 2, uint64(at.Nsec))
-	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), t)
+	t := field.AppendUint(buf[:0], 1, uint64(at.Sec))
+	t = field.AppendUint(t, 2, uint64(at.Nsec))
+	return field.PutBytes(b, num, t)
 }
 
 // nameOf is the name of an owner or a group, looked up once a question.
@@ -166,15 +168,8 @@ func modeOf(m uint32) fs.FileMode {
 	return mode
 }
 
-func appendUint(b []byte, num protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
-}
-
 // appendString appends a string; a name that is no UTF-8 is shown as near to it
 // as protobuf's strings can be.
 func appendString(b []byte, num protowire.Number, v string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), strings.ToValidUTF8(v, "�"))
+	return field.PutString(b, num, strings.ToValidUTF8(v, "�"))
 }

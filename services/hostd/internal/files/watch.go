@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 )
@@ -302,10 +303,10 @@ func (w *Watcher) forget(at string) {
 
 // event appends a filesystem.FilesystemEvent.
 func (w *Watcher) event(name string, typ uint32) {
-	b := appendUint(appendString(nil, 1, name), 2, uint64(typ))
+	b := field.AppendUint(appendString(nil, 1, name), 2, uint64(typ))
 	if w.req.Entries && (typ == eventCreate || typ == eventWrite || typ == eventChmod) {
 		if e, err := w.o.stat(path.Join(w.o.path, name)); err == nil {
-			b = protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), w.o.appendEntry(nil, &e))
+			b = field.PutBytes(b, 3, w.o.appendEntry(nil, &e))
 		}
 	}
 	w.pending = protowire.AppendBytes(w.pending, b)
@@ -313,6 +314,6 @@ func (w *Watcher) event(name string, typ uint32) {
 
 // overflow tells that events were lost: who wants to know more must look.
 func (w *Watcher) overflow() {
-	b := protowire.AppendVarint(protowire.AppendTag(appendString(nil, 1, "."), file.OverflowField, protowire.VarintType), 1)
+	b := field.AppendUint(appendString(nil, 1, "."), file.OverflowField, 1)
 	w.pending = protowire.AppendBytes(w.pending, b)
 }

@@ -16,7 +16,6 @@ type outcomes struct {
 }
 
 func (o *outcomes) add(r wire.Reply) {
-	r.Data = nil
 	o.ring[o.next] = r
 	o.next = (o.next + 1) % keepOutcomes
 }

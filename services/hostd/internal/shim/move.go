@@ -13,7 +13,7 @@ import (
 // Shim.mu is held.
 func (s *Shim) move(a *wire.Attach) {
 	refresh(s.pid1, time.Unix(0, a.Now), a.Seed)
-	s.asked, s.outcomes = 0, outcomes{} // the commands of this sandbox are others
+	s.outcomes = outcomes{} // the commands of this sandbox are others
 	for _, p := range s.procs {
 		switch {
 		case p.finished:

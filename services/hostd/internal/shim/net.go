@@ -81,8 +81,10 @@ func dialPort(target string) (*net.TCPConn, error) {
 // started from now on are told of it. A port that is taken is tried again with
 // the next word of hostd's.
 func (s *Shim) network(n wire.Network) {
+	trust := s.trustIn(n.CA)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.trust = trust
 	if s.proxy != nil {
 		if s.proxyPort == n.Proxy {
 			return
@@ -154,6 +156,7 @@ func (s *Shim) proxyEnv(env map[string]string) {
 		env[name] = url
 	}
 	env["no_proxy"], env["NO_PROXY"] = noProxy, noProxy
+	s.trust.tell(env)
 }
 
 const noProxy = "localhost,127.0.0.1,::1"

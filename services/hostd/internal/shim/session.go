@@ -14,6 +14,7 @@ import (
 type session struct {
 	s       *Shim
 	conn    net.Conn
+	version uint32    // of the talk, that is spoken
 	wake    sync.Cond // there is something to send, or to be done
 	control []byte    // frames that are not events
 	ready   []*proc   // those with something to send, each once
@@ -76,7 +77,7 @@ func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 		old.wg.Wait() // it may hold memory that an ack on the new one lets go of
 		s.mu.Lock()
 	}
-	c := &session{s: s, conn: h.Conn}
+	c := &session{s: s, conn: h.Conn, version: a.Version}
 	c.wake.L = &s.mu
 	c.streams = c.newStreams()
 	if s.sandbox != "" && s.sandbox != a.Sandbox {
@@ -160,12 +161,6 @@ func (c *session) handle(t wire.Type, b []byte) error {
 	case wire.TypeResize:
 		f, err := wire.ParseResize(b)
 		return s.command(err, f.Token, f.Rev, func(p *proc) { p.resize(&f) })
-	case wire.TypeAsk:
-		f, err := wire.ParseAsk(b)
-		if err != nil {
-			return err
-		}
-		s.ask(&f)
 	case wire.TypeResume:
 		m, err := wire.ParseMark(b)
 		return c.mark(err, m, (*proc).resume)
@@ -178,7 +173,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 	case wire.TypeEnd:
 		s.end()
 	case wire.TypeNetwork:
-		n, err := wire.ParseNetwork(b)
+		n, err := wire.ParseNetwork(c.version, b)
 		if err != nil {
 			return err
 		}

@@ -66,12 +66,11 @@ type Shim struct {
 	env       map[string]string
 	limits    wire.Limits
 	outcomes  outcomes
-	asked     uint64     // rev of the last Ask taken
-	asks      []wire.Ask // the first is being answered
 	oomKills  uint64
 	still     standstill
 	proxy     *net.TCPListener // nil: there is no way out
 	proxyPort uint16
+	trust     trust // what programs are told of the proxy's certificate
 	ending    bool
 	ended     bool
 }

@@ -2,7 +2,9 @@ package shim
 
 import (
 	"cmp"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -111,6 +113,17 @@ func colonFile(path string) func(func([]string) bool) {
 	}
 }
 
+// nameOf is the first name in a colon-separated file with that number.
+func nameOf(path string, id uint32) string {
+	number := strconv.FormatUint(uint64(id), 10)
+	for f := range colonFile(path) {
+		if len(f) > 2 && f[2] == number {
+			return f[0]
+		}
+	}
+	return number
+}
+
 // maxAccounts is the most bytes of a file of accounts that are looked at.
 const maxAccounts = 1 << 20
 
@@ -121,8 +134,8 @@ func readAccounts(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read from
-	if err := regular(path, f); err != nil {
-		return nil, err
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, errors.Join(err, fs.ErrInvalid)
 	}
 	return io.ReadAll(io.LimitReader(f, maxAccounts))
 }

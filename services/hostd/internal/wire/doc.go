@@ -44,7 +44,9 @@ import "github.com/millrace/millrace/events/mux"
 //
 // 3: Attach has Now and Seed; a shim that was restored in another sandbox says
 // Moved.
-const Version = 3
+//
+// 4: Network has CA.
+const Version = 4
 
 // Limits of the protocol, in bytes.
 const (
@@ -66,14 +68,13 @@ const (
 // Type says what a frame's payload is.
 type Type uint8
 
-// From hostd.
+// From hostd. 6 was a question about a file, which nothing asks any more.
 const (
 	TypeAttach  Type = 1
 	TypeStart   Type = 2
 	TypeStdin   Type = 3
 	TypeSignal  Type = 4
 	TypeResize  Type = 5
-	TypeAsk     Type = 6
 	TypeResume  Type = 7
 	TypeAck     Type = 8
 	TypeForget  Type = 9

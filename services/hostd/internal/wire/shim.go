@@ -133,21 +133,21 @@ type Reply struct {
 	Kind   kind.Kind // meaningful with Error
 	Error  string    // empty: done
 	Offset uint64
-	Data   []byte
 }
 
 // AppendReply appends r as a frame.
 func AppendReply(dst []byte, r *Reply) []byte {
 	return AppendFrame(dst, TypeReply, func(dst []byte) []byte {
 		dst = putU32(putU64(putU64(dst, r.Rev), r.After), uint32(r.Kind))
-		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), r.Data)
+		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), "") // the empty field is of version 1
 	})
 }
 
-// ParseReply reads what AppendReply wrote; Data shares b's memory.
+// ParseReply reads what AppendReply wrote.
 func ParseReply(b []byte) (Reply, error) {
 	d := dec{b: b}
-	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64(), Data: d.bytes()}
+	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64()}
+	d.bytes()
 	return r, d.end()
 }
 

@@ -29,10 +29,10 @@ var frames = []struct {
 	{"stdin", AppendStdin(nil, &Stdin{2, token, "c", true, []byte{0, 255}}), Stdin{2, token, "c", true, []byte{0, 255}}, parsed(ParseStdin)},
 	{"signal", AppendSignal(nil, &Signal{3, token, "c", 15}), Signal{3, token, "c", 15}, parsed(ParseSignal)},
 	{"resize", AppendResize(nil, &Resize{4, token, 80, 24}), Resize{4, token, 80, 24}, parsed(ParseResize)},
-	{"ask", AppendAsk(nil, &Ask{5, "write", "/p", "u", 0o644, []byte("d")}), Ask{5, "write", "/p", "u", 0o644, []byte("d")}, parsed(ParseAsk)},
 	{"ack", AppendMark(nil, TypeAck, Mark{token, 1 << 60}), Mark{token, 1 << 60}, parsed(ParseMark)},
 	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
-	{"network", AppendNetwork(nil, Network{3128}), Network{3128}, parsed(ParseNetwork)},
+	{"network", AppendNetwork(nil, 4, &Network{3128, []byte("pem")}), Network{3128, []byte("pem")}, parsed(networkOf(4))},
+	{"network of version 3", AppendNetwork(nil, 3, &Network{3128, []byte("pem")}), Network{Proxy: 3128}, parsed(networkOf(3))},
 	{"hello", AppendHello(nil, hello()), *hello(), parsed(ParseHello)},
 	{"moved", AppendMoved(nil, &Moved{token, 17, []byte("spec")}), Moved{token, 17, []byte("spec")}, parsed(ParseMoved)},
 	{"output", append(AppendOutputHead(nil, output()), "data"...), *output(), parsed(ParseOutput)},
@@ -56,7 +56,11 @@ func output() *Output {
 }
 
 func reply() *Reply {
-	return &Reply{Rev: 6, After: 4, Kind: kind.NotFound, Error: "no", Offset: 5, Data: []byte("d")}
+	return &Reply{Rev: 6, After: 4, Kind: kind.NotFound, Error: "no", Offset: 5}
+}
+
+func networkOf(version uint32) func([]byte) (Network, error) {
+	return func(b []byte) (Network, error) { return ParseNetwork(version, b) }
 }
 
 func parsed[T any](f func([]byte) (T, error)) func([]byte) (any, error) {

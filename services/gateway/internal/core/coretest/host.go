@@ -205,10 +205,6 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 		})
 		h.log.Reply(c, r)
 		return nil
-	case events.Ask:
-		r.Data = append([]byte(b.Method+" "+b.Path+" "), b.Data...)
-		h.log.Reply(c, r)
-		return nil
 	default:
 		if p == nil {
 			h.log.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
@@ -216,7 +212,7 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 		}
 	}
 	switch b := c.Body.(type) {
-	case events.Start, events.Ask: // done
+	case events.Start: // done
 	case events.Stdin:
 		if err = h.stdin(ctx, p, c.ID, b); errors.Is(err, errStdin) {
 			r.Err, err = err, nil

@@ -99,8 +99,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(ctx, s, &state, limits)
 	if err != nil {
-		live.Undo(ctx, d.log, s.Dir, state, d.sweep)
-		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }
@@ -206,13 +205,7 @@ func environ(s driver.Spec, home string) []string {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-	defer cancel()
-	state, proc, err := live.Attach(ctx, s, name, d.sweep)
-	if err != nil {
-		return nil, err
-	}
-	return d.box(s.Dir, state, proc), nil
+	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
 // List is driver.Driver.List.

@@ -19,10 +19,7 @@ import (
 // of these tests is where it has the most rights: it is the sandbox's root where
 // there is one.
 func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	if _, err := newDriver(t).Probe(t.Context()); err != nil {
-		t.Skipf("it does not work here: %v", err)
-	}
-	s := &suite{newDriver: newDriver}
+	s, _ := probed(t, newDriver)
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T, *box)

@@ -25,14 +25,8 @@ const (
 // Run runs the contract against the driver that newDriver makes; each call is a
 // new life of hostd. It skips where the driver's Probe says that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	d := newDriver(t)
-	victim(t, d)
-	caps, err := d.Probe(t.Context())
-	if err != nil {
-		t.Skipf("%s does not work here: %v", d.Name(), err)
-	}
-	t.Logf("%s: %+v", d.Name(), caps)
-	s := &suite{newDriver: newDriver}
+	victim(t, newDriver(t))
+	s, caps := probed(t, newDriver)
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)
@@ -81,15 +75,10 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 // machine. One whose tools are fakes, which Run is for as well, would have it done
 // to the machine itself.
 func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	d := newDriver(t)
-	caps, err := d.Probe(t.Context())
-	if err != nil {
-		t.Skipf("%s does not work here: %v", d.Name(), err)
-	}
+	s, caps := probed(t, newDriver)
 	if caps.Isolation == "none" {
-		t.Fatalf("%s isolates nothing", d.Name())
+		t.Fatal("it isolates nothing")
 	}
-	s := &suite{newDriver: newDriver}
 	for _, a := range s.attacks() {
 		t.Run(a.name, a.run)
 	}
@@ -97,6 +86,17 @@ func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 type suite struct {
 	newDriver func(*testing.T) driver.Driver
+}
+
+// probed gives the suite of a driver that works here; else it skips.
+func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, driver.Caps) {
+	d := newDriver(t)
+	caps, err := d.Probe(t.Context())
+	if err != nil {
+		t.Skipf("%s does not work here: %v", d.Name(), err)
+	}
+	t.Logf("%s: %+v", d.Name(), caps)
+	return &suite{newDriver: newDriver}, caps
 }
 
 // box is one sandbox of a test.

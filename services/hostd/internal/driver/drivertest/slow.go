@@ -12,13 +12,7 @@ import (
 // RunSlow is the part of Run for a driver whose places take seconds to make, and
 // what it is to do with memory.
 func RunSlow(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	d := newDriver(t)
-	caps, err := d.Probe(t.Context())
-	if err != nil {
-		t.Skipf("%s does not work here: %v", d.Name(), err)
-	}
-	t.Logf("%s: %+v", d.Name(), caps)
-	s := &suite{newDriver: newDriver}
+	s, caps := probed(t, newDriver)
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)

@@ -16,12 +16,32 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
+// TemplatesVariable hands the directory of Templates on to the processes that a
+// test starts.
+const TemplatesVariable = "DRIVERTEST_TEMPLATES"
+
+// Templates is one directory for all of a test, as a host has one; any user may
+// read it.
+func Templates(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv(TemplatesVariable); dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "millrace-templates-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(TemplatesVariable, dir)
+	return dir
+}
+
 // RunTemplate runs what a driver must stand that makes places from Spec.Root.
 func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	if _, err := newDriver(t).Probe(t.Context()); err != nil {
-		t.Skipf("it does not work here: %v", err)
-	}
-	s := &suite{newDriver: newDriver}
+	s, _ := probed(t, newDriver)
 	tree := Tree(t)
 	before := listing(t, tree)
 	for _, tt := range []struct {

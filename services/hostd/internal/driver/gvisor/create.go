@@ -57,11 +57,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	b, err := d.make(ctx, &s, state, limits, &runsc{path: path, id: s.ID, dir: filepath.Join(s.Dir, workDir)})
 	if err != nil {
-		live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep)
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, kind.Wrap(createKind(err), "create sandbox", string(s.ID), err)
+		return nil, live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
 	}
 	return b, nil
 }
@@ -69,17 +65,6 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 // threads is how many gVisor may have on the host: its own, and up to four for each
 // process.
 func threads(s *driver.Spec) uint32 { return 256 + 4*s.MaxPIDs(driver.MaxProcesses) }
-
-func createKind(err error) kind.Kind {
-	var e *kind.Error
-	switch {
-	case errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return kind.Of(err)
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EMFILE):
-		return kind.Unavailable
-	}
-	return kind.Internal
-}
 
 // make makes what state names. What it leaves on error, sweep removes.
 func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*box, error) {

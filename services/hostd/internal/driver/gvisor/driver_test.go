@@ -25,7 +25,7 @@ const runscVariable = "GVISOR_TEST_RUNSC"
 
 func testConfig(t testing.TB) Config {
 	t.Helper()
-	dir := templates(t)
+	dir := drivertest.Templates(t)
 	path := os.Getenv(runscVariable)
 	if path == "" {
 		built, err := sidecar.Runsc().Build(t.Context(), slog.Default())
@@ -41,27 +41,6 @@ func testConfig(t testing.TB) Config {
 	return Config{Templates: dir, Runsc: func() (string, error) { return path, nil }}
 }
 
-// templatesVariable hands the directory on to the processes that a test starts.
-const templatesVariable = "GVISOR_TEST_TEMPLATES"
-
-// templates is one directory for all of a test, as a host has one.
-func templates(t testing.TB) string {
-	t.Helper()
-	if dir := os.Getenv(templatesVariable); dir != "" {
-		return dir
-	}
-	dir, err := os.MkdirTemp("", "millrace-templates-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(templatesVariable, dir)
-	return dir
-}
-
 func TestContract(t *testing.T) { drivertest.Run(t, newDriver) }
 
 func TestAttacks(t *testing.T) { drivertest.RunAttacks(t, newDriver) }
@@ -72,7 +51,7 @@ func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
 func TestRootless(t *testing.T) {
 	testConfig(t)
-	t.Setenv(templatesVariable, "") // it cannot write to ours
+	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
 	drivertest.RunRootless(t, "^TestContract$/^(a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many)")
 }
 

@@ -37,8 +37,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state := live.State{Driver: name, ID: s.ID, Boot: boot, Dataset: d.pool + "/run/" + string(s.ID)}
 	proc, err := d.make(ctx, s, template, &state)
 	if err != nil {
-		live.Undo(ctx, d.log, s.Dir, state, d.sweep)
-		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
 	return d.box(s.Dir, state, proc), nil
 }

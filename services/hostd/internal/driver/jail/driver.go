@@ -127,13 +127,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-	defer cancel()
-	state, proc, err := live.Attach(ctx, s, name, d.sweep)
-	if err != nil {
-		return nil, err
-	}
-	return d.box(s.Dir, state, proc), nil
+	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
 // List is driver.Driver.List.

@@ -43,11 +43,7 @@ func create[B driver.Instance](
 	state.Cgroups = groups.Paths(cgroup.Prefix+string(s.ID), limits)
 	box, err := build(ctx, s, &state, limits)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		live.Undo(ctx, log, s.Dir, state, sweep)
-		return nil, kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
+		return nil, live.Undo(ctx, log, s.Dir, state, sweep, err)
 	}
 	return box, nil
 }

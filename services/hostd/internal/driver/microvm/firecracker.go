@@ -110,13 +110,7 @@ func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 
 // Attach is driver.Driver.Attach.
 func (d *Firecracker) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, live.DestroyTimeout)
-	defer cancel()
-	state, proc, err := live.Attach(ctx, s, firecrackerName, sweep)
-	if err != nil {
-		return nil, err
-	}
-	return d.box(s.Dir, state, proc), nil
+	return live.Reattach(ctx, s, firecrackerName, sweep, d.box)
 }
 
 // List is driver.Driver.List.

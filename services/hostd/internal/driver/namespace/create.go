@@ -5,7 +5,6 @@ package namespace
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -76,23 +75,9 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	}
 	box, err := d.make(ctx, s, state, limits, spec)
 	if err != nil {
-		live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep)
-		return nil, kind.Wrap(createKind(err), "create sandbox", string(s.ID), err)
+		return nil, live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
 	}
 	return box, nil
-}
-
-func createKind(err error) kind.Kind {
-	var e *kind.Error
-	switch {
-	case errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return kind.Of(err)
-	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENAMETOOLONG):
-		return kind.Invalid
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EMFILE):
-		return kind.Unavailable
-	}
-	return kind.Internal
 }
 
 // make makes what state names. What it leaves on error, sweep removes; no

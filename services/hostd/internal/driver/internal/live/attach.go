@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"log/slog"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
@@ -32,6 +34,17 @@ func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State
 	return state, proc, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 }
 
+// Reattach is driver.Driver.Attach of a driver whose Instances box gives.
+func Reattach[B driver.Instance](ctx context.Context, s driver.Spec, name string, sweep Sweep, box func(string, State, *Proc) B) (driver.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, DestroyTimeout)
+	defer cancel()
+	state, proc, err := Attach(ctx, s, name, sweep)
+	if err != nil {
+		return nil, err
+	}
+	return box(s.Dir, state, proc), nil
+}
+
 // Vacate makes sure that nothing of d lives in s.Dir, where it is to create:
 // Conflict if something does.
 func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
@@ -48,12 +61,31 @@ func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
 	return err
 }
 
-// Undo removes what a create made that then failed. ctx may be over, but what was
-// made must go; what cannot go is logged, and found by Attach.
-func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep) {
+// Undo removes what a create made that then failed by err, and gives what its
+// caller is told. ctx may be over, but what was made must go; what cannot go is
+// logged, and found by Attach.
+func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep, err error) error {
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DestroyTimeout)
 	defer cancel()
-	if err := sweep(ctx, dir, state); err != nil {
-		log.Error("remove a sandbox that was not made", "sandbox", state.ID, "err", err)
+	if left := sweep(ctx, dir, state); left != nil {
+		log.Error("remove a sandbox that was not made", "sandbox", state.ID, "err", left)
 	}
+	return kind.Wrap(kindOf(err), "create sandbox", string(state.ID), err)
+}
+
+// kindOf is the kind of a failed create: what the host lacks now, it may have
+// later.
+func kindOf(err error) kind.Kind {
+	switch {
+	case kind.Of(err) != kind.Internal:
+		return kind.Of(err)
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENAMETOOLONG):
+		return kind.Invalid
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EMFILE):
+		return kind.Unavailable
+	}
+	return kind.Internal
 }

@@ -1,0 +1,130 @@
+package sandbox
+
+import (
+	"net"
+	"net/textproto"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Transform sets headers of the requests that a sandbox sends to a domain. It
+// does not allow the domain. Of several that name a host, the exact one counts,
+// else the one with the longest name; those of one domain count together, in
+// order.
+type Transform struct {
+	Domain  string // a name in lower case, or "*." and one: the names below it
+	Headers []Header
+}
+
+// Header is set in place of what a request has under its name.
+type Header struct {
+	Name  string
+	Value Sealed
+}
+
+// Proxy is a SOCKS5 proxy through which a sandbox's connections go, once they
+// are allowed.
+type Proxy struct {
+	Address  string // host:port
+	User     string // empty: it asks for no name
+	Password Sealed
+}
+
+// The most that there may be, as E2B has them.
+const (
+	maxDomains     = 10
+	maxTransforms  = 100 // of all domains
+	maxHeaders     = 20  // of one transform
+	maxHeaderValue = 8 << 10
+	maxSocksWord   = 255 // RFC 1929
+	maxPorts       = 64
+	envdPort       = 49983
+)
+
+// ParseDomain reads the domain of a transform: "example.com" or "*.example.com".
+func ParseDomain(s string) (string, error) {
+	r, err := ParseRule(s)
+	if err != nil || r.Net.IsValid() || r.Name == "" {
+		return "", kind.Newf(kind.Invalid, "check network", "", "rules: %q is no domain", s)
+	}
+	if r.Below {
+		return "*." + r.Name, nil
+	}
+	return r.Name, nil
+}
+
+// ParseHeader checks a header that came from outside, and seals its value. Its
+// errors do not have the value.
+func ParseHeader(s *Sealer, name, value string) (Header, error) {
+	switch {
+	case name == "" || len(name) > maxName || strings.Trim(name, tokenChars) != "":
+		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: %q is no header's name", name)
+	case reserved(name):
+		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the header %s belongs to the connection", name)
+	case len(value) > maxHeaderValue:
+		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s is longer than %d bytes", name, maxHeaderValue)
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s has control characters", name)
+	case strings.Contains(value, "${e2b."):
+		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s names a secret or a token of E2B's, which is not implemented here", name)
+	}
+	return Header{Name: name, Value: s.Seal(value)}, nil
+}
+
+const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// reserved reports whether a header is about the connection, the body or the
+// host of a request, and not the server's affair.
+func reserved(name string) bool {
+	switch textproto.CanonicalMIMEHeaderKey(name) {
+	case "Host", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+		"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// ParseProxy checks a proxy that came from outside, and seals its password.
+func ParseProxy(s *Sealer, address, user, password string) (*Proxy, error) {
+	host, port, err := net.SplitHostPort(address)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	r, rerr := ParseRule(host)
+	switch {
+	case err != nil || perr != nil || n == 0 || rerr != nil || r.Below || r.Net.IsValid() && !r.Net.IsSingleIP():
+		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %q is no host and port", address)
+	case len(user) > maxSocksWord || len(password) > maxSocksWord:
+		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: username and password have at most %d bytes", maxSocksWord)
+	case user == "" && password != "":
+		return nil, kind.New(kind.Invalid, "check network", "", "egressProxy: a password needs a username")
+	}
+	return &Proxy{Address: address, User: user, Password: s.Seal(password)}, nil
+}
+
+// checkTransforms says what is wrong with their number.
+func (n *Network) checkTransforms() error {
+	domains := make(map[string]struct{})
+	for _, t := range n.Transforms {
+		domains[t.Domain] = struct{}{}
+		if len(t.Headers) > maxHeaders {
+			return kind.Newf(kind.Invalid, "check network", "", "rules: more than %d headers for %s", maxHeaders, t.Domain)
+		}
+	}
+	if len(domains) > maxDomains || len(n.Transforms) > maxTransforms {
+		return kind.Newf(kind.Invalid, "check network", "", "rules: more than %d domains or %d rules", maxDomains, maxTransforms)
+	}
+	return nil
+}
+
+func (n *Network) checkPorts() error {
+	if len(n.HTTPSPorts) > maxPorts {
+		return kind.Newf(kind.Invalid, "check network", "", "httpsPorts: more than %d ports", maxPorts)
+	}
+	for _, p := range n.HTTPSPorts {
+		if p < 1 || p > 1<<16-1 || p == envdPort {
+			return kind.Newf(kind.Invalid, "check network", "", "httpsPorts: %d cannot be one", p)
+		}
+	}
+	return nil
+}

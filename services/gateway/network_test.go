@@ -1,0 +1,82 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const hidden = `"network":{"allowOut":["api.test"],"denyOut":["0.0.0.0/0"],"httpsPorts":[8443],
+	"egressProxy":{"address":"proxy.test:1080","username":"u","password":"canary-password"},
+	"rules":{"API.test":[{"transform":{"headers":{"authorization":"Bearer canary-header"}}},{}],"*.b.test":[{"transform":{"headers":{"X":"y"}}}]}}`
+
+// network is what a client is told of a sandbox's network.
+func (f *front) network(id string) map[string]any {
+	f.t.Helper()
+	var d struct {
+		Network map[string]any `json:"network"`
+	}
+	f.do("GET", "/sandboxes/"+id, "").decode(f.t, &d)
+	return d.Network
+}
+
+func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base",` + hidden + `}`)
+	want := `map[allowOut:[api.test] allowPublicTraffic:true denyOut:[0.0.0.0/0] egressProxy:map[address:proxy.test:1080 username:u] httpsPorts:[8443] maskRequestHost: ` +
+		`rules:map[*.b.test:[map[transform:map[headers:map[X:y]]]] api.test:[map[transform:map[headers:map[authorization:Bearer canary-header]]] map[transform:map[]]]]]`
+	if got := fmt.Sprint(f.network(m.ID)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	// What a change leaves out is cleared, but for what is said once and for all.
+	f.do("PUT", "/sandboxes/"+m.ID+"/network", `{"rules":{"c.test":[{"transform":{"headers":{"X":"z"}}}]}}`).want(t, "a change", http.StatusNoContent, "")
+	want = `map[allowOut:[] allowPublicTraffic:true denyOut:[] httpsPorts:[8443] maskRequestHost: rules:map[c.test:[map[transform:map[headers:map[X:z]]]]]]`
+	if got := fmt.Sprint(f.network(m.ID)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	plain := f.create(base)
+	if got := f.network(plain.ID); got != nil {
+		t.Errorf("a sandbox that asked for nothing: %v", got)
+	}
+}
+
+// TORTURE 119: what a header or a password is, only GET of the one sandbox tells,
+// and that only of headers, to who may set them.
+func TestRulesAreHidden(t *testing.T) {
+	f := newFront(t)
+	m := f.create(`{"templateID":"base",` + hidden + `}`)
+	f.do("PUT", "/sandboxes/"+m.ID+"/network", "{"+strings.TrimSuffix(strings.TrimPrefix(hidden, `"network":{`), "}")+"}").want(t, "a change", http.StatusNoContent, "")
+	shown := map[string]string{}
+	for what, a := range map[string]answer{
+		"the list":         f.do("GET", "/v2/sandboxes", ""),
+		"logs":             f.do("GET", "/v2/sandboxes/"+m.ID+"/logs", ""),
+		"a refused header": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"canary-header"}}}]}}}`),
+		"a refused secret": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"X":"canary-header${e2b.secrets.x}"}}}]}}}`),
+		"a refused proxy":  f.do("POST", "/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"x","password":"canary-password"}}}`),
+		"a stranger":       f.do("GET", "/sandboxes/"+m.ID, "", "X-Api-Key", bobKey),
+		"connect":          f.do("POST", "/sandboxes/"+m.ID+"/connect", `{"timeout":60}`),
+	} {
+		shown[what] = a.body
+	}
+	shown["detail's password"] = strings.ReplaceAll(f.do("GET", "/sandboxes/"+m.ID, "").body, "canary-header", "")
+	if err := f.view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
+	if len(st.Network.Transforms) != 3 || st.Network.Proxy == nil {
+		t.Errorf("the record has %+v", st.Network)
+	}
+	shown["the record"] = fmt.Sprintf("%+v %+v", st, st.Network.Proxy)
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	shown["the log"] = f.logs.String()
+	for what, text := range shown {
+		if strings.Contains(text, "canary-") {
+			t.Errorf("%s tells it: %s", what, text)
+		}
+	}
+}

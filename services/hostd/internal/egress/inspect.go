@@ -1,0 +1,137 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// inspected is a connection to a host whose requests are transformed: we are the
+// server that its client speaks to, and a client of the host. What is spoken is
+// HTTP, within TLS or not, and nothing else: bytes that cannot be understood
+// cannot be transformed, and must not pass for what was.
+type inspected struct {
+	*client
+	name   string // of the host
+	target string // host:port
+	scheme string
+
+	first     atomic.Pointer[flow] // a connection to the host that nobody uses yet
+	transport *http.Transport
+}
+
+// tlsHandshake is the first byte of TLS.
+const tlsHandshake = 22
+
+// inspect serves a client that was promised a connection to a host. It waits for
+// the client's first byte.
+func (w *Way) inspect(c *client, target string, f *flow) {
+	in := &inspected{client: c, name: f.name, target: target, scheme: "http"}
+	in.first.Store(f)
+	in.transport = &http.Transport{
+		DisableCompression: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHead, IdleConnTimeout: idleTimeout,
+		TLSHandshakeTimeout: dialTimeout, ExpectContinueTimeout: time.Second,
+		TLSClientConfig: &tls.Config{ServerName: f.name, RootCAs: w.s.cfg.Roots, MinVersion: tls.VersionTLS12},
+		DialContext:     in.dial,
+	}
+	if len(c.first) == 0 {
+		c.first = make([]byte, 1)
+		c.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // it cannot fail
+		if _, err := io.ReadFull(c.Stream, c.first); err != nil {
+			in.Close() //nolint:errcheck // it said nothing
+			return
+		}
+		c.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	}
+	if c.first[0] != tlsHandshake {
+		w.s.take(in)
+		return
+	}
+	in.scheme = "https"
+	w.s.take(tls.Server(in, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return w.s.cfg.Authority.leaf(in.name) },
+	}))
+}
+
+// dial connects to the host, however often the transport needs it.
+func (in *inspected) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if f := in.first.Swap(nil); f != nil {
+		return f, nil
+	}
+	f, err := in.way.dial(ctx, in.target, read)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Close ends the client's connection, and those to the host that nobody uses.
+func (in *inspected) Close() error {
+	if f := in.first.Swap(nil); f != nil {
+		mux.Cut(f, nil)
+	}
+	in.transport.CloseIdleConnections()
+	return in.client.Close()
+}
+
+// ServeHTTP passes a request on, transformed. One for another host than was
+// judged is refused: what a transform adds is for this one, not for whoever
+// shares its address.
+func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if hostOf(r.Host) != in.name || r.Method == http.MethodConnect {
+		http.Error(w, "millrace: the connection is for "+in.name, http.StatusMisdirectedRequest)
+		return
+	}
+	in.way.pass(w, r, in.transport, func(out *http.Request) {
+		out.URL.Scheme, out.URL.Host = in.scheme, in.target
+		transform(out.Header, in.way.policy.Load().headers(in.name))
+	})
+}
+
+// pass sends a request on.
+func (w *Way) pass(rw http.ResponseWriter, r *http.Request, t http.RoundTripper, change func(*http.Request)) {
+	p := httputil.ReverseProxy{
+		Transport: t, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), ErrorHandler: fail,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.Host = pr.In.Host
+			change(pr.Out)
+		},
+	}
+	p.ServeHTTP(rw, r)
+}
+
+// hostOf is the name in a Host or an authority; empty if it is none.
+func hostOf(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	name, ok := sandbox.CleanName(host)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// transform sets headers.
+func transform(h http.Header, set []header) {
+	for _, s := range set {
+		for name := range h { // also as HTTP/1 lets them be written, but not Go
+			if strings.EqualFold(name, s.name) {
+				delete(h, name)
+			}
+		}
+		h[s.name] = []string{s.value}
+	}
+}

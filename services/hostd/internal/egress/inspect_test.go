@@ -1,0 +1,368 @@
+package egress
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// site is a server of example.com, over TLS and not, that tells what it was sent.
+type site struct{ secure, plain *httptest.Server }
+
+func newSite(t testing.TB) site {
+	t.Helper()
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %q %q %s", r.Host, r.Header["Authorization"], r.Header["X-Own"], r.Proto)
+	})
+	s := site{httptest.NewUnstartedServer(echo), httptest.NewServer(echo)}
+	s.secure.EnableHTTP2 = true
+	s.secure.StartTLS()
+	t.Cleanup(s.secure.Close)
+	t.Cleanup(s.plain.Close)
+	return s
+}
+
+func (s site) roots() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(s.secure.Certificate())
+	return pool
+}
+
+func authority(t testing.TB) *Authority {
+	t.Helper()
+	a, err := OpenAuthority(filepath.Join(t.TempDir(), "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// transformed is a network that sets headers for a domain: name, value, name...
+func transformed(domain string, headers ...string) sandbox.Network {
+	t := sandbox.Transform{Domain: domain}
+	for i := 0; i < len(headers); i += 2 {
+		t.Headers = append(t.Headers, sandbox.Header{Name: headers[i], Value: sandbox.Sealed(headers[i+1])})
+	}
+	return sandbox.Network{Internet: true, Transforms: []sandbox.Transform{t}}
+}
+
+// insider is what a program of a sandbox has: a way out to a site, and trust in the
+// proxy's authority and in the site's own.
+type insider struct {
+	way  *Way
+	dial func() net.Conn
+	tls  *tls.Config
+}
+
+func inside(t testing.TB, n *sandbox.Network, s site) insider {
+	t.Helper()
+	a := authority(t)
+	all := map[string][]string{"example.com": {"127.0.0.1"}, "other.test": {"127.0.0.1"}, "a.example.com": {"127.0.0.1"}}
+	w, dial := wayOf(t, n, Config{
+		Resolver: &names{of: all}, Authority: a, Roots: s.roots(), Operator: Operator{[]netip.Prefix{netip.MustParsePrefix(loopback)}},
+	})
+	trusts := s.roots()
+	trusts.AppendCertsFromPEM(a.PEM())
+	return insider{w, dial, &tls.Config{RootCAs: trusts, MinVersion: tls.VersionTLS12}}
+}
+
+func (in insider) client(t testing.TB, scheme string, h2 bool) *http.Client {
+	t.Helper()
+	c := through(t, in.dial, scheme)
+	tr := c.Transport.(*http.Transport)
+	tr.TLSClientConfig, tr.ForceAttemptHTTP2 = in.tls.Clone(), h2
+	return c
+}
+
+func TestTransformsSetHeaders(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "authorization", "Bearer canary", "X-Own", "ours")
+	in := inside(t, &n, s)
+	for _, tt := range []struct {
+		name, proxy, url, want string
+		h2                     bool
+	}{
+		{"https", "http", "https://example.com:" + portOf(s.secure.URL), `["Bearer canary"] ["ours"] HTTP/2.0`, false},
+		{"https by h2", "http", "https://example.com:" + portOf(s.secure.URL), `["Bearer canary"] ["ours"] HTTP/2.0`, true},
+		{"https by SOCKS", "socks5", "https://EXAMPLE.com:" + portOf(s.secure.URL), `["Bearer canary"] ["ours"] HTTP/2.0`, true},
+		{"http", "http", "http://example.com:" + portOf(s.plain.URL), `["Bearer canary"] ["ours"] HTTP/1.1`, false},
+		{"http by SOCKS", "socks5", "http://example.com:" + portOf(s.plain.URL), `["Bearer canary"] ["ours"] HTTP/1.1`, false},
+		{"another name of the host", "http", "http://other.test:" + portOf(s.plain.URL), `[] ["mine"] HTTP/1.1`, false},
+		{"its address, https", "http", s.secure.URL, `[] ["mine"] HTTP/1.1`, false},
+		{"below the name", "http", "http://a.example.com:" + portOf(s.plain.URL), `[] ["mine"] HTTP/1.1`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := in.client(t, tt.proxy, tt.h2)
+			for range 2 { // the second on the same connection
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, tt.url+"/x", strings.NewReader("body"))
+				req.Header.Set("x-own", "mine")
+				res, err := c.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if !strings.HasSuffix(string(got), tt.want) || err != nil || tt.h2 != (res.ProtoMajor == 2) {
+					t.Errorf("%s: %s, %v; want %s", res.Proto, got, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhichTransformCounts(t *testing.T) {
+	n := sandbox.Network{}
+	for _, d := range []string{"a.test", "a.test", "*.a.test", "*.b.a.test", "*.test"} {
+		n.Transforms = append(n.Transforms, transformed(d, "X", fmt.Sprint(d, len(n.Transforms))).Transforms...)
+	}
+	n.Transforms = append(n.Transforms, sandbox.Transform{Domain: "none.test"})
+	p := NewPolicy(&n, plain)
+	for name, want := range map[string]string{
+		"a.test": "[{X a.test0} {X a.test1}]", "x.a.test": "[{X *.a.test2}]", "x.b.a.test": "[{X *.b.a.test3}]", "y.x.b.a.test": "[{X *.b.a.test3}]",
+		"b.a.test": "[{X *.a.test2}]", "c.test": "[{X *.test4}]", "test": "[]", "none.test": "[]", "": "[]",
+	} {
+		if got := fmt.Sprint(p.headers(name)); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// A transform is in force with the next request, also on a connection that is open.
+func TestTransformsChangeLive(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "Authorization", "one")
+	in := inside(t, &n, s)
+	c := in.client(t, "http", true)
+	u := "https://example.com:" + portOf(s.secure.URL)
+	for _, value := range []string{"one", "two", ""} {
+		n := sandbox.Network{Internet: true}
+		want := "[]"
+		if value != "" {
+			n, want = transformed("example.com", "Authorization", value), `["`+value+`"]`
+		}
+		in.way.SetPolicy(NewPolicy(&n, plain))
+		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, want) || err != nil {
+			t.Errorf("%q: %d %s, %v", value, status, got, err)
+		}
+	}
+}
+
+// A connection whose bytes nobody reads must not go on when they are to be
+// transformed.
+func TestANewTransformCutsWhatCannotBeTransformed(t *testing.T) {
+	s := newSite(t)
+	in := inside(t, &sandbox.Network{Internet: true}, s)
+	conn := in.dial()
+	defer conn.Close()
+	fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n", portOf(s.secure.URL))
+	r := bufio.NewReader(conn)
+	if res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	n := transformed("*.com", "X", "y")
+	in.way.SetPolicy(NewPolicy(&n, plain))
+	if _, err := r.ReadByte(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// What a transform adds is for the host that was judged, not for whoever else is
+// served at its address.
+func TestRequestsForOthersAreMisdirected(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "Authorization", "canary")
+	in := inside(t, &n, s)
+	for _, target := range []string{s.secure.URL, s.plain.URL} {
+		for _, host := range []string{"other.test", "example.com.other.test", "127.0.0.1", "", "a.example.com"} {
+			conn := in.dial()
+			fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n", portOf(target))
+			if res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err)
+			}
+			if strings.HasPrefix(target, "https") {
+				cfg := in.tls.Clone()
+				cfg.ServerName = "example.com"
+				conn = tls.Client(conn, cfg)
+			}
+			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || res.StatusCode != http.StatusMisdirectedRequest {
+				t.Errorf("%s for %q: %v, %v", target, host, res, err)
+			}
+			conn.Close()
+		}
+	}
+}
+
+// A host that cannot prove who it is gets nothing.
+func TestAnImpostorIsNotToldTheSecret(t *testing.T) {
+	asked := make(chan string, 10)
+	s := newSite(t)
+	impostor := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	defer impostor.Close()
+	n := transformed("other.test", "Authorization", "canary")
+	in := inside(t, &n, s) // whose certificate is for example.com
+	status, got, err := get(t, in.client(t, "http", false), "https://other.test:"+portOf(impostor.URL))
+	if status != http.StatusBadGateway || err != nil || strings.Contains(got, "canary") || len(asked) > 0 {
+		t.Errorf("%d %q, %v; asked %d times", status, got, err, len(asked))
+	}
+}
+
+// To a host with transforms only HTTP is spoken.
+func TestWhatIsNoHTTPIsRefused(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "Authorization", "canary")
+	in := inside(t, &n, s)
+	for _, say := range []string{"SSH-2.0-x\r\n\r\n", "\x16\x03\x01nonsense", "\x00\x00"} {
+		conn := in.dial()
+		fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n%s", portOf(s.plain.URL), say)
+		conn.(interface{ CloseWrite() error }).CloseWrite()
+		got, _ := io.ReadAll(conn)
+		if _, answer, _ := strings.Cut(string(got), "\r\n\r\n"); strings.Contains(answer, "200 OK") || strings.Contains(answer, "canary") {
+			t.Errorf("%q: %q", say, answer)
+		}
+		conn.Close()
+	}
+}
+
+// Whoever switches protocols, as WebSocket does, goes on in the new one.
+func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n%s\n", r.Header.Get("Authorization"))
+		rw.Flush()
+		io.Copy(c, rw)
+	}))
+	server.StartTLS()
+	defer server.Close()
+	n := transformed("example.com", "Authorization", "canary")
+	in := inside(t, &n, site{secure: server})
+	conn := in.dial()
+	defer conn.Close()
+	fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n", portOf(server.URL))
+	if res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	cfg := in.tls.Clone()
+	cfg.ServerName = "example.com"
+	secure := tls.Client(conn, cfg)
+	io.WriteString(secure, "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	r := bufio.NewReader(secure)
+	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
+		t.Fatal(res, err)
+	}
+	io.WriteString(secure, "ping\n")
+	for _, want := range []string{"canary\n", "ping\n"} {
+		if got, err := r.ReadString('\n'); got != want || err != nil {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+}
+
+// An answer that is cut looks cut to whoever reads it through CONNECT.
+func TestACutConnectionIsNoEnd(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		io.WriteString(c, "half")
+		c.Read(make([]byte, 1))
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}()
+	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, &names{})
+	c := dial()
+	defer c.Close()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", ln.Addr())
+	want := "HTTP/1.1 200 Connection established\r\n\r\nhalf"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("%q, %v", got, err)
+	}
+	io.WriteString(c, "x")
+	if n, err := c.Read(got); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestAnAuthorityIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	a, err := OpenAuthority(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Mode() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	b, err := OpenAuthority(path)
+	if err != nil || string(b.PEM()) != string(a.PEM()) {
+		t.Errorf("another one: %v", err)
+	}
+	if strings.Contains(string(a.PEM()), "KEY") {
+		t.Error("the key is told")
+	}
+	leaf, err := b.leaf("a.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(a.PEM())
+	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{DNSName: "a.test", Roots: pool}); err != nil {
+		t.Error(err)
+	}
+	if again, err := b.leaf("a.test"); again != leaf || err != nil {
+		t.Errorf("a certificate is made twice: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := OpenAuthority(path); err != nil || string(c.PEM()) == string(a.PEM()) {
+		t.Errorf("a damaged one: %v", err)
+	}
+}
+
+func TestTextsThatCannotBeOpenedShutTheWay(t *testing.T) {
+	sealer := func(b byte) *sandbox.Sealer {
+		s, err := sandbox.NewSealer([]byte(strings.Repeat(string(b), 32)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	h, err := sandbox.ParseHeader(sealer('a'), "X", "canary")
+	if err != nil || strings.Contains(string(h.Value), "canary") {
+		t.Fatalf("%q, %v", h.Value, err)
+	}
+	n := sandbox.Network{Internet: true, Transforms: []sandbox.Transform{{Domain: "a.test", Headers: []sandbox.Header{h}}}}
+	if p := NewPolicy(&n, sealer('a').Open); !p.Any() || fmt.Sprint(p.headers("a.test")) != "[{X canary}]" {
+		t.Error("it cannot be opened")
+	}
+	if NewPolicy(&n, sealer('b').Open).Any() {
+		t.Error("the way is open without its transforms")
+	}
+}

@@ -1,0 +1,170 @@
+package egress
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// socksServer is a SOCKS5 proxy that wants a name and a password, tells what it is
+// asked for, and connects to the loopback, wherever that is.
+func socksServer(t testing.TB) (addr string, asked chan string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	asked = make(chan string, 100)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serveSocks(c, asked)
+			}()
+		}
+	}()
+	return ln.Addr().String(), asked
+}
+
+func serveSocks(c net.Conn, asked chan<- string) {
+	r := bufio.NewReader(c)
+	var b [256]byte
+	if io.ReadFull(r, b[:3]); string(b[:3]) != "\x05\x01\x02" {
+		c.Write([]byte{5, 0xff})
+		return
+	}
+	c.Write([]byte{5, 2})
+	io.ReadFull(r, b[:2])
+	user := make([]byte, b[1])
+	io.ReadFull(r, user)
+	n, _ := r.ReadByte()
+	password := make([]byte, n)
+	io.ReadFull(r, password)
+	if string(user) != "user" || string(password) != "canary" {
+		c.Write([]byte{1, 1})
+		return
+	}
+	c.Write([]byte{1, 0})
+	io.ReadFull(r, b[:4])
+	family := b[3]
+	host, _ := socksHost(r, family)
+	io.ReadFull(r, b[:2])
+	port := int(b[0])<<8 | int(b[1])
+	asked <- fmt.Sprintf("%d %s:%d", family, host, port)
+	to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		c.Write([]byte{5, 5, 0, 1, 0, 0, 0, 0, 0, 0})
+		return
+	}
+	defer to.Close()
+	c.Write([]byte{5, 0, 0, 3, 4, 'n', 'a', 'm', 'e', 0, 1})
+	go io.Copy(to, r)
+	io.Copy(c, to)
+}
+
+func TestConnectionsGoThroughTheSandboxsProxy(t *testing.T) {
+	s := hello(t)
+	port := portOf(s.URL)
+	addr, asked := socksServer(t)
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	go func() {
+		for {
+			c, err := mute.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "220 mail\r\n")
+			c.Close()
+		}
+	}()
+	all := map[string][]string{"a.test": {"127.0.0.1"}, "proxy.test": {"127.0.0.1"}, "private.test": {"10.0.0.1"}}
+	proxy := func(at, password string) *sandbox.Proxy {
+		return &sandbox.Proxy{Address: at, User: "user", Password: sandbox.Sealed(password)}
+	}
+	named := "proxy.test:" + portOf(addr)
+	for _, tt := range []struct {
+		name, host string
+		n          sandbox.Network
+		want       int
+		asked      string
+	}{
+		{"by address", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 200, "1 127.0.0.1:" + port},
+		{"by a name that anything goes for: it is resolved here", "a.test", sandbox.Network{Internet: true, Proxy: proxy(named, "canary")}, 200, "1 127.0.0.1:" + port},
+		{"by a name that is allowed: the proxy resolves it", "Far.test", sandbox.Network{Allow: []string{"far.test"}, Proxy: proxy(addr, "canary")}, 200, "3 far.test:" + port},
+		{"denied", "127.0.0.1", sandbox.Network{Internet: true, Deny: []string{"127.0.0.1"}, Proxy: proxy(addr, "canary")}, 403, ""},
+		{"not public", "10.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 403, ""},
+		{"not public by name", "private.test", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 403, ""},
+		{"wrong password", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "wrong")}, 502, ""},
+		{"no SOCKS there", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(mute.Addr().String(), "canary")}, 502, ""},
+		{"a proxy that is not public", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("10.0.0.1:1080", "canary")}, 502, ""},
+		{"a proxy that is not public, by name", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("private.test:1080", "canary")}, 502, ""},
+		{"metadata as a proxy", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("169.254.169.254:80", "canary")}, 502, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, dial := way(t, &tt.n, loopback, &names{of: all})
+			status, got, err := get(t, through(t, dial, "http"), "http://"+tt.host+":"+port)
+			if status != tt.want || err != nil || strings.Contains(got, "canary") {
+				t.Errorf("%d %q, %v; want %d", status, got, err, tt.want)
+			}
+			select {
+			case was := <-asked:
+				if was != tt.asked {
+					t.Errorf("the proxy was asked for %q, want %q", was, tt.asked)
+				}
+			default:
+				if tt.asked != "" {
+					t.Error("the proxy was not asked")
+				}
+			}
+		})
+	}
+}
+
+// A proxy that is given or taken away cuts what went the other way.
+func TestAProxyChangesLive(t *testing.T) {
+	s := hello(t)
+	addr, asked := socksServer(t)
+	n := sandbox.Network{Internet: true}
+	w, dial := way(t, &n, loopback, &names{})
+	open := func() (*bufio.Reader, net.Conn) {
+		c := dial()
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", s.Listener.Addr())
+		r := bufio.NewReader(c)
+		if res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err)
+		}
+		return r, c
+	}
+	before, c := open()
+	defer c.Close()
+	with := sandbox.Network{Internet: true, Proxy: &sandbox.Proxy{Address: addr, User: "user", Password: "canary"}}
+	w.SetPolicy(NewPolicy(&with, plain))
+	if _, err := before.ReadByte(); err == nil {
+		t.Error("what goes past the proxy goes on")
+	}
+	through, c2 := open()
+	defer c2.Close()
+	if len(asked) != 1 {
+		t.Errorf("the proxy was asked %d times", len(asked))
+	}
+	w.SetPolicy(NewPolicy(&n, plain))
+	if _, err := through.ReadByte(); err == nil {
+		t.Error("what goes through the proxy goes on without it")
+	}
+}

@@ -1,0 +1,115 @@
+package shim
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+)
+
+// trust is where the proxy's certificate is, so that what it transforms can be
+// believed. Both paths are empty if there is none.
+type trust struct {
+	own    string // it alone
+	bundle string // it and what the sandbox trusts besides
+}
+
+// bundles are where systems keep the certificates that they trust, Debian's first.
+var bundles = [...]string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+}
+
+// ownPaths are where the certificate goes, the first that can be written: where
+// Debian's update-ca-certificates finds it again, or else where anybody may write.
+var ownPaths = [...]string{"/usr/local/share/ca-certificates/millrace-egress.crt", "/run/millrace-egress.crt", "/tmp/millrace-egress.crt"}
+
+const maxBundle = 4 << 20
+
+// trustIn puts the certificate where programs look for such. A system's own
+// bundle that cannot be changed is copied beside it, and programs are told of the
+// copy.
+func (s *Shim) trustIn(ca []byte) trust {
+	if len(ca) == 0 {
+		return trust{}
+	}
+	var t trust
+	for _, path := range ownPaths {
+		if put(path, ca) == nil {
+			t.own = path
+			break
+		}
+	}
+	if t.own == "" {
+		return trust{}
+	}
+	t.bundle = t.own
+	path, text := systemBundle()
+	if !bytes.Contains(text, ca) {
+		if len(text) > 0 && text[len(text)-1] != '\n' {
+			text = append(text, '\n')
+		}
+		text = append(text, ca...)
+	}
+	for _, path := range [...]string{path, t.own + ".bundle"} {
+		if put(path, text) == nil {
+			t.bundle = path
+			break
+		}
+	}
+	return t
+}
+
+// systemBundle reads what the system trusts: where it is, or should be.
+func systemBundle() (path string, text []byte) {
+	for _, path := range bundles {
+		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxBundle {
+			continue
+		}
+		if text, err := os.ReadFile(path); err == nil {
+			return path, text
+		}
+	}
+	return bundles[0], nil
+}
+
+// put makes a file that everybody may read, whole or not at all. One that is as
+// it should be is left alone.
+func put(path string, text []byte) error {
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // it may be gone
+	}
+	return err
+}
+
+// tell names the certificate to programs that do not look where the system has
+// it.
+func (t trust) tell(env map[string]string) {
+	if t.own == "" {
+		return
+	}
+	env["NODE_EXTRA_CA_CERTS"] = t.own
+	for _, name := range [...]string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
+		env[name] = t.bundle
+	}
+}
