@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,17 +9,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Secret is a tenant's secret as the log has it: its value is sealed by whoever
-// stores it, and only who has the cluster's key can open it.
+// Secret is a tenant's secret as the log has it: its value is sealed, and opened
+// only where it is put to use.
 type Secret struct {
-	ID       string // it is a token of a subject
+	ID       string // a token of a subject
 	Tenant   string
 	Name     string
 	Version  uint64 // from 1
-	Sealed   []byte
+	Sealed   sandbox.Sealed
 	Metadata map[string]string
 	Created  time.Time
 	Updated  time.Time
@@ -28,59 +28,44 @@ type Secret struct {
 	Rev      uint64 // stream sequence of its last change: what the next must expect
 }
 
-func secretSubject(tenant, id string) string { return "acct." + tenant + ".secret." + id }
+func vaultSubject(tenant, id string) string { return "vault." + tenant + "." + id }
 
-// PutSecret stores a secret's next version, or its removal, in place of what its
-// Rev says (0: nothing). Conflict as in AppendSandbox. Earlier versions stay in the
-// log, sealed.
+// PutSecret stores a secret in place of what its Rev says (0: nothing), and the
+// value that was there goes. Conflict as in AppendSandbox.
 func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	e := &pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_SecretStored{SecretStored: &pb.SecretStored{
-		Id: s.ID, Name: s.Name, Version: s.Version, Sealed: s.Sealed, Metadata: s.Metadata,
-	}}}
-	if s.Removed {
-		e.Body = &pb.AccountEvent_SecretRemoved{SecretRemoved: &pb.SecretRemoved{Id: s.ID}}
-	}
-	data, err := proto.Marshal(e)
+	data, err := proto.Marshal(&pb.Secret{
+		Id: s.ID, Tenant: s.Tenant, Name: s.Name, Version: s.Version, Sealed: []byte(s.Sealed), Metadata: s.Metadata,
+		CreatedNs: nanos(s.Created), UpdatedNs: nanos(s.Updated), Removed: s.Removed,
+	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put secret", s.ID, err)
 	}
-	_, err = l.put(ctx, streamAccounts, secretSubject(s.Tenant, s.ID), s.Rev, data)
+	_, err = l.put(ctx, streamVault, vaultSubject(s.Tenant, s.ID), s.Rev, data)
 	return err
 }
 
-func (v *View) applySecret(subject string, at time.Time, rev uint64, e *pb.SecretStored) error {
-	tenant, ok := tenantOf(subject)
-	if !ok || subject != secretSubject(tenant, e.Id) {
-		return fmt.Errorf("subject %q of secret %q", subject, e.Id)
+func (v *View) applySecret(m stored) error {
+	var b pb.Secret
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return err
 	}
-	s := Secret{
-		ID: e.Id, Tenant: tenant, Name: e.Name, Version: e.Version, Sealed: e.Sealed,
-		Metadata: e.Metadata, Created: at, Updated: at, Rev: rev,
+	v.secrets[m.subject] = Secret{
+		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
+		Created: fromNanos(b.CreatedNs), Updated: fromNanos(b.UpdatedNs), Removed: b.Removed, Rev: m.seq,
 	}
-	if was, ok := v.secrets[subject]; ok && !was.Removed {
-		s.Created = was.Created
-	}
-	v.secrets[subject] = s
 	return nil
 }
 
-func (v *View) forgetSecret(subject string, rev uint64) error {
-	s := v.secrets[subject]
-	s.Removed, s.Rev, s.Sealed = true, rev, nil
-	v.secrets[subject] = s
-	return nil
-}
-
-// Secret gives a tenant's secret by its id, also one that was removed.
-func (v *View) Secret(tenant, id string) (Secret, bool) {
+// TenantSecret gives a tenant's secret by its id, also one that was removed.
+func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s, ok := v.secrets[secretSubject(tenant, id)]
+	s, ok := v.secrets[vaultSubject(tenant, id)]
 	return s, ok
 }
 
-// Secrets gives a tenant's secrets by name, without those removed.
-func (v *View) Secrets(tenant string) []Secret {
+// TenantSecrets gives a tenant's secrets by name, without those removed.
+func (v *View) TenantSecrets(tenant string) []Secret {
 	v.mu.Lock()
 	var out []Secret
 	for _, s := range v.secrets {

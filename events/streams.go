@@ -262,7 +262,11 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	volumes.MaxMsgsPerSubject = 1
 	builds := fileStream(cfg, streamBuilds, "build.>")
 	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
-	fixed := []jetstream.StreamConfig{sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, builds, useStream(cfg), placesStream(cfg)}
+	vault := fileStream(cfg, streamVault, "vault.>")
+	vault.MaxMsgsPerSubject = 1 // an older value goes when a newer one comes
+	fixed := []jetstream.StreamConfig{
+		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, useStream(cfg), placesStream(cfg),
+	}
 	return append(fixed, memoryStreams(cfg)...)
 }
 

@@ -25,6 +25,7 @@ const (
 	streamVolumes   = "VOLUME"
 	streamPlaces    = "PLACE"
 	streamBuilds    = "BUILD"
+	streamVault     = "VAULT"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."
@@ -82,6 +83,10 @@ func sourceOf(stream string) string {
 		return "snap.>"
 	case streamBuilds:
 		return "build.>"
+	case streamVolumes:
+		return "vol.>"
+	case streamVault:
+		return "vault.>"
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }

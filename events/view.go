@@ -62,6 +62,7 @@ var folds = []struct {
 	{streamSnapshots, (*View).applySnapshot, true},
 	{streamVolumes, (*View).applyVolume, true},
 	{streamBuilds, (*View).applyBuild, false},
+	{streamVault, (*View).applySecret, false},
 }
 
 // sweepEvery is how often what ended long ago is let go of.

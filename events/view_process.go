@@ -131,10 +131,6 @@ func (v *View) applyAccount(m stored) error {
 		return v.applyTagged(m.subject, fromNanos(b.TimeNs), e.TemplateTagged)
 	case *pb.AccountEvent_TemplateUntagged:
 		return v.applyUntagged(m.subject, e.TemplateUntagged)
-	case *pb.AccountEvent_SecretStored:
-		return v.applySecret(m.subject, fromNanos(b.TimeNs), m.seq, e.SecretStored)
-	case *pb.AccountEvent_SecretRemoved:
-		return v.forgetSecret(m.subject, m.seq)
 	case *pb.AccountEvent_KeyIssued:
 		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Issued: fromNanos(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {

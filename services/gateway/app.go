@@ -130,6 +130,7 @@ func (s *server) routes(local bool) {
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
 		files.New(s.core, s.streams),
+		files.NewVolumes(s.core, s.streams),
 		ndjson.New(s.core, s.streams),
 		interpreter.New(s.core, s.streams),
 		processes.New(s.core, s.streams),

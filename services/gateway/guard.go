@@ -93,7 +93,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	switch {
 	case body == nil:
 		return c.Next()
-	case c.Path() == files.Path && c.Method() == fiber.MethodPost,
+	case c.Path() == files.Path && c.Method() == fiber.MethodPost, files.VolumeUpload(c),
 		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut:
 		return files.Streamed(c)
 	case c.Path() == streamedBody:

@@ -30,12 +30,14 @@ type Tokens interface {
 	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
 	Visitor(ctx context.Context, id sandbox.ID) (core.Principal, error)
+	VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (core.Principal, error)
 }
 
 // The texts of a 401. The first is envd's, which clients compare.
 const (
-	msgToken = "unauthorized access, please provide a valid access token or method signing if supported"
-	msgKey   = "unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"
+	msgToken  = "unauthorized access, please provide a valid access token or method signing if supported"
+	msgVolume = "unauthorized: a valid volume token is required (Authorization: Bearer)"
+	msgKey    = "unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"
 )
 
 type local struct{}
@@ -58,6 +60,9 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 			Set(c, p)
 			return c.Next()
 		}
+		if first(c.Path()) == VolumePath {
+			return forVolume(c, tokens)
+		}
 		if !DataPlane(c.Path()) && !envdMetrics(c) {
 			return refuse(c, msgKey)
 		}
@@ -77,6 +82,29 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 		}
 		return err
 	}
+}
+
+// VolumePath is the first part of the paths that a volume's token opens; its second
+// is the volume.
+const VolumePath = "volumecontent"
+
+// forVolume goes on for the bearer of the token of the volume that the path names.
+func forVolume(c *fiber.Ctx, tokens Tokens) error {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(c.Path(), "/"), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	id, err := sandbox.ParseVolumeID(name)
+	var p core.Principal
+	if err == nil {
+		p, err = tokens.VolumeBearer(c.UserContext(), id, bearer(c))
+	}
+	switch {
+	case kind.Is(err, kind.Unauthenticated) || name == "" || kind.Is(err, kind.NotFound) && bearer(c) == "":
+		return httperr.WriteNamed(c, http.StatusUnauthorized, kind.New(kind.Unauthenticated, "authenticate", "", msgVolume))
+	case err != nil:
+		return httperr.WriteNamed(c, httperr.Status(kind.Of(err)), err)
+	}
+	Set(c, p)
+	return c.Next()
 }
 
 // DataPlane reports whether a path is one of those that a sandbox's token opens.

@@ -47,6 +47,13 @@ func (tokens) Visitor(_ context.Context, id sandbox.ID) (core.Principal, error) 
 	return core.Principal{Tenant: "alice", Sandbox: id}, nil
 }
 
+func (tokens) VolumeBearer(_ context.Context, id sandbox.VolumeID, token string) (core.Principal, error) {
+	if token != "right" {
+		return core.Principal{}, kind.New(kind.Unauthenticated, "", "", "wrong")
+	}
+	return core.Principal{Tenant: "alice", Volume: id}, nil
+}
+
 func (tokens) Token(id sandbox.ID) string {
 	if id == "i1" {
 		return "right"

@@ -17,7 +17,7 @@ type Config struct {
 	Log    *events.Log
 	View   *events.View
 	Secret []byte          // the cluster's, from which sandboxes' tokens are made
-	Sealer *sandbox.Sealer // the cluster's, for what records must not show; required where networks have transforms
+	Sealer *sandbox.Sealer // the cluster's, for what records must not show; required where networks have transforms, and for secrets
 	Slog   *slog.Logger
 
 	SharedTenant string // whose templates all tenants may use; empty: nobody's

@@ -62,13 +62,22 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 	defer cancel()
-	now, ok := c.view.Volume(v.ID)
-	if !ok {
-		return
-	}
-	now.Deleted = true
-	if err := c.log.PutVolume(ctx, &now); err != nil {
-		c.slog.Warn("abandon volume", "volume", v.ID, "err", err)
+	for {
+		now, ok := c.view.Volume(v.ID)
+		if !ok {
+			return
+		}
+		now.Deleted = true
+		err := c.log.PutVolume(ctx, &now)
+		if kind.Is(err, kind.Conflict) { // its host has made it
+			err = c.Sync(ctx)
+		} else if err == nil {
+			return
+		}
+		if err != nil {
+			c.slog.Warn("abandon volume", "volume", v.ID, "err", err)
+			return
+		}
 	}
 }
 

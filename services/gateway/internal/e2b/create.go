@@ -24,7 +24,7 @@ type newSandbox struct {
 	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
 	AutoResume          *autoResume       `json:"autoResume"`
 	Network             networkBody       `json:"network"`
-	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
+	VolumeMounts        []mountBody       `json:"volumeMounts"`
 	MCP                 json.RawMessage   `json:"mcp"`
 	IAM                 json.RawMessage   `json:"iam"`
 	limitsBody
@@ -54,6 +54,9 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		req, err := h.requested(&body, def, time.Now())
 		if err == nil {
 			req, err = h.root(c, &body, req)
+		}
+		if err == nil {
+			err = h.mount(c, &body, &req)
 		}
 		if err != nil {
 			return err
@@ -122,8 +125,6 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 func (b *newSandbox) unsupported() error {
 	what := ""
 	switch {
-	case len(b.VolumeMounts) > 0:
-		what = "volumeMounts"
 	case given(b.MCP):
 		what = "mcp"
 	case given(b.IAM):

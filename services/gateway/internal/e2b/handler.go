@@ -60,7 +60,20 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 	r.Get("/envs", h.envs)
+	h.registerStores(r)
 	h.registerTemplates(r)
+}
+
+func (h *Handler) registerStores(r fiber.Router) {
+	r.Post("/volumes", h.createVolume)
+	r.Get("/volumes", h.listVolumes)
+	r.Get("/volumes/:id", h.volume)
+	r.Delete("/volumes/:id", h.deleteVolume)
+	r.Post("/secrets", h.createSecret)
+	r.Get("/secrets", h.secrets)
+	r.Get("/secrets/:id", h.secret)
+	r.Post("/secrets/:id", h.updateSecret)
+	r.Delete("/secrets/:id", h.deleteSecret)
 }
 
 func (h *Handler) registerTemplates(r fiber.Router) {

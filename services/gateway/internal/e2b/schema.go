@@ -43,7 +43,7 @@ type listedBody struct {
 	DiskSizeMB   uint32            `json:"diskSizeMB"`
 	State        string            `json:"state"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
-	VolumeMounts []struct{}        `json:"volumeMounts"`
+	VolumeMounts []mountBody       `json:"volumeMounts"`
 }
 
 // detailBody is SandboxDetail.
@@ -102,7 +102,7 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
 		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
 		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: st.Request.DiskMiB,
-		State: stateOf(st), Metadata: st.Request.Metadata, VolumeMounts: []struct{}{},
+		State: stateOf(st), Metadata: st.Request.Metadata, VolumeMounts: mountsOf(st),
 	}
 }
 

@@ -101,16 +101,26 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 }
 
 func snapshotPage(c *fiber.Ctx) (limit int, before *cursor, err error) {
-	limit = maxPage
-	if s := c.Query("limit"); s != "" {
-		if limit, err = strconv.Atoi(s); err != nil || limit < 1 || limit > maxPage {
-			return 0, nil, invalid("limit must be between 1 and %d", maxPage)
-		}
+	if limit, err = pageLimit(c); err != nil {
+		return 0, nil, err
 	}
 	if s := c.Query("nextToken"); s != "" {
 		before, err = parseCursor(s)
 	}
 	return limit, before, err
+}
+
+// pageLimit is how many a page is to have.
+func pageLimit(c *fiber.Ctx) (int, error) {
+	s := c.Query("limit")
+	if s == "" {
+		return maxPage, nil
+	}
+	limit, err := strconv.Atoi(s)
+	if err != nil || limit < 1 || limit > maxPage {
+		return 0, invalid("limit must be between 1 and %d", maxPage)
+	}
+	return limit, nil
 }
 
 // forkBody is one result of a fork: a sandbox or an error, and with a sandbox whether

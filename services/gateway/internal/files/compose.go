@@ -7,11 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/file"
-	"github.com/millrace/millrace/events/kind"
-	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
 // maxCompose is the most bytes of such a request.
@@ -43,13 +40,9 @@ func (h *Handler) compose(c *fiber.Ctx) error {
 		return err
 	}
 	defer f.Close()
-	raw, err := f.Only()
+	e, err := only(f)
 	if err != nil {
 		return err
-	}
-	var e pb.EntryInfo
-	if err := proto.Unmarshal(raw, &e); err != nil {
-		return kind.Wrap(kind.Internal, "read answer", "", err)
 	}
 	return c.JSON(written{Path: e.GetPath(), Name: path.Base(e.GetPath()), Type: "file", Metadata: e.GetMetadata()})
 }

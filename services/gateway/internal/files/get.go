@@ -20,6 +20,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // get serves a file, or its head.
@@ -28,13 +29,20 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) {
+		return h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+	})
+}
+
+// send answers with the file that ask asks to read, or its head.
+func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*core.Files, error)) error {
 	coding, ok := negotiate(c.Get(fiber.HeaderAcceptEncoding))
 	if !ok {
 		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: there are identity and gzip"))
 	}
 	// The answer outlives the handler.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
-	f, err := h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+	f, err := ask(ctx)
 	if err != nil {
 		cancel()
 		return err
@@ -55,7 +63,7 @@ func (h *Handler) get(c *fiber.Ctx) error {
 		}
 	}
 	get := func(context.Context) (*http.Response, error) { return res, nil }
-	h.streams.Relay(c, true, get, nil)
+	streams.Relay(c, true, get, nil)
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -145,25 +146,36 @@ func (h *Handler) write(ctx context.Context, a *ask, content io.Reader) (written
 		return written{}, err
 	}
 	defer f.Close()
+	e, err := fill(f, content)
+	return written{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, err
+}
+
+// fill writes the content of a file that f was asked to write.
+func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	src := &source{Reader: content}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, make([]byte, copyBuffer)); err != nil {
 		if src.err != nil {
-			return written{}, broken(src.err)
+			return nil, broken(src.err)
 		}
-		return written{}, err
+		return nil, err
 	}
 	if err := f.CloseWrite(); err != nil {
-		return written{}, err
+		return nil, err
 	}
+	return only(f)
+}
+
+// only reads the one entry of an answer.
+func only(f *core.Files) (*pb.EntryInfo, error) {
 	raw, err := f.Only()
 	if err != nil {
-		return written{}, err
+		return nil, err
 	}
-	var e pb.EntryInfo
-	if err := proto.Unmarshal(raw, &e); err != nil {
-		return written{}, kind.Wrap(kind.Internal, "read answer", "", err)
+	e := &pb.EntryInfo{}
+	if err := proto.Unmarshal(raw, e); err != nil {
+		return nil, kind.Wrap(kind.Internal, "read answer", "", err)
 	}
-	return written{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, nil
+	return e, nil
 }
 
 const copyBuffer = 64 << 10

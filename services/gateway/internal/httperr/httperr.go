@@ -74,6 +74,22 @@ func WriteAs(c *fiber.Ctx, status int, err error) error {
 	return write(c, b)
 }
 
+// named is an error whose code is a name, as clients of volumes read it.
+type named struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// WriteNamed answers with err as clients of volumes read it: its code is a name.
+func WriteNamed(c *fiber.Ctx, status int, err error) error {
+	b := Of(err)
+	raw, err := json.Marshal(named{b.ErrorCode, b.Message})
+	if err != nil {
+		return err
+	}
+	return WriteJSON(c, status, raw)
+}
+
 func write(c *fiber.Ctx, b Body) error {
 	raw, err := json.Marshal(b)
 	if err != nil {

@@ -4,8 +4,8 @@
 // is used only when asked for by name.
 //
 // What it does give a sandbox: a home directory of its own (Spec.Dir/home), which
-// is what a snapshot holds and is copied into each place that is made from one; an
-// environment without the host's variables, and an end that reaches all of its
+// is what a snapshot holds and is copied into each place that is made from one; where
+// hostd is root, volumes at their paths, in a mount namespace of its own; an environment without the host's variables, and an end that reaches all of its
 // processes: by cgroup where hostd may make one, otherwise by looking through
 // /proc for the shim's descendants and for processes that carry the sandbox's
 // id in their environment. A process that leaves the shim's tree and clears its
@@ -74,7 +74,8 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze, Files: c.Freeze,
-		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
+		Volumes: canShow(),
+		Notes:   append(c.Notes, "sandboxes are not isolated from the host or from each other"),
 	}
 	if !c.Kill {
 		caps.Notes = append(caps.Notes, "without a cgroup, a process that hides from /proc's tree outlives its sandbox")
@@ -147,6 +148,9 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	pidfd := live.PidFD(attr)
 	var p *os.Process
 	err = live.OnThread(home, func() error {
+		if err := show(s.Volumes); err != nil {
+			return err
+		}
 		return group.Start(attr, func() (err error) {
 			p, err = os.StartProcess(s.ShimPath, append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...), &os.ProcAttr{
 				Env: environ(s, home), Sys: attr, Files: files, Dir: home,

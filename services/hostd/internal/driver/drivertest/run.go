@@ -58,6 +58,7 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"a paused place can be destroyed", s.destroysPaused(caps)},
 		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
 		{"it tells what it uses", s.measures},
+		{"volumes are shared and outlive it", s.volumes(caps)},
 		{"a place made from a snapshot has its files", s.snapshots(caps)},
 		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
 		{"a snapshot of a paused place leaves it paused", s.snapshotsPaused(caps)},

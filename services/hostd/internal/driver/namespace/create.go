@@ -210,6 +210,9 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		Argv:    append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
 		KeepOOM: s.OOM, Trial: trial, Disk: ownDisk,
 	}
+	for _, v := range s.Volumes {
+		spec.Volumes = append(spec.Volumes, nsinit.Text{Name: v.Path, Body: v.Source})
+	}
 	if err := fromSnapshot(s, &spec); err != nil {
 		return spec, err
 	}

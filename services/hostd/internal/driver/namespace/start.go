@@ -19,16 +19,14 @@ import (
 // child is a sandbox's first process, in its namespaces and waiting for its spec.
 type child struct {
 	proc        *live.Proc
-	spec, fault *os.File   // our ends of its pipes
-	lent        []*os.File // mounts that it has too: the template's tree, the snapshot's layers
+	spec, fault *os.File // our ends of its pipes
+	lent        lent     // mounts that it has too: the template's tree, the snapshot's layers, the volumes
 }
 
 func (c *child) close() {
 	c.spec.Close()
 	c.fault.Close()
-	for _, f := range c.lent {
-		f.Close()
-	}
+	c.lent.close()
 }
 
 // files are closed together.
@@ -51,7 +49,8 @@ func (f *files) close() {
 func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Group, disk *os.File) (*child, error) {
 	var theirs, ours files
 	defer theirs.close()
-	fail := func(err error) (*child, error) { ours.close(); return nil, err }
+	var given lent
+	fail := func(err error) (*child, error) { ours.close(); given.close(); return nil, err }
 
 	shim, err := d.shims.get(s.ShimPath)
 	if err != nil {
@@ -82,11 +81,10 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	theirs.add(faultOut, nil)
 	ours.add(faultIn, nil)
 
-	lent, inherited, err := lend(&s, base, null, disk)
-	if err != nil {
+	var inherited []*os.File
+	if given, inherited, err = lend(&s, base, null, disk); err != nil {
 		return fail(err)
 	}
-	ours = append(ours, lent...)
 	oom := theirs.add(group.OOM(), nil)
 	if oom == nil {
 		oom = null
@@ -115,7 +113,7 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 		proc.Wait() //nolint:errcheck // reaped
 		return fail(err)
 	}
-	return &child{proc: p, spec: specOut, fault: faultIn, lent: lent}, nil
+	return &child{proc: p, spec: specOut, fault: faultIn, lent: given}, nil
 }
 
 func cloneAttr(base uint32) *syscall.SysProcAttr {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -49,12 +50,23 @@ func cloneTree(root string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), root), nil
 }
 
+// lent are the mounts that a child is handed: those that it only reads, and
+// volumes.
+type lent struct{ below, volumes []*os.File }
+
+func (l *lent) close() {
+	for _, f := range slices.Concat(l.below, l.volumes) {
+		f.Close()
+	}
+}
+
 // lend opens the mounts that the child is handed, and lists them as it inherits
 // them, null in the place of one that there is not. A child without a uid range
-// walks to them itself, and has no disk.
-func lend(s *driver.Spec, base uint32, null, disk *os.File) (lent, inherited []*os.File, err error) {
+// walks to them itself, and has no disk. What it opened is the caller's to close,
+// also on error.
+func lend(s *driver.Spec, base uint32, null, disk *os.File) (l lent, inherited []*os.File, err error) {
 	if base == 0 {
-		return nil, nil, nil
+		return l, nil, nil
 	}
 	below := ""
 	if s.From != "" {
@@ -64,25 +76,37 @@ func lend(s *driver.Spec, base uint32, null, disk *os.File) (lent, inherited []*
 		f := null
 		if path != "" {
 			if f, err = cloneTree(path); err != nil {
-				for _, l := range lent {
-					l.Close()
-				}
-				return nil, nil, err
+				return l, nil, err
 			}
-			lent = append(lent, f)
+			l.below = append(l.below, f)
 		}
 		inherited = append(inherited, f)
 	}
-	if disk != nil {
-		inherited = append(inherited, disk)
+	if disk == nil {
+		disk = null
 	}
-	return lent, inherited, nil
+	inherited = append(inherited, disk)
+	for _, v := range s.Volumes {
+		f, err := cloneTree(v.Source)
+		if err != nil {
+			return l, nil, err
+		}
+		l.volumes = append(l.volumes, f)
+		inherited = append(inherited, f)
+	}
+	return l, inherited, nil
 }
+
+// The attributes of a child's mounts, besides whom their files belong to.
+const (
+	onlyRead  = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME
+	onlyFiles = unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID
+)
 
 // mapOwners makes the files in the mounts that the child has inherited belong to
 // the ids of its user namespace that have the same numbers.
 func (c *child) mapOwners() error {
-	if len(c.lent) == 0 {
+	if len(c.lent.below) == 0 && len(c.lent.volumes) == 0 {
 		return nil
 	}
 	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.proc.PID), "ns/user"))
@@ -90,19 +114,25 @@ func (c *child) mapOwners() error {
 		return err
 	}
 	defer ns.Close() //nolint:errcheck // it was only lent
-	attr := unix.MountAttr{
-		Attr_set:  unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME,
-		Attr_clr:  unix.MOUNT_ATTR__ATIME,
-		Userns_fd: uint64(ns.Fd()),
-	}
-	for _, f := range c.lent {
-		err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr)
-		if errors.Is(err, unix.EINVAL) {
-			err = fmt.Errorf("%w (the file system of %s cannot map owners: keep templates and snapshots on ext4, xfs, btrfs or tmpfs, on Linux 5.19 or newer)", err, f.Name())
+	for _, f := range c.lent.below {
+		if err := mapTo(ns, f, onlyRead, unix.MOUNT_ATTR__ATIME); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	for _, f := range c.lent.volumes {
+		if err := mapTo(ns, f, onlyFiles, 0); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mapTo makes a mount what a child is handed.
+func mapTo(ns, f *os.File, set, unset uint64) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | set, Attr_clr: unset, Userns_fd: uint64(ns.Fd())}
+	err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr)
+	if errors.Is(err, unix.EINVAL) {
+		err = fmt.Errorf("%w (the file system of %s cannot map owners: keep templates, snapshots and volumes on ext4, xfs, btrfs or tmpfs, on Linux 5.19 or newer)", err, f.Name())
+	}
+	return err
 }

@@ -16,6 +16,7 @@
 //	8  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
 //	9  a mount: a snapshot's layers, if Spec.Below and Spec.HasRoot
 //	10 a mount: the sandbox's own disk, if Spec.Disk
+//	11 and on: mounts, the volumes, if Spec.HasRoot
 //
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
@@ -56,6 +57,8 @@ const (
 	fdTree  = 8
 	fdBelow = 9
 	fdDisk  = 10
+
+	fdVolumes = 11
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,

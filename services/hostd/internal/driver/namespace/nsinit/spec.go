@@ -25,6 +25,8 @@ type Spec struct {
 	Layers uint32 // how many they are; the last one is the uppermost
 	Disk   bool   // what the sandbox writes goes to a disk of its own instead of the working directory
 
+	Volumes []Text // the host's directories that are seen: Name is the path inside, Body the host's
+
 	Hostname string
 	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
 	ShmMiB   uint32
@@ -33,6 +35,8 @@ type Spec struct {
 	Argv, Env []string
 	KeepOOM   bool // descriptor 4 is for the shim
 	Trial     bool // stop where the shim would be executed
+
+	volumes []int // the mounts of Volumes
 }
 
 // Text is a file or a link with what it holds.
@@ -92,6 +96,7 @@ func (s *Spec) code(c *coder) {
 	c.str(&s.Below)
 	c.num32(&s.Layers)
 	c.flag(&s.Disk)
+	c.texts(&s.Volumes)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	c.num32(&s.ShmMiB)

@@ -25,12 +25,14 @@ var treeDirs = []string{"proc", "dev", "sys", "etc", "tmp", "run"}
 // treeSteps build a root from a template's tree.
 var treeSteps = []step{
 	{"prepare mounts", prepare},
+	{"take volumes", takeVolumes},
 	{"mount root", mountTree},
 	{"enter root", func(*Spec) error { return unix.Chdir(root) }},
 	{"make directories", func(*Spec) error { return ensureDirs(treeDirs) }},
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
+	{"show volumes", showVolumes},
 	{"write /etc", writeEtc},
 }
 

@@ -74,6 +74,7 @@ func makeView(s *Spec) error {
 // hostSteps build a root from the host's own files.
 var hostSteps = []step{
 	{"prepare mounts", prepare},
+	{"take volumes", takeVolumes},
 	{"make directories", skeleton},
 	{"mount root", func(s *Spec) error { return overlay(root, s.below(over)+skel, over, work) }},
 	{"mount /usr", mountUsr},
@@ -83,6 +84,7 @@ var hostSteps = []step{
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
+	{"show volumes", showVolumes},
 }
 
 func mountProc(*Spec) error {

@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// TestStoreSDK runs the volumes and secrets of the released e2b package. What it
+// stored as secrets is nowhere: in no file of the service, and in nothing that it
+// printed.
+func TestStoreSDK(t *testing.T) {
+	t.Parallel()
+	u := rig.NewUp(t, rig.Options{Args: []string{"--log-level", "debug"}})
+	prefix := "t" + strings.ToLower(strings.NewReplacer("/", "", "_", "").Replace(t.Name()))
+	for _, r := range rig.Node(t, append(sdkEnv(t, u.API), "E2B_VOLUME_API_URL="+u.URL), "store.mjs", prefix) {
+		t.Run(r.Name, func(t *testing.T) {
+			if !r.OK {
+				t.Error(r.Error)
+			}
+		})
+	}
+	canary := []byte("canary-" + prefix)
+	looked := 0
+	err := filepath.WalkDir(u.Data, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // files come and go
+		}
+		raw, err := os.ReadFile(p)
+		if err == nil {
+			looked += len(raw)
+		}
+		if bytes.Contains(raw, canary) {
+			t.Errorf("%s has the value of a secret", p)
+		}
+		return nil
+	})
+	if err != nil || looked < 1<<10 {
+		t.Errorf("looked at %d bytes, %v", looked, err)
+	}
+	if strings.Contains(u.Dump(), string(canary)) {
+		t.Error("the value of a secret was printed")
+	}
+}
+
+// A volume is as its host's disk has it, also after the service was killed; one
+// whose files are gone is an error and never an empty directory.
+func TestVolumesAreNeverSilentlyLost(t *testing.T) {
+	t.Parallel()
+	u := rig.NewUp(t, rig.Options{})
+	var v struct{ VolumeID, Token string }
+	u.Want(t, 201, "POST", "/volumes", map[string]string{"name": "kept"}).Decode(t, &v)
+	content := "/volumecontent/" + v.VolumeID
+	bearer := []string{"Authorization", "Bearer " + v.Token, "X-Api-Key", ""}
+	u.Want(t, 201, "PUT", content+"/file?path=/f", []byte("kept"), append(bearer, "Content-Type", octets)...)
+	u.Kill9()
+	if err := u.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if ans := u.Want(t, 200, "GET", content+"/file?path=/f", nil, bearer...); string(ans.Body) != "kept" {
+		t.Errorf("after a kill: %v", ans)
+	}
+	if err := os.RemoveAll(filepath.Join(u.Data, "volumes")); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := filepath.Glob(filepath.Join(u.Data, "*", "volumes", "*")); err != nil || len(found) > 1 {
+		t.Fatal(found, err)
+	} else if len(found) == 1 {
+		if err := os.RemoveAll(found[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ans := u.Do(t, "GET", content+"/dir?path=/", nil, bearer...)
+	if ans.Status != 410 || !strings.Contains(string(ans.Body), "not on their host") {
+		t.Errorf("files that are gone: %v", ans)
+	}
+	ans = u.Do(t, "POST", "/v2/sandboxes", map[string]any{"templateID": "base", "volumeMounts": []map[string]string{{"name": "kept", "path": "/data"}}})
+	if ans.Status < 400 || !strings.Contains(string(ans.Body), "not on their host") {
+		t.Errorf("a sandbox with files that are gone: %v", ans)
+	}
+}

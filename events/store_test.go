@@ -1,0 +1,109 @@
+package events_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// A volume's name is a tenant's own and taken once; what was read too early is not
+// written over.
+func TestVolumesInTheLog(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: "alice", Name: "data", Host: "h1", Created: time.Unix(7, 0)}
+	if err := log.PutVolume(t.Context(), &v); err != nil {
+		t.Fatal(err)
+	}
+	other := v
+	other.ID = sandbox.NewVolumeID()
+	if err := log.PutVolume(t.Context(), &other); !kind.Is(err, kind.Conflict) {
+		t.Errorf("a second one of the name: %v", err)
+	}
+	other.Tenant = "bob"
+	if err := log.PutVolume(t.Context(), &other); err != nil {
+		t.Errorf("another tenant's: %v", err)
+	}
+	if err := view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := view.NamedVolume("alice", "data")
+	if byID, ok2 := view.Volume(v.ID); !ok || !ok2 || byID != got || got.ID != v.ID || got.Host != "h1" || !got.Created.Equal(v.Created) || got.Rev == 0 {
+		t.Fatalf("got %+v", got)
+	}
+	got.Made = true
+	if err := log.PutVolume(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	made, err := view.AwaitVolume(t.Context(), "alice", "data", func(s *sandbox.Volume) bool { return s.Made })
+	if err != nil || made.Rev <= got.Rev {
+		t.Errorf("%+v, %v", made, err)
+	}
+	if err := log.PutVolume(t.Context(), &got); !kind.Is(err, kind.Conflict) && err != nil {
+		t.Errorf("from what was known before: %v", err)
+	}
+	if all := view.Volumes(func(s *sandbox.Volume) bool { return s.Tenant == "bob" }); len(all) != 1 || all[0].ID != other.ID {
+		t.Errorf("bob's: %+v", all)
+	}
+}
+
+// A secret in the log opens as what was stored, and is gone when it is removed.
+func TestSecretsInTheLog(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	key, err := log.Secret(t.Context(), sandbox.SealerSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealer, err := sandbox.NewSealer(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := events.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealer.Seal("canary"),
+		Metadata: map[string]string{"a": "b"}, Created: time.Unix(7, 0)}
+	if err := log.PutSecret(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := view.TenantSecret("alice", "sec_1")
+	if value, err := sealer.Open(got.Sealed); !ok || value != "canary" || err != nil || got.Metadata["a"] != "b" || got.Rev == 0 {
+		t.Errorf("%+v: %q, %v", got, value, err)
+	}
+	if _, ok := view.TenantSecret("bob", "sec_1"); ok || len(view.TenantSecrets("bob")) != 0 {
+		t.Error("it is another tenant's, too")
+	}
+	if got.Removed, got.Sealed = true, ""; log.PutSecret(t.Context(), &got) != nil {
+		t.Fatal("it cannot be removed")
+	}
+	if err := view.Sync(t.Context()); err != nil || len(view.TenantSecrets("alice")) != 0 {
+		t.Errorf("%v, %+v", err, view.TenantSecrets("alice"))
+	}
+}
+
+func TestPlacesOfWatchesInTheLog(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	id := process.NewID("i1")
+	at, err := log.WatchPlace(t.Context(), id)
+	if err != nil || at != (events.WatchPlace{}) {
+		t.Fatalf("%+v, %v", at, err)
+	}
+	at = events.WatchPlace{From: 3, To: 9, Key: "k"}
+	rev, err := log.PutWatchPlace(t.Context(), id, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.PutWatchPlace(t.Context(), id, events.WatchPlace{To: 1}); !kind.Is(err, kind.Conflict) {
+		t.Errorf("from what was known before: %v", err)
+	}
+	at.Rev = rev
+	if got, err := log.WatchPlace(t.Context(), id); got != at || err != nil {
+		t.Errorf("%+v, %v; want %+v", got, err, at)
+	}
+}

@@ -1,0 +1,128 @@
+package e2b
+
+import (
+	"encoding/base64"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+// secretBody is Secret. It never has the value.
+type secretBody struct {
+	SecretID       string            `json:"secretID"`
+	Name           string            `json:"name"`
+	CurrentVersion uint64            `json:"currentVersion"`
+	Metadata       map[string]string `json:"metadata"`
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+}
+
+func secretOf(s *events.Secret) secretBody {
+	b := secretBody{
+		SecretID: s.ID, Name: s.Name, CurrentVersion: s.Version, Metadata: s.Metadata,
+		CreatedAt: s.Created.UTC(), UpdatedAt: s.Updated.UTC(),
+	}
+	if b.Metadata == nil {
+		b.Metadata = map[string]string{}
+	}
+	return b
+}
+
+// newSecret is NewSecret; an update has no name.
+type newSecret struct {
+	Name     string            `json:"name"`
+	Value    string            `json:"value"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func (h *Handler) createSecret(c *fiber.Ctx) error {
+	var body newSecret
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	s, err := h.core.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(secretOf(&s))
+}
+
+// secretRef is the id or the name that the path names.
+func secretRef(c *fiber.Ctx) (string, error) {
+	ref, err := url.PathUnescape(c.Params("id"))
+	if err != nil {
+		return "", invalid("the id is not percent-encoded")
+	}
+	return strings.Clone(ref), nil
+}
+
+func (h *Handler) updateSecret(c *fiber.Ctx) error {
+	ref, err := secretRef(c)
+	if err != nil {
+		return err
+	}
+	var body newSecret
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	s, err := h.core.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
+	if err != nil {
+		return err
+	}
+	return c.JSON(secretOf(&s))
+}
+
+func (h *Handler) secret(c *fiber.Ctx) error {
+	ref, err := secretRef(c)
+	if err != nil {
+		return err
+	}
+	s, err := h.core.Secret(c.UserContext(), auth.From(c), ref)
+	if err != nil {
+		return err
+	}
+	return c.JSON(secretOf(&s))
+}
+
+func (h *Handler) deleteSecret(c *fiber.Ctx) error {
+	ref, err := secretRef(c)
+	if err != nil {
+		return err
+	}
+	if err := h.core.DeleteSecret(c.UserContext(), auth.From(c), ref); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// secrets lists them by name, in pages: a page's token is the name it ended with.
+func (h *Handler) secrets(c *fiber.Ctx) error {
+	limit, err := pageLimit(c)
+	if err != nil {
+		return err
+	}
+	after, err := base64.RawURLEncoding.DecodeString(c.Query("nextToken"))
+	if err != nil {
+		return invalid("nextToken is none of ours")
+	}
+	all, err := h.core.Secrets(c.UserContext(), auth.From(c))
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(s events.Secret) bool { return s.Name <= string(after) })
+	if len(all) > limit {
+		all = all[:limit]
+		c.Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(all[limit-1].Name)))
+	}
+	out := make([]secretBody, len(all))
+	for i := range all {
+		out[i] = secretOf(&all[i])
+	}
+	return c.JSON(out)
+}

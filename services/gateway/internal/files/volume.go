@@ -1,0 +1,338 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// VolumeCore is what the content of volumes needs of the gateway's core.
+type VolumeCore interface {
+	AskVolume(ctx context.Context, p core.Principal, id sandbox.VolumeID, req *file.Request) (*core.Files, error)
+}
+
+// Volumes serves the files of volumes as E2B's SDKs ask for them (WIRE-E2B 2.1):
+// paths begin at the volume's root, owners are numbers, and an error's code is a
+// name. Files are streamed as those of sandboxes are.
+type Volumes struct {
+	core    VolumeCore
+	streams *stream.Streams
+}
+
+// NewVolumes gives the surface.
+func NewVolumes(c VolumeCore, streams *stream.Streams) *Volumes { return &Volumes{c, streams} }
+
+// Register adds the routes. The principal must be known before (auth.From), and the
+// server must leave the body of a VolumeUpload unread.
+func (h *Volumes) Register(r fiber.Router) {
+	const at = "/" + auth.VolumePath + "/:id"
+	r.Get(at+"/path", asNamed(h.stat))
+	r.Patch(at+"/path", asNamed(h.change))
+	r.Delete(at+"/path", asNamed(h.remove))
+	r.Get(at+"/dir", asNamed(h.list))
+	r.Post(at+"/dir", asNamed(h.makeDir))
+	r.Get(at+"/file", asNamed(h.read))
+	r.Put(at+"/file", asNamed(h.write))
+}
+
+// VolumeUpload reports whether a request's body is a file for a volume.
+func VolumeUpload(c *fiber.Ctx) bool {
+	return c.Method() == fiber.MethodPut && strings.HasPrefix(c.Path(), "/"+auth.VolumePath+"/") && strings.HasSuffix(c.Path(), "/file")
+}
+
+// asNamed answers with what a route fails with, as clients of volumes read it.
+func asNamed(do fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		err := do(c)
+		if err == nil {
+			return nil
+		}
+		status := httperr.Of(err).Code
+		switch kind.Of(err) {
+		case kind.Exhausted:
+			status = http.StatusInsufficientStorage
+		case kind.Precondition:
+			status = http.StatusBadRequest
+		}
+		return httperr.WriteNamed(c, status, err)
+	}
+}
+
+// stored is VolumeEntryStat.
+type stored struct {
+	Name   string    `json:"name"`
+	Type   string    `json:"type"`
+	Path   string    `json:"path"`
+	Size   int64     `json:"size"`
+	Mode   uint32    `json:"mode"`
+	UID    uint32    `json:"uid"`
+	GID    uint32    `json:"gid"`
+	Atime  time.Time `json:"atime"`
+	Mtime  time.Time `json:"mtime"`
+	Ctime  time.Time `json:"ctime"`
+	Target string    `json:"target,omitempty"`
+}
+
+func storedOf(e *pb.EntryInfo) stored {
+	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32) //nolint:errcheck // a host gives numbers, or is not one of ours
+	gid, _ := strconv.ParseUint(e.GetGroup(), 10, 32) //nolint:errcheck // likewise
+	s := stored{
+		Name: e.GetName(), Type: "unknown", Path: e.GetPath(), Size: e.GetSize(), Mode: e.GetMode(),
+		UID: uint32(uid), GID: uint32(gid), Target: e.GetSymlinkTarget(),
+		Atime: e.GetAccessedTime().AsTime(), Mtime: e.GetModifiedTime().AsTime(), Ctime: e.GetChangedTime().AsTime(),
+	}
+	switch {
+	case e.SymlinkTarget != nil:
+		s.Type = "symlink"
+	case e.GetType() == pb.FileType_FILE_TYPE_FILE:
+		s.Type = "file"
+	case e.GetType() == pb.FileType_FILE_TYPE_DIRECTORY:
+		s.Type = "directory"
+	}
+	return s
+}
+
+// question reads what a request asks of a volume.
+func question(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error) {
+	id, err := sandbox.ParseVolumeID(c.Params("id"))
+	if err != nil {
+		return "", nil, err
+	}
+	req := &file.Request{Op: op, Path: strings.Clone(c.Query("path"))}
+	if req.Path == "" {
+		return "", nil, invalid("path is required")
+	}
+	return id, req, req.Check()
+}
+
+// owned reads the owner, the group and the mode that a request gives, and force:
+// whether it says so, and what.
+func owned(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
+	ids := [2]int{file.Keep, file.Keep}
+	for i, name := range [...]string{"uid", "gid"} {
+		if s := c.Query(name); s != "" {
+			if ids[i], err = strconv.Atoi(s); err != nil || ids[i] < 0 {
+				return false, false, invalid("%s must be a number", name)
+			}
+		}
+	}
+	if s := c.Query("mode"); s != "" {
+		mode, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || mode > maxMode {
+			return false, false, invalid("mode must be a number up to %d", maxMode)
+		}
+		req.Mode = uint32(mode)
+	}
+	if req.User = file.Owner(ids[0], ids[1]); c.Query("force") != "" {
+		if force, err = strconv.ParseBool(c.Query("force")); err != nil {
+			return false, false, invalid("force must be true or false")
+		}
+		said = true
+	}
+	_, _, err = file.ParseOwner(req.User)
+	return force, said, err
+}
+
+const maxMode = 0o777
+
+// entry asks what is answered with one entry.
+func (h *Volumes) entry(c *fiber.Ctx, id sandbox.VolumeID, req *file.Request) (*pb.EntryInfo, error) {
+	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
+	defer cancel()
+	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return only(f)
+}
+
+func (h *Volumes) stat(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpStat)
+	if err != nil {
+		return err
+	}
+	return h.tell(c, http.StatusOK, id, req)
+}
+
+// tell asks for one entry and answers with it.
+func (h *Volumes) tell(c *fiber.Ctx, status int, id sandbox.VolumeID, req *file.Request) error {
+	e, err := h.entry(c, id, req)
+	if err != nil {
+		return err
+	}
+	return c.Status(status).JSON(storedOf(e))
+}
+
+func (h *Volumes) change(c *fiber.Ctx) error {
+	var body struct {
+		UID  *int    `json:"uid"`
+		GID  *int    `json:"gid"`
+		Mode *uint32 `json:"mode"`
+	}
+	id, req, err := question(c, file.OpChange)
+	if err != nil {
+		return err
+	}
+	if err := decodeJSON(c.Request().Body(), &body); err != nil {
+		return err
+	}
+	ids := [2]int{file.Keep, file.Keep}
+	for i, n := range [...]*int{body.UID, body.GID} {
+		if n == nil {
+			continue
+		}
+		if ids[i] = *n; *n < 0 {
+			return invalid("uid and gid cannot be negative")
+		}
+	}
+	if body.Mode != nil {
+		if req.Mode = *body.Mode; req.Mode < 1 || req.Mode > maxMode {
+			return invalid("mode must be 1 to %d", maxMode)
+		}
+	}
+	req.User = file.Owner(ids[0], ids[1])
+	if _, _, err := file.ParseOwner(req.User); err != nil {
+		return err
+	}
+	return h.tell(c, http.StatusOK, id, req)
+}
+
+// makeDir makes a directory; with force also those above it, and one that is there
+// is no error.
+func (h *Volumes) makeDir(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpMakeDir)
+	if err != nil {
+		return err
+	}
+	if req.Force, _, err = owned(c, req); err != nil {
+		return err
+	}
+	if !req.Force {
+		above := &file.Request{Op: file.OpStat, Path: path.Dir(path.Clean("/" + req.Path))}
+		if _, err := h.entry(c, id, above); err != nil {
+			return err
+		}
+	}
+	return h.tell(c, http.StatusCreated, id, req)
+}
+
+func (h *Volumes) remove(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpStat)
+	if err != nil {
+		return err
+	}
+	if _, err := h.entry(c, id, req); err != nil { // removing nothing is no error there, and is here
+		return err
+	}
+	req.Op = file.OpRemove
+	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
+	defer cancel()
+	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Done(); err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+const (
+	maxListing = 64 << 20 // bytes of entries
+	maxDepth   = 1 << 16
+)
+
+func (h *Volumes) list(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpList)
+	if err != nil {
+		return err
+	}
+	if s := c.Query("depth"); s != "" {
+		depth, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || depth < 1 || depth > maxDepth {
+			return invalid("depth must be 1 to %d", maxDepth)
+		}
+		req.Depth = uint32(depth)
+	}
+	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
+	defer cancel()
+	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	out := []stored{}
+	for size := 0; ; {
+		raw, err := f.Entry()
+		if errors.Is(err, io.EOF) {
+			return c.JSON(out)
+		}
+		if err != nil {
+			return err
+		}
+		if size += len(raw); size > maxListing {
+			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: ask for less depth", len(out))
+		}
+		var e pb.EntryInfo
+		if err := proto.Unmarshal(raw, &e); err != nil {
+			return kind.Wrap(kind.Internal, "read answer", "", err)
+		}
+		out = append(out, storedOf(&e))
+	}
+}
+
+func (h *Volumes) read(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpRead)
+	if err != nil {
+		return err
+	}
+	who := auth.From(c)
+	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.AskVolume(ctx, who, id, req) })
+}
+
+// write takes a file's content. One that is there is replaced, unless force says
+// that it must not be.
+func (h *Volumes) write(c *fiber.Ctx) error {
+	id, req, err := question(c, file.OpWrite)
+	if err != nil {
+		return err
+	}
+	force, said, err := owned(c, req)
+	if err != nil {
+		return err
+	}
+	req.Fresh = said && !force
+	content, err := decoded(c.Get(fiber.HeaderContentEncoding), bodyOf(c))
+	if err != nil {
+		return err
+	}
+	f, err := h.core.AskVolume(c.UserContext(), auth.From(c), id, req)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	e, err := fill(f, content)
+	if err != nil {
+		return err
+	}
+	return c.Status(http.StatusCreated).JSON(storedOf(e))
+}

@@ -1,0 +1,41 @@
+package direct
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// show gives the thread, and those that it starts from now on, a view of the
+// machine's files in which the volumes are at their paths. Where a path is not there
+// it is made, on the host's own disk, and stays.
+func show(volumes []driver.Volume) error {
+	if len(volumes) == 0 {
+		return nil
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	// What the host mounts later is seen; what is mounted here is not seen there.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+	for _, v := range volumes {
+		if err := os.MkdirAll(v.Path, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(v.Source, v.Path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount a volume at %s: %w", v.Path, err)
+		}
+	}
+	return nil
+}
+
+// canShow reports whether show works here.
+func canShow() bool {
+	return live.OnThread("/", func() error { return unix.Unshare(unix.CLONE_NEWNS) }) == nil
+}

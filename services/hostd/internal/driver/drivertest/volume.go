@@ -1,0 +1,78 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// volume is a directory of the host for all users of a place.
+func volume(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "files")
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		os.Chown(dir, 1000, 1000)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// volumes: what one place writes into a volume the next one reads, as the same
+// owner, and it stays when they are gone.
+func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) {
+		if !caps.Volumes {
+			t.Skip("the driver shows no volumes here")
+		}
+		one, two := volume(t), volume(t)
+		at := t.TempDir() // also where a place sees the host's own files
+		with := func(sp *driver.Spec) {
+			sp.Volumes = []driver.Volume{{Source: one, Path: at + "/a"}, {Source: two, Path: at + "/a/in"}}
+		}
+		t.Run("first", func(t *testing.T) {
+			b := s.create(t, with)
+			b.sh(t, "echo kept > "+at+"/a/f; mkdir "+at+"/a/d; chmod 700 "+at+"/a/d; echo deep > "+at+"/a/in/g")
+			if got := b.sh(t, "cat "+at+"/a/f "+at+"/a/in/g"); got != "kept\ndeep" {
+				t.Errorf("it sees %q", got)
+			}
+			other := s.create(t, with) // at the same time
+			if got := other.sh(t, "cat "+at+"/a/f"); got != "kept" {
+				t.Errorf("another sees %q", got)
+			}
+		})
+		b := s.create(t, with)
+		if got := b.sh(t, "cat "+at+"/a/f "+at+"/a/in/g; stat -c %a "+at+"/a/d; [ -O "+at+"/a/f ] && echo mine"); got != "kept\ndeep\n700\nmine" {
+			t.Errorf("a later one sees %q", got)
+		}
+		if b.sh(t, "rm "+at+"/a/f"); exists(filepath.Join(one, "f")) {
+			t.Error("what was removed inside is still there")
+		}
+		if got, err := os.ReadFile(filepath.Join(two, "g")); string(got) != "deep\n" {
+			t.Errorf("on the host it is %q, %v", got, err)
+		}
+		missing, _ := spec(t)
+		missing.Volumes = []driver.Volume{{Source: filepath.Join(t.TempDir(), "none"), Path: at + "/x"}}
+		if in, err := s.newDriver(t).Create(t.Context(), missing); err == nil {
+			in.Destroy(t.Context()) //nolint:errcheck // it should not be there
+			t.Error("a volume that is not there was no error")
+		} else if kind.Is(err, kind.Invalid) {
+			t.Errorf("%v", err)
+		}
+		checkClean(t, missing)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
