@@ -33,7 +33,6 @@ import (
 const (
 	name    = "direct"
 	homeDir = "home"
-	logFile = "shim.log"
 
 	// idVariable marks the processes of a sandbox.
 	idVariable = "MILLRACE_SANDBOX_ID"
@@ -119,15 +118,11 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	if err != nil {
 		return nil, err
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, log, err := live.Streams(s.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	defer log.Close()
 	listener, err := live.Listen(s.Dir)
 	if err != nil {

@@ -114,16 +114,12 @@ func (d *Driver) rules(s driver.Spec) []string {
 
 // start starts the shim in the jail and waits until it accepts.
 func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*live.Proc, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, log, err := live.Streams(s.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close() //nolint:errcheck // nothing was written
-	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close() //nolint:errcheck // the shim has its own
+	defer log.Close()  //nolint:errcheck // the shim has its own
 	listener, err := live.Listen(s.Dir)
 	if err != nil {
 		return nil, err
@@ -150,8 +146,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 		err = live.Accepts(ctx, s.Dir)
 	}
 	if err != nil {
-		said, _ := os.ReadFile(filepath.Join(s.Dir, logFile)) //nolint:errcheck // what there is of it
-		return nil, fmt.Errorf("%w: %.1000q", err, said)
+		return nil, fmt.Errorf("%w: %q", err, live.Said(s.Dir))
 	}
 	return proc, nil
 }

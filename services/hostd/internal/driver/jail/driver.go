@@ -45,7 +45,6 @@ import (
 const (
 	name    = "jail"
 	rootDir = "jail" // in Spec.Dir: where the clone is mounted
-	logFile = "shim.log"
 
 	maxProcesses = 4096
 )

@@ -155,16 +155,12 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args []string, file
 	if err != nil {
 		return nil, err
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, log, err := live.Streams(s.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close() //nolint:errcheck // nothing was written
-	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close() //nolint:errcheck // the program has its own
+	defer log.Close()  //nolint:errcheck // the program has its own
 	attr := &syscall.SysProcAttr{Setsid: true}
 	pidfd := live.PidFD(attr)
 	var p *os.Process

@@ -47,7 +47,6 @@ import (
 
 const (
 	name          = "microvm"
-	logFile       = "shim.log"
 	workDir       = "vm"
 	initrdFile    = "initrd"
 	defaultMemory = 512 // MiB
@@ -214,11 +213,10 @@ func early(b *live.Box, err error) error {
 		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")
 	default:
 	}
-	said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) //nolint:errcheck // what there is of it
-	if len(said) == 0 {
-		return err
+	if said := live.Said(b.Dir); said != "" {
+		return fmt.Errorf("%w: %q", err, said)
 	}
-	return fmt.Errorf("%w: %.500q", err, said)
+	return err
 }
 
 // until is ctx, and ends with done too.

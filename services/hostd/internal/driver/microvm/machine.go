@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
 
@@ -39,7 +40,7 @@ func (m *machine) boot() []string {
 		"-append", console + "quiet panic=-1 rdinit=/" + vminit.ShimFile + " -- " + vminit.Arg,
 	}
 	if m.console {
-		args = append(args, "-chardev", "file,id=console,path="+logFile+",append=on", "-serial", "chardev:console")
+		args = append(args, "-chardev", "file,id=console,path="+live.LogFile+",append=on", "-serial", "chardev:console")
 	}
 	if m.image != "" {
 		args = append(args,

@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	workDir = "ns"       // in Spec.Dir: what the sandbox writes
-	logFile = "shim.log" // in Spec.Dir: the shim's standard error
+	workDir = "ns" // in Spec.Dir: what the sandbox writes
 
 	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
 	defaultShmMiB = 64
@@ -161,8 +160,7 @@ func (c *child) failed(ctx context.Context, dir string, err error) error {
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	log, _ := os.ReadFile(filepath.Join(dir, logFile)) //nolint:errcheck // what there is of it
-	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, log[:min(len(log), most)])
+	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, live.Said(dir))
 }
 
 // InitError is what the sandbox's first process reports from inside.

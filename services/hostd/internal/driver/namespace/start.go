@@ -56,14 +56,11 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	if err != nil {
 		return fail(err)
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if theirs.add(null, err); err != nil {
+	null, log, err := live.Streams(s.Dir)
+	if err != nil {
 		return fail(err)
 	}
-	log, err := os.OpenFile(filepath.Join(s.Dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if theirs.add(log, err); err != nil {
-		return fail(err)
-	}
+	theirs = append(theirs, null, log)
 	listener, err := live.Listen(s.Dir)
 	if theirs.add(listener, err); err != nil {
 		return fail(err)
