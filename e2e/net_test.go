@@ -65,11 +65,12 @@ func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
 	_, port, _ := net.SplitHostPort(addr)
 	lines := a.Commands(t, box.ID, `exec perl -e "$SERVER" "$PORT"`, "envs", map[string]string{"SERVER": server, "PORT": port})
 	t.Cleanup(lines.Close)
-	for {
+	for said := ""; ; {
 		l, err := lines.Next()
 		if err != nil {
-			t.Fatalf("the server ended: %v", err)
+			t.Fatalf("the server ended: %v\n%s", err, said)
 		}
+		said += l.Raw + "\n"
 		if strings.Contains(l.Raw, "ready") {
 			return port + "-" + box.ID + ".localhost"
 		}

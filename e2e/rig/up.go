@@ -158,3 +158,19 @@ func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 	}
 	return nil
 }
+
+// SkipUnless skips a test where `up` does not begin with these options, because
+// their driver does not work here.
+func SkipUnless(t testing.TB, opt Options) {
+	t.Helper()
+	u, err := StartUp(opt)
+	if err != nil && strings.Contains(err.Error(), "does not work here") {
+		t.Skipf("driver %s does not work here", opt.Driver)
+	}
+	if err == nil {
+		err = u.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,182 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// A proxy that loses nothing: each request to a port has one answer, its own, and
+// none is sent twice. Requests have bodies, so that no client repeats them.
+func TestPortsLoseNothing(t *testing.T) {
+	a := api(t)
+	host := servePort(t, a, a.Create(t))
+	const clients = 32
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	var next, lost atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for range clients {
+		wg.Go(func() {
+			for i := next.Add(1); i <= requests; i = next.Add(1) {
+				if err := oneRequest(client, a, host, i); err != nil && lost.Add(1) <= 10 {
+					t.Errorf("request %d: %v", i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	d := time.Since(begin)
+	t.Logf("%d requests, %d lost, %.0f a second", requests, lost.Load(), requests/d.Seconds())
+}
+
+// oneRequest has the server echo words that nobody else sends.
+func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
+	body := bytes.Repeat([]byte(fmt.Sprintf("%d ", i)), 1+rand.IntN(500))                              //nolint:gosec // no secret
+	req, err := http.NewRequest(http.MethodPost, a.URL+"/echo", io.MultiReader(bytes.NewReader(body))) //nolint:noctx // the client has a time limit
+	if err != nil {
+		return err
+	}
+	req.Host, req.ContentLength = host, int64(len(body))
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || !bytes.Equal(got, body) {
+		return fmt.Errorf("%d, %d bytes of %d, %w", res.StatusCode, len(got), len(body), err)
+	}
+	return nil
+}
+
+// TestNetworkOfEveryDriver lets data in and out of a sandbox of each driver that
+// works here, and kills its hostd with both ways open: who uses them is told, and
+// the next life opens them again.
+func TestNetworkOfEveryDriver(t *testing.T) {
+	for _, d := range []struct {
+		name string
+		args []string
+	}{{"namespace", nil}, {"gvisor", nil}} {
+		t.Run(d.name, func(t *testing.T) {
+			// Where hostd has built what a driver needs, in the user's own cache.
+			var env []string
+			if cache, err := os.UserCacheDir(); err == nil {
+				env = append(env, "XDG_CACHE_HOME="+cache)
+			}
+			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args, Env: env})
+			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args, HostEnv: env})
+		})
+	}
+}
+
+func networkOf(t *testing.T, top rig.Topology) {
+	t.Helper()
+	world := listen(t)
+	top.HostArgs = append(slices.Clone(top.HostArgs), "--egress", "internet", "--egress-allow", "127.0.0.1")
+	s := newStage(t, top)
+	a := s.APIs[0]
+	box := a.Create(t, "allow_internet_access", true)
+	host := servePort(t, a, box)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
+	inAndOut := func(when string) {
+		t.Helper()
+		if status, got := answer(t, a, "POST", host, "/echo", want); status != 200 || got != string(want) {
+			t.Errorf("%s, in: %d, %d bytes of %d", when, status, len(got), len(want))
+		}
+		if got := wayOut(t, a, box.ID, "CONNECT "+world, "wc -c"); strings.TrimSpace(got) != fmt.Sprint(worldSize) {
+			t.Errorf("%s, out: %q bytes of %d", when, got, worldSize)
+		}
+	}
+	inAndOut("at first")
+	for _, to := range []string{"169.254.169.254:80", "[::ffff:a9fe:a9fe]:80", "10.0.0.1:80", "127.0.0.2:80", "2852039166:80"} {
+		if got := wayOut(t, a, box.ID, "CONNECT "+to, "cat"); !strings.Contains(got, "may not reach") && !strings.Contains(got, "neither an address") {
+			t.Errorf("%s: %q", to, got)
+		}
+	}
+
+	// A download, and a connection out, that do not end by themselves.
+	res, err := visit(t.Context(), a, "GET", host, "/big/100000000000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	out := a.Commands(t, box.ID, proxied, "envs", map[string]string{"SCRIPT": proxyScript, "REQUEST": "CONNECT " + world, "THEN": "cat >/dev/null; echo cut $?", "MORE": "x"})
+	defer out.Close()
+	out.Until(t, func(l *rig.Line) bool { return strings.Contains(l.Raw, "open") })
+	s.Program("host-1").Kill9()
+	must(t, s.Revive("host-1"))
+	if _, err := io.Copy(io.Discard, res.Body); err == nil {
+		t.Error("a download that was cut looks whole")
+	}
+	if lines := rig.Output(out.All(t), "stdout"); !strings.Contains(lines, "cut ") {
+		t.Errorf("the connection out: %q", lines)
+	}
+	if !rig.Poll(time.Minute, func() bool { status, _ := answer(t, a, "GET", host, "/", nil); return status == 200 }) {
+		t.Fatal("the port stays shut")
+	}
+	inAndOut("after a kill of hostd")
+}
+
+// worldSize is what the world says to whoever connects, unless he says more.
+const worldSize = 1 << 20
+
+// listen is a server in the world: it says worldSize bytes and ends; or waits for
+// ever where it is sent a word.
+func listen(t *testing.T) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				word, _ := io.ReadAll(io.LimitReader(c, 1))
+				c.Write(make([]byte, worldSize)) //nolint:errcheck // it is counted at the other end
+				if len(word) == 1 && word[0] == 'x' {
+					io.Copy(io.Discard, c) //nolint:errcheck // until it is cut
+				}
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// proxied runs the script that asks the proxy for something, says that it is open
+// when the proxy has promised it, and gives what comes to THEN.
+const (
+	proxied     = `bash -c "$SCRIPT" 2>/dev/null`
+	proxyScript = `exec 3<>/dev/tcp/127.0.0.1/3128 || { echo no way out; exit; }
+printf '%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n%s' "$REQUEST" "$MORE" >&3
+while read -r line <&3 && [ ${#line} -gt 1 ]; do case "$line" in "HTTP/1.1 200"*) echo open;; esac; done
+eval "$THEN" <&3`
+)
+
+func wayOut(t *testing.T, a *rig.API, box, request, then string) string {
+	t.Helper()
+	lines := a.Commands(t, box, proxied, "envs", map[string]string{"SCRIPT": proxyScript, "REQUEST": request, "THEN": then, "MORE": "y"})
+	return strings.TrimPrefix(rig.Output(lines.All(t), "stdout"), "open\n")
+}
