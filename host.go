@@ -37,6 +37,8 @@ type host struct {
 	egress   string
 	allow    []string
 	dns      string
+	network  string
+	veths    string
 	cache    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
@@ -57,6 +59,8 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
 	f.StringSliceVar(&h.allow, "egress-allow", nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
 	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
+	f.StringVar(&h.network, "network", networkProxy, "what sandboxes with --egress internet get: proxy, or veth: an interface, too, for those whose own rules name nothing (root, nft, driver namespace)")
+	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates that are kept although no sandbox uses them; 0: 32 GiB")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
@@ -66,7 +70,25 @@ func (h *host) flags(f *pflag.FlagSet) {
 const (
 	egressNone     = "none"
 	egressInternet = "internet"
+
+	networkProxy = "proxy"
 )
+
+// interfaces reads what sandboxes get besides the proxy.
+func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
+	if h.veths != "" {
+		if addrs, err = netip.ParsePrefix(h.veths); err != nil {
+			return "", addrs, fmt.Errorf("--veth-range: %w", err)
+		}
+	}
+	switch h.network {
+	case networkProxy, "":
+		return "", addrs, nil
+	case hostd.NetworkVeth:
+		return hostd.NetworkVeth, addrs, nil
+	}
+	return "", addrs, fmt.Errorf("--network: %q is neither %s nor %s", h.network, networkProxy, hostd.NetworkVeth)
+}
 
 // reach reads what sandboxes may reach.
 func (h *host) reach() (bool, []netip.Prefix, error) {
@@ -113,6 +135,10 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	if err != nil {
 		return err
 	}
+	network, addrs, err := h.interfaces()
+	if err != nil {
+		return err
+	}
 	var shim []string
 	if h.shim != "" {
 		shim = []string{h.shim}
@@ -122,7 +148,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 			Shim: shim, TemplateCache: h.cache,
 			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
+			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 		})
 		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
 			return err

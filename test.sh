@@ -47,6 +47,8 @@ again() {
 unit() {
 	need gcc gcc libc6-dev
 	need busybox busybox-static
+	need nft nftables
+	need ip iproute2
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work

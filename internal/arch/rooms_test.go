@@ -29,6 +29,8 @@ const (
 	bbolt    = "go.etcd.io/bbolt"
 	pty      = "github.com/creack/pty"
 	sys      = "golang.org/x/sys/unix"
+	netlink  = "github.com/vishvananda/netlink"
+	netns    = "github.com/vishvananda/netns"
 	group    = "golang.org/x/sync/errgroup"
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
@@ -88,6 +90,7 @@ var rooms = []room{
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", sys, group}},
 	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
+	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker is told by HTTP over a unix socket what to do.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},

@@ -65,7 +65,14 @@ type Config struct {
 	// but for EgressAllow.
 	Egress      bool
 	EgressAllow []netip.Prefix
-	EgressDNS   string // IP:PORT of the name server for them; default: the machine's
+	// Network is what sandboxes get besides the proxy: NetworkVeth, where root and
+	// the driver let that be, gives those whose records name no lists, rules or proxy
+	// an interface of their own (package veth). Default: nothing. VethRange are its
+	// addresses; default 10.213.0.0/16.
+	Network   string
+	VethRange netip.Prefix
+
+	EgressDNS string // IP:PORT of the name server for them; default: the machine's
 
 	// Fault is called at named points (Points). An error from it ends hostd on
 	// the spot, as a kill would: that is what it is for, in tests.
@@ -84,6 +91,9 @@ var Points = [...]string{
 
 const (
 	defaultCapacity = 64
+
+	// NetworkVeth is the value of Config.Network.
+	NetworkVeth = "veth"
 )
 
 func setDefaults(cfg *Config) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
+	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
 // host is one life of a host.
@@ -51,6 +52,7 @@ type host struct {
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
+	veth      *veth.Net // nil: no sandbox has an interface of its own
 }
 
 // leaveTimeout bounds a clean end.
@@ -88,6 +90,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer closeEgress() // it ends after what uses it
+	defer h.openVeth(ctx)()
 	drain, err := j.draining()
 	if err != nil {
 		return err
@@ -129,6 +132,7 @@ func (h *host) live(clean context.Context) error {
 	if err := h.recover(start); err != nil {
 		return err
 	}
+	h.sweepVeth()
 	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", len(h.boxes))
 
 	work, stop := context.WithCancel(life)

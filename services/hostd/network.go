@@ -68,8 +68,11 @@ func (b *box) network(s *sandbox.State) {
 	b.net = s.Network
 	policy := egress.NewPolicy(&b.net, b.h.sealer.Open)
 	b.reachable, b.transformed = policy.Any(), policy.Transforms()
-	if b.conn != nil {
+	switch {
+	case b.conn != nil:
 		b.sendNetwork(b.conn) // before the policy is in force: what it shows is to be trusted then
+	case !b.wide():
+		b.unplug()
 	}
 	if b.way == nil {
 		b.way, b.used, b.toldUse = b.h.egress.Way(policy), s.Used, s.Used
@@ -91,6 +94,7 @@ func (b *box) sendNetwork(conn *link.Conn) {
 			n.CA = b.h.authority.PEM()
 		}
 	}
+	n.DNS = b.plug()
 	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 

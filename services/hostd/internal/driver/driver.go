@@ -18,6 +18,7 @@ package driver
 import (
 	"context"
 	"net"
+	"os"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
@@ -180,6 +181,13 @@ type Instance interface {
 	// cgroups and files that Create made. It is idempotent; after an error it
 	// may be called again.
 	Destroy(ctx context.Context) error
+}
+
+// Netted is an Instance whose network namespace others may enter.
+type Netted interface {
+	// NetNS opens it; it is the caller's to close. kind.Unimplemented where there is
+	// none, kind.Unavailable if the place is gone.
+	NetNS() (*os.File, error)
 }
 
 // Stats is what a place uses.

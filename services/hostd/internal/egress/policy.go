@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/events/kind"
@@ -151,6 +152,20 @@ var special = prefixes(
 var lone = prefixes(
 	"169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 )
+
+// Ranges are what the operator's word amounts to, for whoever judges packets: where
+// an address is in several, the first counts, and what is in none is allowed. The
+// host's own addresses are besides.
+func (o *Operator) Ranges() (allowedOnes, refusedOnes, allowed, refused []netip.Prefix) {
+	for _, p := range o.Allow {
+		if p.IsSingleIP() {
+			allowedOnes = append(allowedOnes, p)
+		} else {
+			allowed = append(allowed, p)
+		}
+	}
+	return allowedOnes, slices.Clone(lone), allowed, slices.Clone(special)
+}
 
 func prefixes(list ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(list))

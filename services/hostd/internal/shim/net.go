@@ -82,6 +82,9 @@ func dialPort(target string) (*net.TCPConn, error) {
 // the next word of hostd's.
 func (s *Shim) network(n wire.Network) {
 	trust := s.trustIn(n.CA)
+	if n.DNS != "" {
+		put("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // then names are the proxy's to resolve
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trust = trust

@@ -46,7 +46,9 @@ import "github.com/millrace/millrace/events/mux"
 // Moved.
 //
 // 4: Network has CA.
-const Version = 4
+//
+// 5: Network has DNS.
+const Version = 5
 
 // Limits of the protocol, in bytes.
 const (

@@ -228,6 +228,10 @@ type Network struct {
 	// CA is a certificate, as PEM, that programs of the sandbox are to trust: the
 	// proxy's own. Empty: none. Since version 4.
 	CA []byte
+
+	// DNS is the address of the name server of a sandbox that has an interface of
+	// its own; empty: it has none. Since version 5.
+	DNS string
 }
 
 // AppendNetwork appends n as a frame of the version that is spoken.
@@ -236,6 +240,9 @@ func AppendNetwork(dst []byte, version uint32, n *Network) []byte {
 		dst = putU32(dst, uint32(n.Proxy))
 		if version >= 4 {
 			dst = putBytes(dst, n.CA)
+		}
+		if version >= 5 {
+			dst = putBytes(dst, n.DNS)
 		}
 		return dst
 	})
@@ -252,6 +259,9 @@ func ParseNetwork(version uint32, b []byte) (Network, error) {
 	n := Network{Proxy: uint16(port)}
 	if version >= 4 {
 		n.CA = d.bytes()
+	}
+	if version >= 5 {
+		n.DNS = d.str()
 	}
 	return n, d.end()
 }

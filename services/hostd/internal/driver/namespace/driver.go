@@ -162,7 +162,7 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	group := cgroup.Reopen(state.Cgroups)
 	b := &live.Box{
-		State: state, Dir: dir, Proc: proc,
+		State: state, Dir: dir, Proc: proc, Net: true,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state) },
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,6 +39,9 @@ type Box struct {
 	// Measure is Stats. Nil: there is nothing to tell.
 	Measure func(context.Context) (driver.Stats, error)
 
+	// Net says that the first process is in a network namespace of the sandbox's.
+	Net bool
+
 	moves sync.Mutex // held while it is stopped, started or copied
 	mu    sync.Mutex
 	gone  bool // by mu: Destroy has succeeded
@@ -59,6 +64,22 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), err)
 	}
 	return conn, nil
+}
+
+// NetNS is driver.Netted.NetNS.
+func (b *Box) NetNS() (*os.File, error) {
+	if !b.Net {
+		return nil, b.cannot("enter the network of")
+	}
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(b.State.PID), "ns", "net"))
+	if err == nil && b.over() { // another process may have its pid now
+		f.Close() //nolint:errcheck // it was not used
+		err = errGone
+	}
+	if err != nil {
+		return nil, kind.Wrap(kind.Unavailable, "enter the network", string(b.State.ID), err)
+	}
+	return f, nil
 }
 
 // Done is driver.Instance.Done.

@@ -1,0 +1,44 @@
+//go:build linux
+
+package veth
+
+import (
+	"fmt"
+	"strings"
+)
+
+// rules is the table that must be in force, for nft.
+func (c *Config) rules() string {
+	var b strings.Builder
+	table, ours := "inet "+c.table(), fmt.Sprintf("%q", c.prefix()+"*")
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("table %s {}", table) // so that there is one to delete
+	line("delete table %s", table)
+	line("table %s {", table)
+	line("chain host { type filter hook input priority -10; policy accept; iifname %s drop; }", ours)
+	line("chain pass { type filter hook forward priority -10; policy accept;")
+	line("oifname %s ct state established,related accept", ours)
+	line("oifname %s drop", ours)
+	line("iifname != %s accept", ours)
+	line("meta nfproto != ipv4 drop")
+	line("ip saddr != %s drop", c.Range)
+	for _, s := range c.Steps {
+		var nets []string
+		for _, n := range s.Nets {
+			if n.Addr().Is4() {
+				nets = append(nets, n.Masked().String())
+			}
+		}
+		verdict := "drop"
+		if s.Allow {
+			verdict = "accept"
+		}
+		for _, n := range nets { // one each: a set must not have ranges that overlap
+			line("ip daddr %s %s", n, verdict)
+		}
+	}
+	line("}")
+	line("chain leave { type nat hook postrouting priority srcnat; policy accept; ip saddr %s oifname != %s masquerade; }", c.Range, ours)
+	line("}")
+	return b.String()
+}

@@ -1,0 +1,235 @@
+package veth
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Config says how to run a Net. The zero value of a field is its default.
+type Config struct {
+	Key   string       // what tells this host's interfaces from another's on the same machine: its data directory
+	Range netip.Prefix // of IPv4, of which each sandbox has a /30; default 10.213.0.0/16
+	Steps []Step       // what sandboxes may send to
+	Log   *slog.Logger // default: silence
+}
+
+// Net gives interfaces. Its methods may be called concurrently.
+type Net struct {
+	cfg Config
+	mu  sync.Mutex
+}
+
+const (
+	inside   = "eth0" // an interface's name in its sandbox
+	perBox   = 4      // addresses of a sandbox
+	boxBits  = 30
+	maxBoxes = 1 << 14
+)
+
+func (c *Config) id() string     { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(c.Key)))[:6] }
+func (c *Config) table() string  { return "millrace_" + c.id() }
+func (c *Config) prefix() string { return "mr" + c.id() + "x" } // an interface's name has 15 bytes at most
+
+// Open puts the rules in force, or says why that cannot be done here. Interfaces
+// that an earlier life gave stay.
+func Open(ctx context.Context, cfg Config) (*Net, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if !cfg.Range.IsValid() {
+		cfg.Range = netip.MustParsePrefix("10.213.0.0/16")
+	}
+	cfg.Range = cfg.Range.Masked()
+	switch {
+	case os.Geteuid() != 0:
+		return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes need root")
+	case !cfg.Range.Addr().Is4() || cfg.Range.Bits() > boxBits:
+		return nil, kind.Newf(kind.Invalid, "open veth", "", "%s has no room for a sandbox", cfg.Range)
+	}
+	n := &Net{cfg: cfg}
+	if err := nft(ctx, cfg.rules()); err != nil {
+		return nil, err
+	}
+	const forward = "/proc/sys/net/ipv4/ip_forward"
+	if b, err := os.ReadFile(forward); err != nil || strings.TrimSpace(string(b)) != "1" {
+		if err := os.WriteFile(forward, []byte("1"), 0o644); err != nil { //nolint:gosec // it is the kernel's
+			return nil, fmt.Errorf("switch forwarding on: %w", err)
+		}
+		cfg.Log.Warn("this machine forwards packets between its interfaces from now on, for sandboxes")
+	}
+	return n, nil
+}
+
+// nft has nftables do what a script says, all of it or nothing.
+func nft(ctx context.Context, script string) error {
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		out, _, _ = bytes.Cut(out, []byte("\n"))
+		return fmt.Errorf("nft: %w: %s", err, out)
+	}
+	return nil
+}
+
+// Close takes the rules away, unless somebody has an interface.
+func (n *Net) Close(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, err := n.links()
+	if err != nil || len(links) > 0 {
+		return err
+	}
+	return nft(ctx, "delete table inet "+n.cfg.table()+"\n")
+}
+
+// links are our interfaces, by their number.
+func (n *Net) links() (map[int]netlink.Link, error) {
+	all, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	out := make(map[int]netlink.Link)
+	for _, l := range all {
+		if s, ok := strings.CutPrefix(l.Attrs().Name, n.cfg.prefix()); ok {
+			if i, err := strconv.Atoi(s); err == nil {
+				out[i] = l
+			}
+		}
+	}
+	return out, nil
+}
+
+// addrs are the two ends of an interface: the host's and the sandbox's.
+func (n *Net) addrs(i int) (ours, theirs *netlink.Addr) {
+	b := n.cfg.Range.Addr().As4()
+	base := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	at := func(k int) *netlink.Addr {
+		v := base + uint32(i*perBox+k)
+		ip := net.IPv4(byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+		return &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(boxBits, 32)}}
+	}
+	return at(1), at(2)
+}
+
+// Attach gives the sandbox with that network namespace an interface, unless it has
+// one. The file is the namespace's and stays the caller's.
+func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, err := n.links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if l.Attrs().Alias != string(id) {
+			continue
+		}
+		if l.Attrs().Flags&net.FlagUp != 0 { // that comes last
+			return nil
+		}
+		if err := netlink.LinkDel(l); err != nil {
+			return fmt.Errorf("remove half an interface: %w", err)
+		}
+	}
+	free := 0
+	for links[free] != nil {
+		free++
+	}
+	if free >= min(maxBoxes, 1<<(boxBits-n.cfg.Range.Bits())) {
+		return kind.New(kind.Exhausted, "attach", string(id), "the range of addresses is used up")
+	}
+	name := n.cfg.prefix() + strconv.Itoa(free)
+	if err := n.make(name, free, id, ns); err != nil {
+		if l, lerr := netlink.LinkByName(name); lerr == nil {
+			netlink.LinkDel(l) //nolint:errcheck // the first error says more, and Sweep comes by
+		}
+		return fmt.Errorf("make an interface: %w", err)
+	}
+	return nil
+}
+
+func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: inside, PeerNamespace: netlink.NsFd(ns.Fd())}
+	veth.Name = name
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetAlias(link, string(id)); err != nil {
+		return err
+	}
+	ours, theirs := n.addrs(i)
+	if err := furnish(ns, theirs, ours.IP); err != nil {
+		return err
+	}
+	for file, value := range map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" + name + "/rp_filter": "1"} {
+		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644) //nolint:gosec // it is the kernel's
+		if err != nil && !errors.Is(err, os.ErrNotExist) {               // a kernel without IPv6
+			return err
+		}
+	}
+	return errors.Join(netlink.AddrAdd(link, ours), netlink.LinkSetUp(link))
+}
+
+// furnish gives the sandbox's end its address and its way.
+func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
+	h, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()))
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(inside)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.AddrAdd(link, addr), h.LinkSetUp(link)); err != nil {
+		return err
+	}
+	return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway})
+}
+
+// Detach takes a sandbox's interface away; none is fine.
+func (n *Net) Detach(id sandbox.ID) error {
+	return n.Sweep(func(other sandbox.ID) bool { return other != id })
+}
+
+// Sweep takes the interfaces away that keep does not want.
+func (n *Net) Sweep(keep func(sandbox.ID) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, err := n.links()
+	for _, l := range links {
+		if keep(sandbox.ID(l.Attrs().Alias)) {
+			continue
+		}
+		derr := netlink.LinkDel(l)
+		var gone netlink.LinkNotFoundError
+		if derr != nil && !errors.As(derr, &gone) { // its sandbox may have ended meanwhile
+			if _, still := netlink.LinkByName(l.Attrs().Name); still == nil {
+				err = cmp.Or(err, derr)
+			}
+		}
+	}
+	return err
+}

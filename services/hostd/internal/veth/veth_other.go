@@ -1,0 +1,41 @@
+//go:build !linux
+
+package veth
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Config is Linux's.
+type Config struct {
+	Key   string
+	Range netip.Prefix
+	Steps []Step
+	Log   *slog.Logger
+}
+
+// Net is there on Linux only.
+type Net struct{}
+
+// Open says that it cannot be.
+func Open(context.Context, Config) (*Net, error) {
+	return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes are Linux's")
+}
+
+// Close does nothing.
+func (*Net) Close(context.Context) error { return nil }
+
+// Attach does nothing.
+func (*Net) Attach(sandbox.ID, *os.File) error { return nil }
+
+// Detach does nothing.
+func (*Net) Detach(sandbox.ID) error { return nil }
+
+// Sweep does nothing.
+func (*Net) Sweep(func(sandbox.ID) bool) error { return nil }

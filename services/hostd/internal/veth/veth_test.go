@@ -1,0 +1,316 @@
+//go:build linux
+
+package veth
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// steps are what a test lets through: all but 10.0.0.0/8, of which 10.9.9.9.
+var steps = []Step{
+	{Allow: true, Nets: []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")}},
+	{Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/8")}},
+}
+
+// room is a network namespace of the test's own, held open.
+type room struct {
+	t  *testing.T
+	ns *os.File
+}
+
+// newRoom makes a namespace. Nothing leads out of it but what the test makes.
+func newRoom(t *testing.T) room {
+	t.Helper()
+	r := room{t: t}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			r.ns, err = os.Open("/proc/thread-self/ns/net")
+		}
+		if err == nil {
+			err = exec.Command("ip", "link", "set", "lo", "up").Run()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("no network namespace can be made here: %v", err)
+	}
+	t.Cleanup(func() { r.ns.Close() })
+	return r
+}
+
+// in runs f in the namespace.
+func (r room) in(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread must not serve others
+		err := netns.Set(netns.NsHandle(r.ns.Fd()))
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func (r room) ip(commands ...string) {
+	r.t.Helper()
+	for _, c := range commands {
+		if err := r.in(func() error {
+			out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		}); err != nil {
+			r.t.Fatalf("ip %s: %v", c, err)
+		}
+	}
+}
+
+// wire joins two rooms.
+func wire(a, b room, nameA, nameB string) {
+	a.t.Helper()
+	if err := a.in(func() error {
+		v := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: nameB, PeerNamespace: netlink.NsFd(b.ns.Fd())}
+		v.Name = nameA
+		return netlink.LinkAdd(v)
+	}); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// serve tells who asks at an address of the room from where he seems to come.
+func (r room) serve(addr string) {
+	r.t.Helper()
+	var ln net.Listener
+	if err := r.in(func() (err error) { ln, err = net.Listen("tcp4", addr); return err }); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprintln(c, host)
+			c.Close()
+		}
+	}()
+}
+
+// ask connects from the room, and gives what it was told.
+func (r room) ask(addr string) string { return r.askFor(addr, patience) }
+
+// refused is ask where nothing is to be let through.
+func (r room) refused(addr string) string { return r.askFor(addr, refusal) }
+
+func (r room) askFor(addr string, limit time.Duration) string {
+	var said string
+	r.in(func() error {
+		c, err := net.DialTimeout("tcp4", addr, limit)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		said, err = bufio.NewReader(c).ReadString('\n')
+		return err
+	})
+	return strings.TrimSpace(said)
+}
+
+// patience is how long a connection may take: an interface that was made within a
+// second of another can take one to begin. refusal is how long one that is to be
+// refused by silence is tried.
+const (
+	patience = 20 * time.Second
+	refusal  = 1500 * time.Millisecond
+)
+
+// house is a host with an uplink to a world, all in namespaces.
+type house struct {
+	host, world room
+	cfg         Config
+	net         *Net
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("wants root")
+	}
+	for _, tool := range []string{"nft", "ip"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("there is no %s", tool)
+		}
+	}
+	h := &house{host: newRoom(t), world: newRoom(t), cfg: Config{Key: t.Name(), Steps: steps}}
+	wire(h.host, h.world, "up0", "down0")
+	h.host.ip("addr add 198.18.0.1/24 dev up0", "link set up0 up", "route add default via 198.18.0.2")
+	h.world.ip("addr add 198.18.0.2/24 dev down0", "link set down0 up", "addr add 8.8.8.8/32 dev lo", "addr add 10.9.9.9/32 dev lo",
+		"addr add 10.1.1.1/32 dev lo", "route add 10.213.0.0/16 via 198.18.0.1")
+	h.world.serve("0.0.0.0:80")
+	h.host.serve("0.0.0.0:80")
+	h.open(t)
+	return h
+}
+
+// open begins a life of the host's daemon.
+func (h *house) open(t *testing.T) {
+	t.Helper()
+	if err := h.host.in(func() (err error) { h.net, err = Open(t.Context(), h.cfg); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *house) do(t *testing.T, f func(*Net) error) {
+	t.Helper()
+	if err := h.host.in(func() error { return f(h.net) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *house) attach(t *testing.T, id sandbox.ID) room {
+	t.Helper()
+	r := newRoom(t)
+	h.do(t, func(n *Net) error { return n.Attach(id, r.ns) })
+	return r
+}
+
+// links are the interfaces of sandboxes that there are.
+func (h *house) links(t *testing.T) (n int) {
+	t.Helper()
+	h.do(t, func(net *Net) error {
+		all, err := net.links()
+		n = len(all)
+		return err
+	})
+	return n
+}
+
+func TestWhatASandboxReaches(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.attach(t, "ia"), h.attach(t, "ib")
+	b.serve("0.0.0.0:80")
+	for _, tt := range []struct{ what, addr, want string }{
+		{"a public address, in the host's name", "8.8.8.8:80", "198.18.0.1"},
+		{"a private one that is allowed", "10.9.9.9:80", "198.18.0.1"},
+		{"a private one", "10.1.1.1:80", ""},
+		{"the host at the near end", "10.213.0.1:80", ""},
+		{"the host at its uplink", "198.18.0.1:80", ""},
+		{"another sandbox", "10.213.0.6:80", ""},
+		{"the host at another's end", "10.213.0.5:80", ""},
+		{"itself", "127.0.0.1:80", ""},
+	} {
+		ask := a.refused
+		if tt.want != "" {
+			ask = a.ask
+		}
+		if got := ask(tt.addr); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+	if got := h.world.refused("10.213.0.6:80"); got != "" {
+		t.Errorf("the world reaches a sandbox: %q", got)
+	}
+	if got := b.ask("10.213.0.6:80"); got == "" {
+		t.Error("the server of the other sandbox does not serve") // else the rows above say nothing
+	}
+	if got := h.world.ask("198.18.0.1:80"); got == "" {
+		t.Error("the rules shut the host to others")
+	}
+	// Who takes another's address is not believed.
+	a.ip("addr add 10.213.0.6/32 dev eth0", "route replace default via 10.213.0.1 src 10.213.0.6")
+	if got := a.refused("8.8.8.8:80"); got != "" {
+		t.Errorf("in another's name: %q", got)
+	}
+}
+
+func TestInterfacesComeAndGo(t *testing.T) {
+	h := newHouse(t)
+	a := h.attach(t, "ia")
+	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
+	if n := h.links(t); n != 1 {
+		t.Errorf("%d interfaces for one sandbox", n)
+	}
+	// A host daemon that was killed, and its next life.
+	h.open(t)
+	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
+	if got, n := a.ask("8.8.8.8:80"), h.links(t); got == "" || n != 1 {
+		t.Errorf("after a new life: %q, %d interfaces", got, n)
+	}
+	h.attach(t, "ib")
+	h.do(t, func(n *Net) error { return n.Detach("ia") })
+	if got := a.refused("8.8.8.8:80"); got != "" {
+		t.Errorf("without an interface: %q", got)
+	}
+	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
+	if got := a.ask("8.8.8.8:80"); got == "" {
+		t.Error("it does not come back")
+	}
+	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
+	if got := a.refused("10.1.1.1:80"); got != "" {
+		t.Error("the rules went before the sandboxes did")
+	}
+	h.do(t, func(n *Net) error { return n.Sweep(func(sandbox.ID) bool { return false }) })
+	if n := h.links(t); n != 0 {
+		t.Errorf("%d interfaces are left", n)
+	}
+	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
+	var tables []byte
+	h.do(t, func(*Net) (err error) { tables, err = exec.Command("nft", "list", "tables").Output(); return err })
+	if len(tables) != 0 {
+		t.Errorf("tables are left: %s", tables)
+	}
+}
+
+// An interface goes with its sandbox, whoever is there to take it away.
+func TestAnInterfaceGoesWithItsSandbox(t *testing.T) {
+	h := newHouse(t)
+	r := newRoom(t)
+	h.do(t, func(n *Net) error { return n.Attach("ia", r.ns) })
+	r.ns.Close()
+	for end := time.Now().Add(20 * time.Second); h.links(t) > 0; {
+		if time.Now().After(end) {
+			t.Fatal("it is still there")
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestTheRangeEnds(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.Range = netip.MustParsePrefix("10.213.0.0/29")
+	h.open(t)
+	h.attach(t, "ia")
+	h.attach(t, "ib")
+	r := newRoom(t)
+	if err := h.host.in(func() error { return h.net.Attach("ic", r.ns) }); err == nil {
+		t.Error("a third sandbox has a place in a range for two")
+	}
+	h.do(t, func(n *Net) error { return n.Detach("ia") })
+	h.do(t, func(n *Net) error { return n.Attach("ic", r.ns) })
+	if got := r.ask("8.8.8.8:80"); got == "" {
+		t.Error("who got a place that was free again reaches nothing")
+	}
+}

@@ -1,0 +1,97 @@
+package hostd
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/egress"
+	"github.com/millrace/millrace/services/hostd/internal/veth"
+)
+
+// publicDNS is what sandboxes with an interface ask for names, as E2B's do.
+const publicDNS = "8.8.8.8"
+
+// openVeth makes what gives sandboxes interfaces, if that is wanted and can be.
+func (h *host) openVeth(ctx context.Context) (closeIt func()) {
+	nothing := func() {}
+	if h.egress == nil || h.cfg.Network != NetworkVeth {
+		return nothing
+	}
+	operator := egress.Operator{Allow: h.cfg.EgressAllow}
+	allowedOnes, refusedOnes, allowed, refused := operator.Ranges()
+	v, err := veth.Open(ctx, veth.Config{Key: h.cfg.DataDir, Range: h.cfg.VethRange, Log: h.slog, Steps: []veth.Step{
+		{Allow: true, Nets: allowedOnes}, {Nets: refusedOnes}, {Allow: true, Nets: allowed}, {Nets: refused},
+	}})
+	if err != nil {
+		h.slog.Warn("sandboxes get no interfaces here, only the proxy", "err", err)
+		return nothing
+	}
+	h.veth = v
+	return func() {
+		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
+			h.slog.Warn("the rules for sandboxes' interfaces could not be taken away", "err", err)
+		}
+	}
+}
+
+// sweepVeth takes the interfaces away that no sandbox of this host has.
+func (h *host) sweepVeth() {
+	if h.veth == nil {
+		return
+	}
+	if err := h.veth.Sweep(func(id sandbox.ID) bool { return h.box(id) != nil }); err != nil {
+		h.slog.Warn("interfaces that nobody has could not be taken away", "err", err)
+	}
+}
+
+// wide reports whether the record lets the sandbox reach all that is public, just
+// so: what an interface gives cannot be less. b.mu is held.
+func (b *box) wide() bool {
+	n := &b.net
+	return b.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
+}
+
+// plug gives the sandbox an interface, or takes it away, as its record wants, and
+// gives the address of its name server; empty: it has none. b.mu is held, and the
+// shim was connected to.
+func (b *box) plug() (dns string) {
+	if b.h.veth == nil {
+		return ""
+	}
+	place, ok := b.inst.(driver.Netted)
+	if !ok || !b.wide() || !b.isolated() {
+		b.unplug()
+		return ""
+	}
+	ns, err := place.NetNS()
+	if err == nil {
+		defer ns.Close() //nolint:errcheck // it was only looked at
+		err = b.h.veth.Attach(b.id, ns)
+	}
+	if kind.Is(err, kind.Unimplemented) {
+		return ""
+	}
+	if err != nil {
+		b.h.slog.Warn("a sandbox has no interface", "sandbox", b.id, "err", err)
+		return ""
+	}
+	host, _, err := net.SplitHostPort(b.h.cfg.EgressDNS)
+	if a, aerr := netip.ParseAddr(host); err != nil || aerr != nil || a.IsLoopback() {
+		return publicDNS
+	}
+	return host
+}
+
+// unplug takes the sandbox's interface away; b.mu is held.
+func (b *box) unplug() {
+	if b.h.veth == nil {
+		return
+	}
+	if err := b.h.veth.Detach(b.id); err != nil {
+		b.h.slog.Error("a sandbox's interface could not be taken away", "sandbox", b.id, "err", err)
+	}
+}

@@ -1,0 +1,133 @@
+package hostd
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const inHouse = "MILLRACE_TEST_HOUSE"
+
+// inHouseOfItsOwn runs a test again, in a network namespace from which nothing
+// leads anywhere: a host that gives interfaces changes its machine's network.
+func inHouseOfItsOwn(t *testing.T) (ours bool) {
+	t.Helper()
+	if os.Getenv(inHouse) != "" {
+		return true
+	}
+	_, err := exec.LookPath("nft")
+	if os.Geteuid() != 0 || err != nil {
+		t.Skip("wants root and nft")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), inHouse+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("%s", out)
+	}
+	return false
+}
+
+func TestSandboxesGetInterfaces(t *testing.T) {
+	if !inHouseOfItsOwn(t) {
+		return
+	}
+	r := newRigOn(t, "namespace")
+	r.cfg.Egress, r.cfg.Network = true, NetworkVeth
+	first := r.begin()
+	r.awaitLease(0)
+	select {
+	case <-first.done:
+		t.Skipf("the driver does not work here: %v", first.err)
+	default:
+	}
+	look := func(id sandbox.ID) string {
+		t.Helper()
+		rec := r.whole(r.start(id, sh(`grep -c eth0 /proc/net/dev; cat /etc/resolv.conf; echo "proxy $http_proxy"`)))
+		return string(rec.out[process.Stdout])
+	}
+	open := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
+	r.awaitPhase(open, sandbox.PhaseRunning)
+	const plugged = "1\nnameserver 8.8.8.8\nproxy http://127.0.0.1:3128\n"
+	if got := look(open); got != plugged {
+		t.Errorf("who may reach everything has %q", got)
+	}
+	listed := r.request(sandbox.Requested{Template: "host", AllowInternet: true, Network: sandbox.Network{Deny: []string{"1.1.1.1"}}})
+	r.awaitPhase(listed, sandbox.PhaseRunning)
+	if got := look(listed); !strings.HasPrefix(got, "0\n") || !strings.HasSuffix(got, "proxy http://127.0.0.1:3128\n") {
+		t.Errorf("who has a list has %q", got)
+	}
+	none := r.request(sandbox.Requested{Template: "host"})
+	r.awaitPhase(none, sandbox.PhaseRunning)
+	if got := look(none); !strings.HasPrefix(got, "0\n") {
+		t.Errorf("who may reach nothing has %q", got)
+	}
+
+	// The next life leaves the interface where it is.
+	r.kill()
+	r.begin()
+	if got := look(open); got != plugged {
+		t.Errorf("after a new life: %q", got)
+	}
+	r.setNetwork(open, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
+	r.awaitLook(func() bool { return strings.HasPrefix(look(open), "0\n") }, "a list does not take the interface away")
+	r.setNetwork(open, sandbox.Network{Internet: true})
+	r.awaitLook(func() bool { return look(open) == plugged }, "the interface does not come back")
+
+	for _, id := range []sandbox.ID{open, listed, none} {
+		r.stopSandbox(id)
+		r.awaitPhase(id, sandbox.PhaseDestroyed)
+	}
+	r.awaitLook(func() bool { return len(interfaces(t)) == 0 }, "interfaces are left")
+	r.kill()
+	if out, err := exec.Command("nft", "list", "tables").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("tables are left: %s, %v", out, err)
+	}
+}
+
+func (r *rig) setNetwork(id sandbox.ID, n sandbox.Network) {
+	r.t.Helper()
+	if _, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) {
+		return []sandbox.Body{sandbox.NetworkSet{Network: n}}, nil
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// awaitLook waits for what changes with the log: a lease comes each second.
+func (r *rig) awaitLook(done func() bool, what string) {
+	r.t.Helper()
+	changed, stop := r.view.Changes()
+	defer stop()
+	ctx := r.ctx()
+	for !done() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			r.t.Fatal(what)
+		}
+	}
+}
+
+// interfaces are those that sandboxes have on this host.
+func interfaces(t *testing.T) (names []string) {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/net/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if name, _, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && strings.HasPrefix(name, "mr") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
