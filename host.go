@@ -51,7 +51,7 @@ type host struct {
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
 	f.IntVar(&h.warm, "warm", 2, "places kept ready of each kind that was asked for lately, by drivers that take long to make one (gvisor); 0: none")
-	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (namespace, and gvisor for those that demand more), or names; direct (no isolation) is for development")
+	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (namespace, and gvisor for those that demand more; gvisor first where millrace-runsc stands beside this program), or names; direct (no isolation) is for development")
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")
 	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm translate where KVM does not work: 20 to 50 times slower")
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
@@ -202,7 +202,7 @@ func probe(ctx context.Context) []cli.DriverReport {
 		} else {
 			about := []string{"isolation: " + r.Isolation}
 			if r.Default {
-				about[0] += ", the default here: it works, and is there at once; who wants more demands it (isolation)"
+				about[0] += ", the default here; who wants another demands it (isolation), or --driver"
 			}
 			d.Detail = strings.Join(append(about, r.Notes...), "; ")
 		}

@@ -59,7 +59,11 @@ func Probe(ctx context.Context) []DriverReport {
 		if at := slices.Index(autoNames[:], name); r.Err == nil && at >= 0 {
 			best = min(best, at)
 		}
+		r.Default = r.Err == nil && preferred(name)
 		out = append(out, r)
+	}
+	if slices.ContainsFunc(out, func(r DriverReport) bool { return r.Default }) {
+		return out
 	}
 	for i := range out {
 		out[i].Default = best < len(autoNames) && out[i].Name == autoNames[best]

@@ -33,13 +33,19 @@ func (h *host) offerLate(ctx context.Context) error {
 			continue
 		}
 		h.mu.Lock()
-		h.drivers = append(h.drivers, offer{d, caps})
+		if h.drivers = append(h.drivers, offer{d, caps}); preferred(name) {
+			h.drivers = slices.Insert(h.drivers[:len(h.drivers)-1], 0, offer{d, caps})
+		}
 		h.mu.Unlock()
 		h.slog.Info("a driver is ready", "driver", name, "isolation", caps.Isolation)
 		h.outdated()
 	}
 	return nil
 }
+
+// preferred reports whether a driver is to be the default as soon as it is ready: a
+// stronger one whose program was installed with this one.
+func preferred(name string) bool { return name == "gvisor" && sidecar.Runsc().Beside() }
 
 // offers are the drivers that can be had at the moment.
 func (h *host) offers() []offer {

@@ -37,13 +37,24 @@ func Shim() Program {
 // ErrNoSource says that a program is neither there nor can be built here.
 var ErrNoSource = errors.New("the source of this program is not on this machine")
 
+// Beside reports whether the program stands beside this one: whoever installed it
+// wants it used.
+func (p Program) Beside() bool {
+	path, err := p.beside()
+	return err == nil && executable(path)
+}
+
+func (p Program) beside() (string, error) {
+	exe, err := os.Executable()
+	return filepath.Join(filepath.Dir(exe), p.Name), err
+}
+
 // Find gives the path of the program. Its error says where it was looked for.
 func (p Program) Find() (string, error) {
-	exe, err := os.Executable()
+	beside, err := p.beside()
 	if err != nil {
 		return "", err
 	}
-	beside := filepath.Join(filepath.Dir(exe), p.Name)
 	if executable(beside) {
 		return beside, nil
 	}

@@ -17,9 +17,25 @@ import (
 
 // RunIsolation runs what a driver that isolates must stand besides Run. The shim
 // of these tests is where it has the most rights: it is the sandbox's root where
-// there is one.
+// there is one. A place with a kernel of its own may do to that what it likes.
 func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, _ := probed(t, newDriver)
+	for _, tt := range []struct {
+		name string
+		run  func(*testing.T, *box)
+	}{
+		{"files of the host are invisible", hiddenFiles},
+		{"there are no devices", devices},
+		{"the host's settings cannot be changed", readOnly},
+		{"there are no privileges to gain", privileges},
+		{"no core is dumped, nor handed to a program of the host", cores},
+		{"other architectures' calls end who makes them", otherCalls},
+		{"the shim is out of reach", shimOutOfReach},
+	} {
+		if !s.own {
+			t.Run(tt.name, func(t *testing.T) { tt.run(t, s.create(t, nil)) })
+		}
+	}
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T, *box)
@@ -27,14 +43,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"system calls are refused", refusedCalls},
 		{"harmless calls work", harmlessCalls},
 		{"processes of the host are invisible", hiddenProcesses},
-		{"files of the host are invisible", hiddenFiles},
 		{"secrets of the host are unreadable", secrets},
-		{"there are no devices", devices},
-		{"the host's settings cannot be changed", readOnly},
-		{"there are no privileges to gain", privileges},
-		{"no core is dumped, nor handed to a program of the host", cores},
-		{"other architectures' calls end who makes them", otherCalls},
-		{"the shim is out of reach", shimOutOfReach},
 		{"it has its own host name", hostname},
 		{"the loopback is the only interface", network},
 		{"there is a user with a home", users},
@@ -51,11 +60,20 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 func refusedCalls(t *testing.T, b *box) {
 	eachUser(t, func(t *testing.T, uid int) {
 		for name := range calls() {
-			if got := ask(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" {
+			if got := ask(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" && !b.harmless(name) {
 				t.Errorf("%s: allowed", name)
 			}
 		}
 	})
+}
+
+// harmless reports whether a call reaches nothing but the place's own kernel.
+func (b *box) harmless(call string) bool {
+	switch call {
+	case "process_vm_readv", "process_vm_writev", "clone user", "syslog", "socket uevent":
+		return b.own
+	}
+	return false
 }
 
 func harmlessCalls(t *testing.T, b *box) {

@@ -25,6 +25,9 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		}
 		// It reads all at once.
 		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbour lives`)
+		if caps.Isolation == "machine" && strings.Contains(got, "dd: 1\nthe neighbour lives") {
+			return // its kernel refuses what can never be had
+		}
 		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbour lives") {
 			t.Errorf("300 MB in 128 MiB: %.200q", got)
 		}

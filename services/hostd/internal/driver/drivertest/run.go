@@ -57,7 +57,7 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"a paused place is found paused", s.findsPaused(caps)},
 		{"a paused place can be destroyed", s.destroysPaused(caps)},
 		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
-		{"it tells what it uses", s.measures},
+		{"it tells what it uses", s.measures(caps)},
 		{"volumes are shared and outlive it", s.volumes(caps)},
 		{"a place made from a snapshot has its files", s.snapshots(caps)},
 		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
@@ -87,6 +87,12 @@ func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 type suite struct {
 	newDriver func(*testing.T) driver.Driver
+	own       bool // its places have kernels of their own
+}
+
+// ownKernel reports whether a driver's places have kernels of their own.
+func ownKernel(caps driver.Caps) bool {
+	return caps.Isolation == "kernel" || caps.Isolation == "machine"
 }
 
 // probed gives the suite of a driver that works here; else it skips.
@@ -97,7 +103,7 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 		t.Skipf("%s does not work here: %v", d.Name(), err)
 	}
 	t.Logf("%s: %+v", d.Name(), caps)
-	return &suite{newDriver: newDriver}, caps
+	return &suite{newDriver: newDriver, own: ownKernel(caps)}, caps
 }
 
 // box is one sandbox of a test.
@@ -106,6 +112,7 @@ type box struct {
 	d    driver.Driver
 	spec driver.Spec
 	root string
+	own  bool // it has a kernel of its own
 }
 
 // spec is a spec in a root of its own.
@@ -132,7 +139,7 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	b := &box{Instance: in, d: d, spec: sp, root: root}
+	b := &box{Instance: in, d: d, spec: sp, root: root, own: s.own}
 	t.Cleanup(func() {
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("destroy: %v", err)

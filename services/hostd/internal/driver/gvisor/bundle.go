@@ -19,7 +19,7 @@ import (
 
 const (
 	configFile = "config.json"
-	shimInside = "/.shim"
+	shimInside = "/sys" // where shimDir is: a directory in every root, so that none is made in a template's
 	userID     = 1000
 	home       = "home/user"
 	shmMiB     = 64 // at least
@@ -83,7 +83,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	c := config{
 		Version: "1.0.2", Hostname: string(s.ID), Root: configRoot{root},
 		Process: configProcess{
-			Args: append([]string{shimInside}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1")...),
+			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1")...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, Caps: map[string][]string{},
 			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", pids, pids}, {Type: "RLIMIT_CORE"}},
 		},
@@ -91,7 +91,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 			{To: "/proc", Type: "proc", From: "proc"},
 			{To: "/dev", Type: "tmpfs", From: "tmpfs"},
 			{To: "/dev/shm", Type: "tmpfs", From: "tmpfs", Options: []string{"mode=1777", fmt.Sprintf("size=%dm", shm)}},
-			{To: shimInside, Type: "bind", From: r.in(shimFile), Options: []string{"ro"}},
+			{To: shimInside, Type: "bind", From: r.in(shimDir), Options: []string{"ro"}},
 		},
 		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}},
 		Notes: map[string]string{seedNote: r.in(seedFile)},
@@ -132,7 +132,7 @@ func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	c.Hostname, c.Root.Path, c.Notes = string(s.ID), root, nil
 	for i := range c.Mounts {
 		if c.Mounts[i].To == shimInside {
-			c.Mounts[i].From = r.in(shimFile)
+			c.Mounts[i].From = r.in(shimDir)
 		}
 	}
 }

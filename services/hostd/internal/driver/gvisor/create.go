@@ -111,7 +111,7 @@ func (r *runsc) makeDirs(s *driver.Spec) error {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return err
 	}
-	for _, dir := range []string{stateDir, rootDir, diskDir} {
+	for _, dir := range []string{stateDir, rootDir, diskDir, shimDir} {
 		if err := os.Mkdir(r.in(dir), 0o700); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (r *runsc) makeDirs(s *driver.Spec) error {
 			shim = kept // what the processes in it have mapped
 		}
 	}
-	return link(shim, r.in(shimFile))
+	return link(shim, r.in(shimDir, shimFile))
 }
 
 func exists(path string) bool {

@@ -39,6 +39,7 @@ const (
 	diskDir     = "disk"     // has the file with what the sandbox wrote
 	seedFile    = "seed.tar" // what it begins with
 	programFile = "runsc"    // a link to the program
+	shimDir     = "inside"   // has nothing but shimFile
 	shimFile    = "shim"
 	pidFile     = "pid"
 	errorFile   = "runsc.log" // errors of runsc, one JSON object a line

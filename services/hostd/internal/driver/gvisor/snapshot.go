@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,10 +41,8 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) error {
 	args := []string{"fscheckpoint", "--leave-running", "--image-path=" + tmp, string(b.r.id)}
 	to := filepath.Join(dir, filesDir)
 	if memory {
-		for _, name := range []string{configFile, shimFile} {
-			if err := link(b.r.in(name), filepath.Join(dir, name)); err != nil {
-				return err
-			}
+		if err := errors.Join(link(b.r.in(configFile), filepath.Join(dir, configFile)), link(b.r.in(shimDir, shimFile), filepath.Join(dir, shimFile))); err != nil {
+			return err
 		}
 		args = []string{"checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path=" + tmp, string(b.r.id)}
 		to = filepath.Join(dir, memoryDir)
