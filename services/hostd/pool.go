@@ -80,7 +80,7 @@ func (p *pool) count(n int) {
 // made.
 func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
 	p := h.spare
-	if p.size == 0 || !o.caps.Slow || s.From != "" {
+	if p.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // what has begun holds those
 		return warmPlace{}, false
 	}
 	s.ID, s.Dir = "", ""
