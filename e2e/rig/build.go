@@ -22,7 +22,7 @@ const (
 	EnvDriver = "MILLRACE_E2E_DRIVER"
 )
 
-const buildTimeout = 5 * time.Minute
+const buildTimeout = 15 * time.Minute
 
 // Binary is the program under test, built once a test run.
 func Binary(t testing.TB) string {

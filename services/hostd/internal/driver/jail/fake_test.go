@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,8 +36,8 @@ func TestMain(m *testing.M) {
 
 const fakeDir = "JAIL_TEST_DIR"
 
-// fake is the machine as the programs see it: a directory with data sets (sets),
-// jails (jails) and rules (rules), each a file.
+// fake is the machine as the programs see it: a directory with data sets (sets), what
+// snapshots keep (kept), jails (jails) and rules (rules), each a file.
 type fake struct{ dir string }
 
 // fakeTools puts the programs first on PATH.
@@ -49,7 +50,7 @@ func fakeTools(t *testing.T) fake {
 	dir = t.TempDir()
 	f := fake{dir}
 	bin := filepath.Join(dir, "bin")
-	for _, d := range []string{"bin", "sets", "jails", "rules"} {
+	for _, d := range []string{"bin", "sets", "kept", "jails", "rules"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -155,10 +156,9 @@ func (f fake) work(name string, args []string) error {
 		return unix.Exec("/bin/tar", []string{"tar", "-xf-", "-C", root}, os.Environ())
 	case "zfs snapshot":
 		f.put("sets", last, "")
+		return f.keep(last)
 	case "zfs send":
-		set, _, _ := strings.Cut(last, "@")
-		root, _ := f.get("sets", set)
-		return unix.Exec("/bin/tar", []string{"tar", "-cf-", "-C", root, "--exclude=./.millrace", "."}, os.Environ())
+		return unix.Exec("/bin/cat", []string{"cat", f.path("kept", last)}, os.Environ())
 	case "zfs destroy":
 		root, _ := f.get("sets", last)
 		if root != "" {
@@ -166,6 +166,7 @@ func (f fake) work(name string, args []string) error {
 				return err
 			}
 		}
+		os.Remove(f.path("kept", last)) // if it is a snapshot
 		return os.Remove(f.path("sets", last))
 	case "jail -c":
 		f.put("jails", strings.TrimPrefix(args[1], "name="), strings.TrimPrefix(args[2], "path="))
@@ -280,31 +281,54 @@ func (f fake) removeJail(name string) error {
 	if !ok {
 		return fmt.Errorf("jail %q not found", name)
 	}
-	_, first, _ := strings.Cut(value, "\n")
-	var pid int
-	var born uint64
-	fmt.Sscan(first, &pid, &born) //nolint:errcheck // the jail has had no process yet
-	alive := func() bool {
-		now, err := live.StartTime(pid)
-		return err == nil && now == born
-	}
-	if pid > 0 {
-		for alive() {
-			all, err := live.Processes()
-			if err != nil {
-				return err
-			}
-			below := live.Descendants(all, pid)
-			if len(below) == 0 {
-				break
-			}
-			for _, p := range below {
-				unix.Kill(p, unix.SIGKILL)
-			}
+	for pid := first(value); pid > 0; pid = first(value) {
+		all, err := live.Processes()
+		if err != nil {
+			return err
 		}
-		if alive() {
+		below := live.Descendants(all, pid)
+		for _, p := range below {
+			unix.Kill(p, unix.SIGKILL)
+		}
+		if len(below) == 0 {
 			unix.Kill(pid, unix.SIGKILL)
+			break
 		}
 	}
 	return os.Remove(f.path("jails", name))
+}
+
+// first is the first process of a jail; 0 if it has had none, or has it no more.
+func first(jail string) int {
+	_, text, _ := strings.Cut(jail, "\n")
+	var pid int
+	var born uint64
+	fmt.Sscan(text, &pid, &born) //nolint:errcheck // the jail has had no process yet
+	if now, err := live.StartTime(pid); pid == 0 || err != nil || now != born {
+		return 0
+	}
+	return pid
+}
+
+// keep copies what a snapshot is of while nothing in a jail runs: to ZFS that is
+// one moment.
+func (f fake) keep(snapshot string) error {
+	all, err := live.Processes()
+	if err != nil {
+		return err
+	}
+	for _, name := range f.all("jails", "") {
+		jail, _ := f.get("jails", name)
+		pid := first(jail)
+		if pid == 0 {
+			continue
+		}
+		for _, p := range append(live.Descendants(all, pid), pid) {
+			unix.Kill(p, unix.SIGSTOP)
+			defer unix.Kill(p, unix.SIGCONT)
+		}
+	}
+	set, _, _ := strings.Cut(snapshot, "@")
+	root, _ := f.get("sets", set)
+	return exec.Command("/bin/tar", "-cf", f.path("kept", snapshot), "-C", root, "--exclude=./.millrace", ".").Run()
 }
