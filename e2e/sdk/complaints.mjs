@@ -23,7 +23,7 @@ export const complaints = {
       for (let n = 1; n <= 4; n++) {
         let seen = ''
         const again = await sbx.commands.connect(pid, { timeoutMs: 0, onStdout: (d) => (seen += d) })
-        await until(`output in cycle ${n}`, () => seen.includes(`tick ${last + 5}\n`), 20_000)
+        await until(`output in cycle ${n}`, () => seen.includes(`tick ${last + 5}\n`))
         last = seen.split('\n').length - 1
         assert.equal(seen, ticks(last))
         await again.disconnect()
@@ -46,7 +46,7 @@ export const complaints = {
         let got = 0
         const c = await sbx.commands.connect(h.pid, { timeoutMs: 0, onStdout: (d) => (got += d.length) })
         await sbx.commands.sendStdin(h.pid, `${n}\n`)
-        await until(`answer ${n}`, () => got === n * 1_000_001, 20_000)
+        await until(`answer ${n}`, () => got === n * 1_000_001)
         await c.disconnect()
         await sbx.pause()
         sbx = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 })
@@ -111,7 +111,7 @@ export const complaints = {
       async (sbx) => {
         const h = await sbx.commands.run('sleep 100', unlimited)
         await sbx.setTimeout(1_000)
-        await until('the pause', async () => (await sbx.getInfo()).state === 'paused', 20_000)
+        await until('the pause', async () => (await sbx.getInfo()).state === 'paused')
         sbx = await e2b.Sandbox.connect(sbx.sandboxId)
         assert.deepEqual((await sbx.commands.list()).map((p) => p.pid), [h.pid])
         assert.equal(await sbx.commands.kill(h.pid), true)
