@@ -237,7 +237,7 @@ func TestC021LogsHaveEveryLineInOrder(t *testing.T) {
 	f.do("GET", "/sandboxes/"+m.ID+"/logs", "").want(t, "logs", 200, "").decode(t, &got)
 	var lines []string
 	for _, l := range got.Logs {
-		lines = append(lines, l.Line)
+		lines = append(lines, message(t, l.Line))
 	}
 	if s := strings.Join(lines, " "); s != "one err:two three four" {
 		t.Errorf("lines %q", s)
@@ -258,7 +258,17 @@ func TestC021LogsHaveEveryLineInOrder(t *testing.T) {
 	}
 	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
 	f.do("GET", "/sandboxes/"+m.ID+"/logs?limit=1", "").want(t, "logs outlive the sandbox", 200, "").decode(t, &got)
-	if len(got.Logs) != 1 || got.Logs[0].Line != "one" {
+	if len(got.Logs) != 1 || message(t, got.Logs[0].Line) != "one" {
 		t.Errorf("after its end %+v", got.Logs)
 	}
+}
+
+// message is that of a line, which is an object as E2B's program reads it.
+func message(t *testing.T, line string) string {
+	t.Helper()
+	var l struct{ Message string }
+	if err := json.Unmarshal([]byte(line), &l); err != nil {
+		t.Errorf("%q: %v", line, err)
+	}
+	return l.Message
 }

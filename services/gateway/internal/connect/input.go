@@ -12,7 +12,6 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/process"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // sendInput serves SendInput.
@@ -97,19 +96,32 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 	return c.Send(appendEnd(out, err, ""))
 }
 
-// lastWait is how long a client whose input failed is still listened to.
-const lastWait = 20 * time.Millisecond
+// A client whose input failed is listened to while it goes on sending: lastWait for
+// the next bytes, and no more than lastHeard of them or for longer than lastTime.
+const (
+	lastWait  = 50 * time.Millisecond
+	lastTime  = 2 * time.Second
+	lastHeard = 16 << 20
+)
 
 // hear reads away what the client has sent already: closing a connection with
 // unread bytes would take the answer from it. The client may go on for ever, so
 // that the connection cannot be used again.
 func hear(c *fiber.Ctx) {
-	if c.Context().RequestBodyStream() == nil {
+	body := c.Context().RequestBodyStream()
+	if body == nil {
 		return
 	}
 	c.Context().SetConnectionClose()
-	c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the next read tells
-	stream.DiscardBody(c)
+	buf := make([]byte, 32<<10)
+	for n, end := 0, time.Now().Add(lastTime); n < lastHeard && time.Now().Before(end); {
+		c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the read tells
+		m, err := body.Read(buf)
+		if err != nil {
+			return
+		}
+		n += m
+	}
 }
 
 func (h *Handler) takeInput(c *fiber.Ctx, f format) error {

@@ -85,9 +85,12 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 	out := []written{}
 	seen := make(map[string]bool)
 	named := a.Path // by the query, which counts for all
-	for {
+	for n := 0; ; n++ {
 		part, err := form.NextPart()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF) && n == 0:
+			return nil, invalid("the form has no parts")
+		case errors.Is(err, io.EOF):
 			return out, nil
 		}
 		if err != nil {
