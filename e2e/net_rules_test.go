@@ -59,7 +59,10 @@ func TestRulesOfTheWayOut(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.cmd, got, want("one"))
 		}
 	}
-	up.Want(t, http.StatusNoContent, http.MethodPut, "/sandboxes/"+box.ID+"/network", map[string]any{"rules": rules("two")})
+	// The same as a secret of the tenant's, which the rule names.
+	up.Want(t, http.StatusCreated, http.MethodPost, "/secrets", map[string]string{"name": "Mine", "value": secret})
+	named := map[string]any{"example.com": []any{map[string]any{"transform": map[string]any{"headers": map[string]string{"X-Secret": "${e2b.secrets.Mine}", "X-Public": "two"}}}}}
+	up.Want(t, http.StatusNoContent, http.MethodPut, "/sandboxes/"+box.ID+"/network", map[string]any{"rules": named})
 	if !rig.Poll(20*time.Second, func() bool { return run("curl -sS "+url) == want("two") }) {
 		t.Errorf("after a change: %q", run("curl -sS "+url))
 	}

@@ -65,15 +65,50 @@ func ParseHeader(s *Sealer, name, value string) (Header, error) {
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the header %s belongs to the connection", name)
 	case len(value) > maxHeaderValue:
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s is longer than %d bytes", name, maxHeaderValue)
-	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+	case strings.ContainsFunc(value, control):
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s has control characters", name)
-	case strings.Contains(value, "${e2b."):
-		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s names a secret or a token of E2B's, which is not implemented here", name)
+	case strings.Contains(strings.ReplaceAll(value, secretOpen, ""), "${e2b."):
+		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s names a token of E2B's, which is not implemented here", name)
 	}
 	return Header{Name: name, Value: s.Seal(value)}, nil
 }
 
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// In a header's value a secret of the tenant's stands as ${e2b.secrets.NAME}: what it
+// is then is looked up for each request.
+const (
+	secretOpen  = "${e2b.secrets."
+	secretClose = "}"
+)
+
+// ExpandSecrets puts secrets where a header's value names them. An error of
+// secret's ends it, and what cannot be in a header is one: Precondition.
+func ExpandSecrets(value string, secret func(name string) (string, error)) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, ok := strings.Cut(value, secretOpen)
+		out.WriteString(before)
+		name, after, closed := strings.Cut(rest, secretClose)
+		if !ok {
+			return out.String(), nil
+		}
+		if !closed {
+			return "", kind.New(kind.Precondition, "expand", "", "a secret's name has no end")
+		}
+		text, err := secret(name)
+		if err != nil {
+			return "", err
+		}
+		if strings.ContainsFunc(text, control) {
+			return "", kind.Newf(kind.Precondition, "expand", "", "the secret %q cannot be in a header", name)
+		}
+		out.WriteString(text)
+		value = after
+	}
+}
+
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // reserved reports whether a header is about the connection, the body or the
 // host of a request, and not the server's affair.

@@ -42,7 +42,7 @@ func TestHeadersOfTransforms(t *testing.T) {
 		{"", "canary", kind.Invalid, false}, {"X Y", "canary", kind.Invalid, false}, {"X:", "canary", kind.Invalid, false}, {"X\r\nY", "canary", kind.Invalid, false},
 		{"host", "canary", kind.Invalid, false}, {"Transfer-encoding", "canary", kind.Invalid, false}, {"CONNECTION", "canary", kind.Invalid, false},
 		{"X", "canary\r\nY: z", kind.Invalid, false}, {"X", "canary\x00", kind.Invalid, false}, {"X", "canary" + strings.Repeat("x", 8<<10), kind.Invalid, false},
-		{"X", "canary ${e2b.secrets.name}", kind.Unimplemented, false}, {"X", "canary ${e2b.identity.tokens.aws}", kind.Unimplemented, false},
+		{"X", "canary ${e2b.secrets.name}", 0, true}, {"X", "canary ${e2b.secrets.a} ${e2b.x}", kind.Unimplemented, false}, {"X", "canary ${e2b.identity.tokens.aws}", kind.Unimplemented, false},
 	} {
 		h, err := sandbox.ParseHeader(s, tt.name, tt.value)
 		if (err == nil) != tt.ok || err != nil && (!kind.Is(err, tt.want) || strings.Contains(err.Error(), "canary")) {
@@ -54,6 +54,29 @@ func TestHeadersOfTransforms(t *testing.T) {
 	}
 	if one, other := s.Seal("a"), s.Seal("a"); one == other {
 		t.Error("the same text can be told by how it is sealed")
+	}
+}
+
+func TestSecretsInHeaders(t *testing.T) {
+	known := func(name string) (string, error) {
+		switch name {
+		case "a":
+			return "A", nil
+		case "nested":
+			return "${e2b.secrets.a}", nil
+		case "lines":
+			return "canary\r\nX: y", nil
+		}
+		return "", kind.New(kind.Precondition, "", "", "no such secret")
+	}
+	for in, want := range map[string]string{
+		"": "", "plain $x {y}": "plain $x {y}", "Bearer ${e2b.secrets.a}!": "Bearer A!", "${e2b.secrets.a}${e2b.secrets.a}": "AA",
+		"${e2b.secrets.nested}": "${e2b.secrets.a}", "${e2b.secrets.b}": "-", "${e2b.secrets.a": "-", "${e2b.secrets.lines}": "-", "${e2b.secrets.}": "-",
+	} {
+		got, err := sandbox.ExpandSecrets(in, known)
+		if got != strings.TrimPrefix(want, "-") || (err != nil) != (want == "-") || err != nil && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func TestBadInputIsTyped(t *testing.T) {
 		{"a rule's header of another type", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":["y"]}}}]}}`), 400},
 		{"a rule's header with a line end", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"y\r\nZ: z"}}}]}}`), 400},
 		{"a rule's header of the connection", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}}`), 400},
-		{"a secret that nobody resolves", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.secrets.y}"}}}]}}`), 501},
+		{"a token that nobody makes", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.identity.tokens.y}"}}}]}}`), 501},
 		{"rules for eleven domains", "PUT", "/sandboxes/ID/network", `{"rules":{"a.t":[],"b.t":[],"c.t":[],"d.t":[],"e.t":[],"f.t":[],"g.t":[],"h.t":[],"i.t":[],"j.t":[],"k.t":[{}]}}`, 400},
 		{"a proxy without a port", "POST", "/sandboxes", create(`"network":{"egressProxy":{"address":"a.test"}}`), 400},
 		{"a proxy of another type", "POST", "/sandboxes", create(`"network":{"egressProxy":"a.test:1"}`), 400},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -75,10 +76,20 @@ func (b *box) network(s *sandbox.State) {
 		b.unplug()
 	}
 	if b.way == nil {
-		b.way, b.used, b.toldUse = b.h.egress.Way(policy), s.Used, s.Used
+		b.way, b.used, b.toldUse = b.h.egress.Way(policy, b.secret), s.Used, s.Used
 	} else {
 		b.way.SetPolicy(policy)
 	}
+}
+
+// secret is the value of a secret of the sandbox's tenant, as it is now.
+func (b *box) secret(name string) (string, error) {
+	for _, s := range b.h.view.TenantSecrets(b.tenant) {
+		if s.Name == strings.ToLower(name) {
+			return b.h.sealer.Open(s.Sealed)
+		}
+	}
+	return "", kind.Newf(kind.Precondition, "transform", string(b.id), "there is no secret %q", name)
 }
 
 // sendNetwork tells the shim of the way out; b.mu is held. Without isolation

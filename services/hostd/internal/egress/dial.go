@@ -26,6 +26,7 @@ type Resolver interface {
 type Way struct {
 	s      *Server
 	policy atomic.Pointer[Policy]
+	secret Secrets
 
 	sent, received atomic.Uint64
 
@@ -57,9 +58,12 @@ const (
 	maxAddresses   = 8                // of a name that are tried
 )
 
+// Secrets gives the secrets that headers name (sandbox.ExpandSecrets).
+type Secrets func(name string) (string, error)
+
 // Way gives a way out that the policy bounds.
-func (s *Server) Way(p *Policy) *Way {
-	w := &Way{s: s, flows: make(map[*flow]struct{})}
+func (s *Server) Way(p *Policy, secret Secrets) *Way {
+	w := &Way{s: s, secret: secret, flows: make(map[*flow]struct{})}
 	w.policy.Store(p)
 	return w
 }

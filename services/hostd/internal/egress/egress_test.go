@@ -48,6 +48,14 @@ func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 
 func noAddress(netip.Addr) bool { return false }
 
+// known is the one secret there is.
+func known(name string) (string, error) {
+	if name != "mine" {
+		return "", kind.Newf(kind.Precondition, "", "", "there is no secret %q", name)
+	}
+	return "canary", nil
+}
+
 // plain opens what was not sealed.
 func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
 
@@ -67,7 +75,7 @@ func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn)
 	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Way(NewPolicy(n, plain))
+	w := s.Way(NewPolicy(n, plain), known)
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -410,7 +418,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain))
+		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), known)
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was asked for", host)

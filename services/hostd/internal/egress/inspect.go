@@ -93,19 +93,27 @@ func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "millrace: the connection is for "+in.name, http.StatusMisdirectedRequest)
 		return
 	}
-	in.way.pass(w, r, in.transport, func(out *http.Request) {
-		out.URL.Scheme, out.URL.Host = in.scheme, in.target
-		transform(out.Header, in.way.policy.Load().headers(in.name))
-	})
+	in.way.pass(w, r, in.name, in.transport, func(out *http.Request) { out.URL.Scheme, out.URL.Host = in.scheme, in.target })
 }
 
-// pass sends a request on.
-func (w *Way) pass(rw http.ResponseWriter, r *http.Request, t http.RoundTripper, change func(*http.Request)) {
+// pass sends a request to the host of that name on, with the headers of its
+// transform; without a secret that these need it is not sent.
+func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
+	var set []header
+	for _, h := range w.policy.Load().headers(name) {
+		value, err := sandbox.ExpandSecrets(h.value, w.secret)
+		if err != nil {
+			fail(rw, r, err)
+			return
+		}
+		set = append(set, header{h.name, value})
+	}
 	p := httputil.ReverseProxy{
 		Transport: t, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), ErrorHandler: fail,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.Host = pr.In.Host
 			change(pr.Out)
+			transform(pr.Out.Header, set)
 		},
 	}
 	p.ServeHTTP(rw, r)

@@ -123,6 +123,26 @@ func TestTransformsSetHeaders(t *testing.T) {
 	}
 }
 
+// A secret is put in by its name; a request that needs one that is not there is not
+// sent.
+func TestHeadersNameSecrets(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "Authorization", "Bearer ${e2b.secrets.mine}")
+	in := inside(t, &n, s)
+	for _, u := range []string{"https://example.com:" + portOf(s.secure.URL), "http://example.com:" + portOf(s.plain.URL)} {
+		c := in.client(t, "http", false)
+		in.way.SetPolicy(NewPolicy(&n, plain))
+		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, `["Bearer canary"]`) || err != nil {
+			t.Errorf("%s: %d %q, %v", u, status, got, err)
+		}
+		missing := transformed("example.com", "X-Own", "y", "Authorization", "${e2b.secrets.theirs}")
+		in.way.SetPolicy(NewPolicy(&missing, plain))
+		if status, got, err := get(t, c, u); status != 502 || !strings.Contains(got, `no secret "theirs"`) || err != nil {
+			t.Errorf("%s without its secret: %d %q, %v", u, status, got, err)
+		}
+	}
+}
+
 func TestWhichTransformCounts(t *testing.T) {
 	n := sandbox.Network{}
 	for _, d := range []string{"a.test", "a.test", "*.a.test", "*.b.a.test", "*.test"} {

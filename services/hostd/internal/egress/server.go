@@ -237,7 +237,7 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 			return f, nil
 		},
 	}
-	w.pass(rw, r, t, func(out *http.Request) { transform(out.Header, w.policy.Load().headers(hostOf(out.URL.Host))) })
+	w.pass(rw, r, hostOf(r.URL.Host), t, func(*http.Request) {})
 }
 
 // fail answers that something could not be reached.
