@@ -12,7 +12,7 @@ import (
 )
 
 // From the wish for a sandbox to the end of its first command, through the log and
-// without a gateway: one after the other, one each 200 ms, and a hundred at once;
+// without a gateway: one after the other, one each 200 ms, one each second, and a hundred at once;
 // with two places kept ready where the driver is slow, and with none. Run it with
 // -benchtime 1x.
 func BenchmarkCreate(b *testing.B) {
@@ -21,7 +21,7 @@ func BenchmarkCreate(b *testing.B) {
 			name  string
 			count int
 			every time.Duration // 0: at once; negative: one after the other
-		}{{"sequential", 20, -1}, {"staggered", 20, 200 * time.Millisecond}, {"burst", 100, 0}} {
+		}{{"sequential", 20, -1}, {"staggered", 20, 200 * time.Millisecond}, {"paced", 10, time.Second}, {"burst", 100, 0}} {
 			b.Run(fmt.Sprintf("%s/warm=%d", m.name, warm), func(b *testing.B) {
 				r := newRig(b)
 				r.cfg.Warm = warm
