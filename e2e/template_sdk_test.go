@@ -31,10 +31,10 @@ func registry(t *testing.T, dir string) string {
 	top := index.Manifests[0]
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		digest, ok := strings.CutPrefix(r.URL.Path, "/v2/busybox/blobs/")
-		switch {
-		case r.URL.Path == "/v2/":
+		switch r.URL.Path {
+		case "/v2/":
 			return
-		case r.URL.Path == "/v2/busybox/manifests/test" || r.URL.Path == "/v2/busybox/manifests/"+top.Digest:
+		case "/v2/busybox/manifests/test", "/v2/busybox/manifests/" + top.Digest:
 			digest, ok = top.Digest, true
 			w.Header().Set("Content-Type", top.MediaType)
 			w.Header().Set("Docker-Content-Digest", top.Digest)
@@ -55,5 +55,8 @@ func TestTemplateSDK(t *testing.T) {
 	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
 		t.Skip("the driver makes nothing from templates, or there is no root in it")
 	}
-	runNode(t, api(t), "templates.mjs", "e2b", registry(t, image(t, 1000)))
+	a, at := api(t), registry(t, image(t, 1000))
+	for _, pkg := range []string{"e2b", "e2b-245"} {
+		t.Run(pkg, func(t *testing.T) { runNode(t, a, "templates.mjs", pkg, at) })
+	}
 }

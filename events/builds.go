@@ -149,7 +149,7 @@ func (v *View) applyBuild(m stored) error {
 		}
 	}
 	if b.Lines > before {
-		b.lines = append(b.lines[:len(b.lines):len(b.lines)], lineMark{before, m.seq})
+		b.lines = append(b.lines, lineMark{before, m.seq}) // who has an older b does not look so far
 	}
 	b.Rev = m.seq
 	v.builds[id] = b
@@ -191,10 +191,17 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 		return nil, false, nil
 	}
 	var out []build.Line
+	tries := 0
 	for n, rev := b.lines[at-1].first, b.lines[at-1].rev; n < b.Lines; {
 		msgs, err := l.directGet(ctx, streamBuilds, getRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: getBatch, MaxBytes: getBytes})
-		if err != nil || len(msgs) == 0 {
+		if err != nil {
 			return out, false, err
+		}
+		if len(msgs) == 0 { // a replica that has not got it yet, or it is too old
+			if tries == behindTries || !l.pause(ctx, &tries) {
+				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log is not kept any more")
+			}
+			continue
 		}
 		for _, m := range msgs {
 			rev = m.seq + 1

@@ -191,6 +191,9 @@ func (r *run) build(ctx context.Context) error {
 	return r.say(ctx, "Build finished")
 }
 
+// maxTitle bounds how many bytes of a step its title shows.
+const maxTitle = 2048
+
 // layer makes a layer on another, unless there is one that was made alike.
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
 	title := "WORKDIR"
@@ -200,7 +203,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 			title += " " + l.do.Args[1]
 		}
 	}
-	title = fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title)
+	title = fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title[:min(len(title), maxTitle)])
 	own := sandbox.KeyedSnapshotID(r.key("layer", l.step))
 	snap, ok := r.cfg.Core.LayerOf(own)
 	mark := r.mark()

@@ -164,6 +164,9 @@ func (o *output) take(batch []process.Event) (exit *process.Exit, err error) {
 	return exit, nil
 }
 
+// maxWords bounds how many bytes of a command's last words are told.
+const maxWords = 4096
+
 // ending is what the end of a command means; tail are its last words.
 func ending(x *process.Exit, tail []string) error {
 	if x.Code != nil && *x.Code == 0 {
@@ -171,7 +174,8 @@ func ending(x *process.Exit, tail []string) error {
 	}
 	text := "the command failed: " + core.Ending(x)
 	if len(tail) > 0 {
-		text += "\n" + strings.Join(tail, "\n")
+		words := strings.Join(tail, "\n")
+		text += "\n" + strings.ToValidUTF8(words[max(0, len(words)-maxWords):], "")
 	}
 	k := kind.Precondition
 	if !x.Seen() {

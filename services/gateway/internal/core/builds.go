@@ -18,8 +18,12 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// maxWaiting bounds the builds of a tenant that have not ended.
-const maxWaiting = 100
+// What bounds the builds of a tenant that have not ended: those that are being
+// done, and those that nobody has started yet.
+const (
+	maxBuilding = 100
+	maxWaiting  = 1000
+)
 
 // RequestBuild stores that a template is to be built. What it is made of comes
 // with StartBuild. Exhausted if the tenant has too many that have not ended.
@@ -27,8 +31,16 @@ func (c *Core) RequestBuild(ctx context.Context, p Principal, req build.Requeste
 	if p.Tenant == "" || p.Sandbox != "" {
 		return build.State{}, kind.New(kind.Denied, "build", "", "a sandbox's token cannot build templates")
 	}
-	if n := len(c.Builds(p, func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })); n >= maxWaiting {
-		return build.State{}, kind.Newf(kind.Exhausted, "build", "", "%d builds have not ended: wait for them", n)
+	var building, waiting int
+	for _, b := range c.Builds(p, func(b *events.Build) bool { return !b.Over() }) {
+		if b.Phase == build.PhaseBuilding {
+			building++
+		} else {
+			waiting++
+		}
+	}
+	if building >= maxBuilding || waiting >= maxWaiting {
+		return build.State{}, kind.Newf(kind.Exhausted, "build", "", "%d builds have not ended, and %d were not started", building, waiting)
 	}
 	req.Template = string(template.BuiltID(p.Tenant, req.Name))
 	s, err := c.log.AppendBuild(ctx, &build.State{ID: build.NewID(), Tenant: p.Tenant}, req)

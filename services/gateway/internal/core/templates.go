@@ -197,8 +197,8 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	}
 	removed := 0
 	for _, other := range c.view.Templates(p.Tenant) {
-		byID := ref.ID != "" && other.ID == t.ID
-		if byID || ref.ID == "" && other.Name == ref.Name && other.Tag == ref.Tag {
+		byID := (ref.ID != "" || name == string(t.ID)) && other.ID == t.ID && !template.Hidden(other.Name)
+		if byID || ref.ID == "" && other.Name == t.Name && other.Tag == t.Tag {
 			removed++
 			if err := c.log.UntagTemplate(ctx, p.Tenant, template.Ref{Name: other.Name, Tag: other.Tag}); err != nil {
 				return err

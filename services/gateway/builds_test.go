@@ -1,0 +1,277 @@
+package gateway_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway"
+)
+
+// requested is a build that waits.
+type requested struct {
+	Template string   `json:"templateID"`
+	Build    string   `json:"buildID"`
+	Tags     []string `json:"tags"`
+	Names    []string `json:"names"`
+}
+
+func (r *requested) at() string { return "/templates/" + r.Template + "/builds/" + r.Build }
+
+// status is what is said of a build.
+type buildStatus struct {
+	Status  string `json:"status"`
+	Entries []struct {
+		Message string `json:"message"`
+		Level   string `json:"level"`
+	} `json:"logEntries"`
+	Reason *struct {
+		Message string `json:"message"`
+		Step    string `json:"step"`
+	} `json:"reason"`
+}
+
+func (f *front) request(name string) (r requested) {
+	f.t.Helper()
+	f.do("POST", "/v3/templates", `{"name":"`+name+`"}`).want(f.t, name, 202, "").decode(f.t, &r)
+	return r
+}
+
+// built waits for the end of a build.
+func (f *front) built(r *requested) (s buildStatus) {
+	f.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		s = buildStatus{}
+		f.do("GET", r.at()+"/status", "").want(f.t, "status", 200, "").decode(f.t, &s)
+		if s.Status == "ready" || s.Status == "error" {
+			return s
+		}
+		if time.Now().After(end) {
+			f.t.Fatalf("the build does not end: %+v", s)
+		}
+	}
+}
+
+func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app")
+	words := make([]string, 250)
+	for i := range words {
+		words[i] = fmt.Sprintf("line-%d", i)
+	}
+	steps := `{"fromTemplate":"base","steps":[{"type":"RUN","args":["echo ` + strings.Join(words, " ") + `"]},{"type":"ENV","args":["A","1"]}]}`
+	f.do("POST", "/v2"+r.at(), steps).want(t, "start", 202, "")
+	f.do("POST", "/v2"+r.at(), steps).wantError(t, "start again", 409)
+	if s := f.built(&r); s.Status != "ready" || s.Reason != nil {
+		t.Fatalf("%+v", s)
+	}
+	page := func(offset int) (s buildStatus) {
+		f.do("GET", fmt.Sprintf("%s/status?logsOffset=%d", r.at(), offset), "").want(t, "page", 200, "").decode(t, &s)
+		return s
+	}
+	var all []string
+	for {
+		s := page(len(all))
+		if len(s.Entries) == 0 {
+			break
+		}
+		if len(s.Entries) > 100 {
+			t.Fatalf("%d entries in one answer", len(s.Entries))
+		}
+		for _, e := range s.Entries {
+			all = append(all, e.Message)
+		}
+	}
+	if len(all) != 253 { // before them: FROM and RUN, after them the end
+		t.Fatalf("%d lines: %q", len(all), all)
+	}
+	for i, w := range words {
+		if want := "[builder 1/2] [stdout]: " + w; all[i+2] != want {
+			t.Errorf("line %d is %q, want %q", i+2, all[i+2], want)
+		}
+	}
+	for _, offset := range []int{1, 99, 100, 101, 252} {
+		if s := page(offset); s.Entries[0].Message != all[offset] {
+			t.Errorf("from %d on: %q, want %q", offset, s.Entries[0].Message, all[offset])
+		}
+	}
+	var logs struct {
+		Logs []struct{ Message string } `json:"logs"`
+	}
+	f.do("GET", r.at()+"/logs?direction=backward&limit=2", "").want(t, "logs", 200, "").decode(t, &logs)
+	if len(logs.Logs) != 2 || logs.Logs[0].Message != all[252] || logs.Logs[1].Message != all[251] {
+		t.Errorf("backward: %+v", logs)
+	}
+
+	m := f.create(`{"templateID":"app"}`)
+	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
+	if st.Request.Built != r.Template || st.Request.Template != "base" || st.Request.From == "" || st.Request.Env["A"] != "1" {
+		t.Errorf("made of it: %+v", st.Request)
+	}
+	var list []map[string]any
+	f.do("GET", "/templates", "").want(t, "list", 200, "").decode(t, &list)
+	if len(list) != 1 || list[0]["templateID"] != r.Template || list[0]["buildID"] != r.Build || fmt.Sprint(list[0]["names"]) != "[app]" {
+		t.Errorf("list: %v", list)
+	}
+	var boxes []map[string]any
+	f.do("GET", "/v2/sandboxes", "").want(t, "sandboxes", 200, "").decode(t, &boxes)
+	if len(boxes) != 1 {
+		t.Errorf("the build's own sandboxes are listed: %v", boxes)
+	}
+	var shown struct {
+		Builds []struct {
+			BuildID, Status string
+		}
+	}
+	f.do("GET", "/templates/app", "").want(t, "show", 200, "").decode(t, &shown)
+	if len(shown.Builds) != 1 || shown.Builds[0].BuildID != r.Build || shown.Builds[0].Status != "ready" {
+		t.Errorf("shown: %+v", shown)
+	}
+}
+
+// A gateway that ends leaves its builds to the others: the command that runs is
+// the same.
+func TestABuildIsGoneOnWith(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app")
+	f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"RUN","args":["sleep"]}]}`).want(t, "start", 202, "")
+	var box sandbox.ID
+	running := func() bool {
+		for _, s := range f.view.Sandboxes(func(s *sandbox.State) bool { return s.Request.Build == r.Build }) {
+			box = s.ID
+		}
+		ps := f.view.Processes(box, every)
+		return len(ps) == 1 && ps[0].PID != 0
+	}
+	for end := time.Now().Add(30 * time.Second); !running(); {
+		if time.Now().After(end) {
+			t.Fatal("the step does not begin")
+		}
+		f.view.Sync(t.Context()) //nolint:errcheck // it is tried again
+	}
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.serve(gateway.Config{Listen: "127.0.0.1:0"})
+	p := f.view.Processes(box, every)[0]
+	f.do("POST", "/process.Process/SendSignal", fmt.Sprintf(`{"process":{"pid":%d},"signal":"SIGNAL_SIGKILL"}`, p.PID),
+		"E2b-Sandbox-Id", string(box), "Content-Type", "application/json").want(t, "kill", 200, "")
+	s := f.built(&r)
+	if s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "signal") {
+		t.Errorf("%+v %+v", s, s.Reason)
+	}
+	if n := f.host.Starts(p.ID); n != 1 {
+		t.Errorf("the step was started %d times", n)
+	}
+	f.do("GET", "/templates/aliases/app", "").wantError(t, "what was not built", 404)
+}
+
+func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app:v1")
+	if fmt.Sprint(r.Tags, r.Names) != "[v1] [app]" {
+		t.Errorf("%+v", r)
+	}
+	bob := []string{"X-Api-Key", bobKey}
+	sum := strings.Repeat("a", 64)
+	start := "/v2" + r.at()
+	for name, body := range map[string]string{
+		"no body": "", "no JSON": "{", "a list": "[]", "no name": "{}", "a name of another kind": `{"name":1}`, "no such name": `{"name":"A b"}`,
+		"a path": `{"name":"../x"}`, "the host's files": `{"name":"base"}`, "an id": `{"name":"` + r.Template + `"}`, "a bad tag": `{"name":"a","tags":["*"]}`,
+		"two tags": `{"name":"a:b:c"}`, "no CPU": `{"name":"a","cpuCount":0}`, "much memory": `{"name":"a","memoryMB":99999999999}`,
+	} {
+		f.do("POST", "/v3/templates", body).wantError(t, name, 400)
+	}
+	for name, body := range map[string]string{
+		"of nothing": `{}`, "of two": `{"fromImage":"a","fromTemplate":"b"}`, "an unknown step": `{"fromImage":"a","steps":[{"type":"ADD","args":["x"]}]}`,
+		"a copy without files": `{"fromImage":"a","steps":[{"type":"COPY","args":["x","y"]}]}`, "no arguments": `{"fromImage":"a","steps":[{"type":"RUN"}]}`,
+		"arguments of another kind": `{"fromImage":"a","steps":[{"type":"RUN","args":"x"}]}`,
+	} {
+		f.do("POST", start, body).wantError(t, name, 400)
+	}
+	f.do("POST", start, `{"fromImage":"a","fromImageRegistry":{"type":"aws"}}`).wantError(t, "a registry that is not known", 501)
+	f.do("POST", start, `{"fromImage":"a"}`, bob...).wantError(t, "another's build", 404)
+	f.do("GET", r.at()+"/status", "", bob...).wantError(t, "another's status", 404)
+	f.do("GET", "/templates/"+r.Template+"/files/"+sum, "", bob...).wantError(t, "another's files", 404)
+	f.do("GET", "/templates/app", "", bob...).wantError(t, "another's template", 404)
+	f.do("GET", "/templates/other/builds/"+r.Build+"/status", "").wantError(t, "another template's build", 404)
+	f.do("GET", "/templates/app/builds/..%2e/status", "").wantError(t, "no build", 404)
+	f.do("GET", r.at()+"/status?logsOffset=-1", "").wantError(t, "before the log", 400)
+	f.do("GET", r.at()+"/status?limit=101", "").wantError(t, "too many lines", 400)
+	f.do("GET", r.at()+"/status?level=loud", "").wantError(t, "no level", 400)
+	f.do("GET", r.at()+"/logs?direction=up", "").wantError(t, "no direction", 400)
+	for _, hash := range []string{"x", strings.Repeat("A", 64), sum + "0", "..%2e"} {
+		f.do("GET", "/templates/"+r.Template+"/files/"+hash, "").wantError(t, "the hash "+hash, 400)
+	}
+	f.do("GET", "/templates/unknown/files/"+sum, "").wantError(t, "files of no template", 404)
+	f.do("POST", "/templates/tags", `{"target":"app:v1","tags":["x"]}`).wantError(t, "tags of what is not built", 404)
+	f.do("DELETE", "/templates/tags", `{"name":"app","tags":["x"]}`).wantError(t, "no tags of what is not built", 404)
+	f.do("GET", "/templates/app/tags", "").wantError(t, "what is not built has none", 404)
+	f.do("DELETE", "/templates/app", "").wantError(t, "delete what is not built", 404)
+
+	f.do("POST", start, `{"fromTemplate":"base","steps":[{"type":"COPY","args":["a","b"],"filesHash":"`+sum+`"}]}`).want(t, "start", 202, "")
+	if s := f.built(&r); s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "not stored") {
+		t.Errorf("files that are not stored: %+v %+v", s, s.Reason)
+	}
+}
+
+func TestUploadsOfBuildsAreChecked(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app")
+	sum := strings.Repeat("a", 64)
+	var link struct {
+		Present bool   `json:"present"`
+		URL     string `json:"url"`
+	}
+	ask := func() string {
+		f.do("GET", "/templates/"+r.Template+"/files/"+sum, "").want(t, "link", 201, "").decode(t, &link)
+		u, err := url.Parse(link.URL)
+		if err != nil || u.Host != f.addr {
+			t.Fatalf("%q: %v", link.URL, err)
+		}
+		return u.RequestURI()
+	}
+	at := ask()
+	none := []string{"X-Api-Key", ""}
+	content := func(name string) string {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&tar.Header{Name: name, Size: 2, Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write([]byte("hi")) //nolint:errcheck // into memory
+		w.Close()             //nolint:errcheck // likewise
+		return b.String()
+	}
+	good := content("a")
+	f.do("PUT", strings.Replace(at, "signature=", "signature=0", 1), good, none...).wantError(t, "a wrong signature", 403)
+	f.do("PUT", strings.Replace(at, "expires=", "expires=9", 1), good, none...).wantError(t, "a longer time", 403)
+	f.do("PUT", strings.Replace(at, sum, strings.Repeat("b", 64), 1), good, none...).wantError(t, "another's place", 403)
+	f.do("PUT", strings.Replace(at, sum, "x", 1), good, none...).wantError(t, "no hash", 400)
+	for name, body := range map[string]string{
+		"no tar": strings.Repeat("no tar ", 1000), "climbs": content("../a"), "absolute": content("/etc/passwd"), "climbs later": content("a/../../b"), "half": good[:300],
+	} {
+		f.do("PUT", at, body, none...).wantError(t, name, 400)
+	}
+	if ask(); link.Present {
+		t.Error("what was refused is there")
+	}
+	for range 2 {
+		f.do("PUT", at, good, none...).want(t, "upload", 200, "")
+	}
+	if ask(); !link.Present {
+		t.Error("what was stored is not there")
+	}
+	f.do("PUT", at, content("../a"), none...).wantError(t, "something bad over it", 400)
+	if ask(); !link.Present {
+		t.Error("what was refused took the place of what was there")
+	}
+}
+
+func every(*process.Summary) bool { return true }
