@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway"
@@ -275,3 +276,24 @@ func TestUploadsOfBuildsAreChecked(t *testing.T) {
 }
 
 func every(*process.Summary) bool { return true }
+
+// A build waits for room: what was refused is asked for again.
+func TestABuildWaitsForRoom(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app")
+	f.host.SetRefuse(kind.Exhausted)
+	f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"RUN","args":["true"]}]}`).want(t, "start", 202, "")
+	refused := func() bool {
+		return len(f.view.Sandboxes(func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRefused })) > 0
+	}
+	for end := time.Now().Add(30 * time.Second); !refused(); {
+		if time.Now().After(end) {
+			t.Fatal("nothing is refused")
+		}
+		f.view.Sync(t.Context()) //nolint:errcheck // it is tried again
+	}
+	f.host.SetRefuse(0)
+	if s := f.built(&r); s.Status != "ready" {
+		t.Errorf("%+v %+v", s, s.Reason)
+	}
+}

@@ -272,11 +272,14 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 	if err := r.say(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
 		return err
 	}
-	// It is not ended here, but by clean: whoever has to do this again finds it.
 	sbx, err := r.sandbox(ctx, from, from.facts, len(r.spec.Steps)+1)
 	if err != nil {
+		if st, gone := r.cfg.Core.Sandbox(r.who, sbx); gone == nil && st.Over() && st.Cause == sandbox.CauseUser {
+			return nil // it was done before, in another life
+		}
 		return err
 	}
+	defer r.destroy(ctx, sbx)
 	if from.facts.start != "" {
 		if err := r.cfg.Core.Begin(ctx, r.who, sbx, from.facts.start); err != nil {
 			return err

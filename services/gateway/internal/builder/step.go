@@ -29,9 +29,33 @@ const (
 	quiet   = 500 * time.Millisecond // in which nothing came
 )
 
-// sandbox has the sandbox in which step n is done.
+// sandbox has the sandbox in which step n is done. Where no host has room for one
+// it is waited for.
 func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox.ID, error) {
-	id := sandbox.KeyedID(r.key("sandbox", n))
+	req := r.requested(from, f)
+	for try := 0; ; try++ {
+		id := sandbox.KeyedID(r.key("sandbox."+strconv.Itoa(try), n)) // one that was refused is so for ever
+		_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
+		if !kind.Is(err, kind.Exhausted) || try == maxTries {
+			return id, err
+		}
+		t := time.NewTimer(min(time.Second<<min(try, 4), longestPause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return id, ctx.Err()
+		}
+	}
+}
+
+// How long room is waited for, which is some five minutes.
+const (
+	maxTries     = 32
+	longestPause = 10 * time.Second
+)
+
+func (r *run) requested(from origin, f facts) sandbox.Requested {
 	req := sandbox.Requested{
 		Template: from.template, Built: r.state.Request.Template, Build: string(r.state.ID), Alias: r.state.Request.Name,
 		Env: f.env, User: f.user, Workdir: f.workdir, Deadline: r.state.Created.Add(within + last),
@@ -46,15 +70,17 @@ func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox
 	if r.state.Request.MemoryMiB > 0 {
 		req.MemoryMiB = r.state.Request.MemoryMiB
 	}
-	_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
-	return id, err
+	return req
 }
 
-// destroy ends a sandbox that is needed no more. Of a build that stops it is left
-// for who goes on.
+// destroy ends a sandbox that is needed no more, so that the next has its room. Of
+// a build that stops it is left for who goes on.
 func (r *run) destroy(ctx context.Context, id sandbox.ID) {
-	if ctx.Err() == nil {
-		r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.ID == id })
+	if ctx.Err() != nil {
+		return
+	}
+	if err := r.cfg.Core.DestroySandbox(ctx, r.who, id); err != nil && !kind.Is(err, kind.NotFound) {
+		r.cfg.Slog.Warn("a build's sandbox is left", "sandbox", id, "err", err) // its deadline ends it
 	}
 }
 

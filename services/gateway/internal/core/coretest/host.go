@@ -119,6 +119,13 @@ func (h *Host) lease(l fleet.Lease) fleet.Lease {
 	return l
 }
 
+// SetRefuse sets Refuse of a host that lives.
+func (h *Host) SetRefuse(k kind.Kind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Refuse = k
+}
+
 // Starts is how often a process was really started.
 func (h *Host) Starts(id process.ID) int {
 	h.mu.Lock()
@@ -148,8 +155,11 @@ func (h *Host) sandboxes(ctx context.Context) {
 func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 	switch s.Phase {
 	case sandbox.PhaseRequested:
-		if h.Refuse != 0 {
-			return []sandbox.Body{sandbox.Refused{Kind: uint32(h.Refuse), Reason: "no " + h.Refuse.String()}}, nil
+		h.mu.Lock()
+		no := h.Refuse
+		h.mu.Unlock()
+		if no != 0 {
+			return []sandbox.Body{sandbox.Refused{Kind: uint32(no), Reason: "no " + no.String()}}, nil
 		}
 		if s.Request.Metadata["make"] == "never" {
 			return nil, nil
