@@ -22,7 +22,7 @@ import (
 // none is sent twice. Requests have bodies, so that no client repeats them.
 func TestPortsLoseNothing(t *testing.T) {
 	a := api(t)
-	host := servePort(t, a, a.Create(t))
+	host := servePort(t, a, a.Create(t, "timeout", 3600))
 	const clients = 32
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
@@ -57,10 +57,10 @@ func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
 	}
 	defer res.Body.Close()
 	got, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || !bytes.Equal(got, body) {
-		return fmt.Errorf("%d, %d bytes of %d, %w", res.StatusCode, len(got), len(body), err)
+	if err == nil && (res.StatusCode != http.StatusOK || !bytes.Equal(got, body)) {
+		err = fmt.Errorf("%d, %d bytes of %d: %.200q", res.StatusCode, len(got), len(body), got)
 	}
-	return nil
+	return err
 }
 
 // TestNetworkOfEveryDriver lets data in and out of a sandbox of each driver that

@@ -63,7 +63,7 @@ func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	lines := a.Commands(t, box.ID, `exec perl -e "$SERVER" "$PORT"`, "envs", map[string]string{"SERVER": server, "PORT": port})
+	lines := a.Commands(t, box.ID, `exec perl -e "$SERVER" "$PORT"`, "timeout_ms", 0, "envs", map[string]string{"SERVER": server, "PORT": port})
 	t.Cleanup(lines.Close)
 	for said := ""; ; {
 		l, err := lines.Next()

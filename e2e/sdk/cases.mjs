@@ -375,6 +375,37 @@ export const cases = {
       { secure: true },
     ),
 
+  // What the newest SDK sends of a network, and reads back.
+  async network(e2b, assert, pkg) {
+    if (pkg !== 'e2b') return
+    const rules = (value) => ({ 'api.example.com': [{ transform: { headers: { Authorization: value } } }] })
+    const network = {
+      allowOut: ({ rules }) => [...rules.keys()],
+      denyOut: ({ allTraffic }) => [allTraffic],
+      rules: rules('Bearer one'),
+      egressProxy: { address: 'proxy.example.com:1080', username: 'u', password: 'canary' },
+      allowPublicTraffic: false,
+      maskRequestHost: 'localhost:${PORT}',
+      httpsPorts: [8443],
+    }
+    await within(
+      e2b,
+      async (sbx) => {
+        assert.match(sbx.getHost(8080), new RegExp(`^8080-${sbx.sandboxId}\\.`))
+        assert.ok(sbx.trafficAccessToken)
+        const told = (await sbx.getInfo()).network
+        assert.deepEqual([told.allowOut, told.denyOut, told.rules], [['api.example.com'], ['0.0.0.0/0'], rules('Bearer one')])
+        assert.deepEqual(told.egressProxy, { address: 'proxy.example.com:1080', username: 'u' })
+        assert.deepEqual([told.allowPublicTraffic, told.maskRequestHost, told.httpsPorts], [false, 'localhost:${PORT}', [8443]])
+        await sbx.updateNetwork({ rules: rules('Bearer two') })
+        const then = (await sbx.getInfo()).network
+        assert.deepEqual([then.rules, then.egressProxy, then.httpsPorts], [rules('Bearer two'), undefined, [8443]])
+        await assert.rejects(sbx.updateNetwork({ rules: { '*': [] } }))
+      },
+      { network },
+    )
+  },
+
   async auth(e2b, assert) {
     await assert.rejects(e2b.Sandbox.create('base', { apiKey: 'e2b_' + '0'.repeat(40) }), e2b.AuthenticationError)
     await assert.rejects(e2b.Sandbox.create('no-such-template'))
