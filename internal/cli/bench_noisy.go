@@ -15,12 +15,15 @@ type noise struct {
 }
 
 // noises are those that bench makes. Each is held by the limit on the processes
-// of its sandbox, where the driver has one.
+// of its sandbox, where the driver has one, and by itself: none takes the machine
+// where nothing else holds it.
 func noises() []noise {
 	return []noise{
 		{"a flood of output", 2, "yes 0123456789abcdefghijklmnopqrstuvwxyz & yes abcdefghijklmnopqrstuvwxyz0123456789 >&2"},
 		{"forks", 32, "while :; do /bin/true; done"},
 		{"a fork bomb", 1, "f() { f | f & }; f; sleep 600"},
+		{"a memory bomb", 1, "ulimit -v 524288; while :; do bash -c 'x=x; while :; do x=$x$x; done'; done 2>/dev/null"},
+		{"a disk filler", 1, "while :; do head -c 268435456 /dev/zero >fill; rm fill; done"},
 		{"many processes", 1, "i=0; while [ $i -lt 900 ]; do sleep 600 & i=$((i+1)); done; wait"},
 	}
 }

@@ -2,6 +2,7 @@ package fair
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +14,8 @@ const (
 	burst       = 1 << 20   // bytes that it may be ahead of that
 	window      = 512 << 10 // bytes of all loud flows on their way at a time
 	quantum     = 64 << 10  // bytes of a turn
-	slowRate    = 32 << 20  // bytes a second of all loud flows while others are quiet
-	slowFor     = 100 * time.Millisecond
+	slowRate    = 16 << 20  // bytes a second and CPU of all loud flows while others are quiet
+	slowFor     = time.Second
 )
 
 // Gate lets the messages of all flows of a host through. Its zero value works;
@@ -144,7 +145,12 @@ func (g *Gate) grant(now time.Time) {
 func (p *Pass) pay(cost int) {
 	p.flow.credit -= cost
 	p.flow.gate.flying += cost
-	p.flow.gate.free = p.flow.gate.free.Add(time.Duration(cost) * time.Second / slowRate)
+	p.flow.gate.free = p.flow.gate.free.Add(slowly(cost))
+}
+
+// slowly is how long so many bytes take while others are quiet.
+func slowly(cost int) time.Duration {
+	return time.Duration(cost) * time.Second / time.Duration(slowRate*runtime.GOMAXPROCS(0))
 }
 
 // later has grant called again.

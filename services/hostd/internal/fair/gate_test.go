@@ -106,7 +106,7 @@ func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
 		}()
 		begun = time.Now()
 		drain(granted, 1000)
-		least := time.Duration(1000*quantum-window) * time.Second / slowRate
+		least := slowly(1000*quantum - window)
 		if d := time.Since(begun); d < least || d > least+time.Second {
 			t.Errorf("a flood of %d bytes beside somebody quiet took %v, want %v", 1000*quantum, d, least)
 		}
