@@ -8,4 +8,11 @@
 // sandbox without autoResume answers its data plane as one that is gone, 502. Requests for what is not there (volumes, network rules, MCP servers,
 // identities) answer 501 instead of being dropped in silence. cpuCount and
 // memoryMB are those of the host where no limit is in force.
+//
+// A template's sandboxes begin with its files, not with its memory: each starts the
+// start command itself, and is given to its client when the ready command says so, or
+// after five seconds. A variable in an ENV or WORKDIR step that nobody has set stays
+// as it is written. The hash of what a build copies is the client's word; what is
+// stored under it is its own tenant's. Images of E2B's (e2bdev/...) are the host's
+// own files; registries of type aws answer 501.
 package e2b
