@@ -72,7 +72,7 @@ func newRigOn(t testing.TB, driver string) *rig {
 	r.cfg = Config{
 		Log: r.log, Name: hostName, DataDir: dir, Drivers: []string{driver}, Shim: []string{os.Args[0], shimRole},
 		Slog:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		LeaseTTL: 4 * time.Second, Grace: 300 * time.Millisecond,
+		LeaseTTL: 4 * time.Second, Grace: 300 * time.Millisecond, TCG: true,
 	}
 	t.Cleanup(func() {
 		r.kill()
