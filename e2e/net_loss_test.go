@@ -72,6 +72,7 @@ func TestNetworkOfEveryDriver(t *testing.T) {
 		args []string
 	}{{"namespace", nil}, {"gvisor", nil}} {
 		t.Run(d.name, func(t *testing.T) {
+			t.Parallel() // most of it is the wait for a tunnel that nobody serves to be given up
 			// Where hostd has built what a driver needs, in the user's own cache.
 			var env []string
 			if cache, err := os.UserCacheDir(); err == nil {
