@@ -120,7 +120,8 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 	for i := range 30 {
 		wg.Go(func() {
 			a := s.APIs[i%2]
-			box := a.Create(t, "timeout", 1)
+			box := a.Create(t)
+			a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 1})
 			<-time.After(500*time.Millisecond + time.Duration(rand.IntN(600))*time.Millisecond) //nolint:gosec // no secret
 			ans := a.Do(t, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 60})
 			<-time.After(1500 * time.Millisecond)
