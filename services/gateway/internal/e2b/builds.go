@@ -4,7 +4,6 @@ import (
 	"math"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -174,11 +173,11 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	from, err := number(c, "logsOffset", 0, math.MaxInt32)
+	from, err := number(c, "logsOffset", 0, 0, math.MaxInt32)
 	if err != nil {
 		return err
 	}
-	most, err := number(c, "limit", maxBuildLines, maxBuildLines)
+	most, err := number(c, "limit", maxBuildLines, 0, maxBuildLines)
 	if err != nil {
 		return err
 	}
@@ -212,26 +211,13 @@ func (h *Handler) findBuild(c *fiber.Ctx) (events.Build, error) {
 	return h.core.Build(c.UserContext(), auth.From(c), tmpl, id)
 }
 
-// number is a number of the query that must not be greater than most.
-func number(c *fiber.Ctx, name string, def, most int) (int, error) {
-	s := c.Query(name)
-	if s == "" {
-		return def, nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > most {
-		return 0, invalid("%s must be between 0 and %d", name, most)
-	}
-	return n, nil
-}
-
 // buildLogs is for people: by time, in either direction.
 func (h *Handler) buildLogs(c *fiber.Ctx) error {
 	b, err := h.findBuild(c)
 	if err != nil {
 		return err
 	}
-	most, err := number(c, "limit", maxBuildLines, maxBuildLines)
+	most, err := number(c, "limit", maxBuildLines, 0, maxBuildLines)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package e2b
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -94,4 +95,18 @@ func size(m map[string]string) int {
 		n += len(k) + len(v)
 	}
 	return n
+}
+
+// number is a whole number of the query, from least to most; def where it is not
+// given.
+func number(c *fiber.Ctx, name string, def, least, most int) (int, error) {
+	s := c.Query(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least || n > most {
+		return 0, invalid("%s must be between %d and %d", name, least, most)
+	}
+	return n, nil
 }

@@ -146,7 +146,7 @@ func parseCursor(s string) (*cursor, error) {
 }
 
 func parseQuery(c *fiber.Ctx) (query, error) {
-	q := query{limit: maxPage, template: strings.Clone(c.Query("template"))}
+	q := query{template: strings.Clone(c.Query("template"))}
 	var err error
 	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
 		return q, err
@@ -166,10 +166,8 @@ func parseQuery(c *fiber.Ctx) (query, error) {
 			return q, invalid("startedAfter must be an RFC 3339 time")
 		}
 	}
-	if s := c.Query("limit"); s != "" {
-		if q.limit, err = strconv.Atoi(s); err != nil || q.limit < 1 || q.limit > maxPage {
-			return q, invalid("limit must be between 1 and %d", maxPage)
-		}
+	if q.limit, err = pageLimit(c); err != nil {
+		return q, err
 	}
 	if s := c.Query("nextToken"); s != "" {
 		q.cursor, err = parseCursor(s)

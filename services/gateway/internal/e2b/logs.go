@@ -69,7 +69,7 @@ func (h *Handler) logsV1(c *fiber.Ctx) error {
 	q := logQuery{limit: maxLogs}
 	var err error
 	if q.from, err = millis(c.Query("start")); err == nil {
-		q.limit, err = logLimit(c)
+		q.limit, err = number(c, "limit", maxLogs, 0, maxLogs)
 	}
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (h *Handler) logsV2(c *fiber.Ctx) error {
 	q := logQuery{limit: maxLogs, search: strings.Clone(c.Query("search")), level: strings.Clone(c.Query("level"))}
 	at, err := millis(c.Query("cursor"))
 	if err == nil {
-		q.limit, err = logLimit(c)
+		q.limit, err = number(c, "limit", maxLogs, 0, maxLogs)
 	}
 	if err != nil {
 		return err
@@ -120,18 +120,6 @@ func millis(s string) (time.Time, error) {
 		return time.Time{}, invalid("a time must be milliseconds since 1970")
 	}
 	return time.UnixMilli(n), nil
-}
-
-func logLimit(c *fiber.Ctx) (int, error) {
-	s := c.Query("limit")
-	if s == "" {
-		return maxLogs, nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > maxLogs {
-		return 0, invalid("limit must be between 0 and %d", maxLogs)
-	}
-	return n, nil
 }
 
 // logs reads the records of the sandbox's processes as they are now. The

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -111,17 +110,7 @@ func snapshotPage(c *fiber.Ctx) (limit int, before *cursor, err error) {
 }
 
 // pageLimit is how many a page is to have.
-func pageLimit(c *fiber.Ctx) (int, error) {
-	s := c.Query("limit")
-	if s == "" {
-		return maxPage, nil
-	}
-	limit, err := strconv.Atoi(s)
-	if err != nil || limit < 1 || limit > maxPage {
-		return 0, invalid("limit must be between 1 and %d", maxPage)
-	}
-	return limit, nil
-}
+func pageLimit(c *fiber.Ctx) (int, error) { return number(c, "limit", maxPage, 1, maxPage) }
 
 // forkBody is one result of a fork: a sandbox or an error, and with a sandbox whether
 // the processes of the one that was forked go on in it.
