@@ -1,29 +1,71 @@
 package e2e_test
 
 import (
-	"os"
-	"path/filepath"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// envOld names a directory with an older millrace, and millrace-shim, such as
-// those of commit 9f4be7f, whose shims speak version 1.
-const envOld = "MILLRACE_E2E_OLD"
+// talk is where the version of the talk between hostd and shim stands, and now is
+// what stands there.
+const (
+	talk = "services/hostd/internal/wire/doc.go"
+	now  = 5
+)
 
-// An older hostd is killed, and one of today goes on with its shims: what runs
-// there loses nothing: TORTURE 127, 128.
-func TestFaultUpgrade(t *testing.T) {
-	dir := os.Getenv(envOld)
-	if dir == "" {
-		t.Skip("no " + envOld)
+// talking is today's program with another version of that talk.
+func talking(version int) func(*testing.T) string {
+	return func(t *testing.T) string {
+		line := "const Version = %d\n"
+		return rig.Changed(t, talk, fmt.Sprintf(line, now), fmt.Sprintf(line, version))
 	}
-	u := rig.NewUp(t, rig.Options{Binary: filepath.Join(dir, "millrace")})
-	apis := []*rig.API{u.API}
-	c := newCrowd(t)
-	var all []running
+}
+
+// A hostd of another version is killed, and one of today goes on with its shims;
+// then that is killed, and the other one goes on with the shims of both: what runs
+// there loses nothing, terminals among it. TORTURE 127, 128.
+func TestFaultUpgrade(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		other func(*testing.T) string
+		back  bool
+	}{
+		{"an older talk", talking(now - 1), true},
+		{"a newer talk", talking(now + 1), true},
+		// Whose shims speak version 1, and which knows no other.
+		{"a real one", func(t *testing.T) string { return rig.AtCommit(t, "9f4be7f") }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := rig.NewUp(t, rig.Options{Binary: tt.other(t)})
+			c := newCrowd(t)
+			all := counting(t, u, c)
+			c.progress(t, 50)
+			must(t, u.Become(rig.Binary(t)))
+			c.progress(t, 50)
+			all = append(all, counting(t, u, c)...)
+			u.Kill9() // the second time both know which version it is
+			must(t, u.Restart())
+			c.progress(t, 50)
+			if tt.back {
+				must(t, u.Become(tt.other(t)))
+				c.progress(t, 50)
+				all = append(all, counting(t, u, c)...)
+			}
+			for _, p := range all {
+				tell(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
+			}
+			c.finish(t, counterCode)
+			unnoticed(t, c)
+		})
+	}
+}
+
+// counting starts counters in two sandboxes, some of them on terminals, and has a
+// crowd watch them.
+func counting(t *testing.T, u *rig.Up, c *crowd) (all []running) {
+	t.Helper()
 	for range 2 {
 		box := u.Create(t).ID
 		for i := range 5 {
@@ -32,19 +74,9 @@ func TestFaultUpgrade(t *testing.T) {
 				one.stream, spec = "pty", counter{every: 5 * time.Millisecond}.terminal()
 			}
 			one.id, one.pid = launch(t, u.API, box, spec)
-			c.watch(apis, box, one.id, 0, "events")
+			c.watch([]*rig.API{u.API}, box, one.id, 0, "events")
 			all = append(all, one)
 		}
 	}
-	c.progress(t, 50)
-	must(t, u.Upgrade(t))
-	c.progress(t, 50)
-	u.Kill9() // the second time both know which version it is
-	must(t, u.Restart())
-	c.progress(t, 50)
-	for _, p := range all {
-		tell(t, apis, p.box, p.pid, p.stream)
-	}
-	c.finish(t, counterCode)
-	unnoticed(t, c)
+	return all
 }

@@ -1,13 +1,16 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,7 +45,12 @@ func build() (string, error) {
 	if p := os.Getenv(EnvBinary); p != "" {
 		return filepath.Abs(p)
 	}
-	dir := buildDir()
+	return compile(Root(), buildDir())
+}
+
+// compile builds the program and its shim of the tree root into dir, and gives the
+// program. flags are more of `go build`.
+func compile(root, dir string, flags ...string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -52,13 +60,60 @@ func build() (string, error) {
 		{"millrace", ".", "CGO_ENABLED=" + os.Getenv("CGO_ENABLED")},
 		{"millrace-shim", "./services/hostd/cmd/millrace-shim", "CGO_ENABLED=0"}, // static, as in a release
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, b.name), b.pkg)
-		cmd.Dir, cmd.Env = Root(), append(os.Environ(), b.env)
+		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", filepath.Join(dir, b.name), b.pkg})...)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), b.env, "GOWORK=off")
 		if msg, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", b.pkg, err, msg)
 		}
 	}
 	return filepath.Join(dir, "millrace"), nil
+}
+
+// Changed is the program of this tree with one piece of one file in place of
+// another, and its shim beside it. It is there as long as the test.
+func Changed(t testing.TB, file, from, to string) string {
+	t.Helper()
+	path := filepath.Join(Root(), file)
+	text, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(text), from) != 1 {
+		t.Fatalf("%s does not have %q once: %v", file, from, err)
+	}
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
+	raw, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err == nil {
+		err = errors.Join(os.WriteFile(overlay, raw, 0o600), os.WriteFile(changed, []byte(strings.Replace(string(text), from, to, 1)), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := compile(Root(), dir, "-overlay", overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// AtCommit is the program of an earlier commit, and its shim beside it. It is there
+// as long as the test, which is skipped where git does not know the commit.
+func AtCommit(t testing.TB, commit string) string {
+	t.Helper()
+	git := exec.CommandContext(t.Context(), "git", "-C", Root(), "archive", "--format=tar", commit)
+	tree, err := git.Output()
+	if err != nil {
+		t.Skipf("the source of commit %s is not here: %v", commit, err)
+	}
+	dir := t.TempDir()
+	tar := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
+	tar.Stdin = bytes.NewReader(tree)
+	if out, err := tar.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
+	}
+	bin, err := compile(dir, filepath.Join(dir, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
 }
 
 // buildDir is this run's own: two runs at a time must not write one file.

@@ -116,10 +116,10 @@ func (u *Up) Restart() error {
 	return u.await()
 }
 
-// Upgrade kills it and begins another life, of the binary under test.
-func (u *Up) Upgrade(t testing.TB) error {
+// Become kills it and begins another life, of another binary.
+func (u *Up) Become(binary string) error {
 	u.Kill9()
-	u.bin = Binary(t)
+	u.bin = binary
 	return u.Restart()
 }
 
