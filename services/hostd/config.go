@@ -126,4 +126,13 @@ func setDefaults(cfg *Config) error {
 	return nil
 }
 
+// scratch is where drivers make trials of themselves; empty: there is no data
+// directory.
+func (c *Config) scratch() string {
+	if c.DataDir == "" {
+		return ""
+	}
+	return filepath.Join(c.DataDir, "trials")
+}
+
 func cpus() uint32 { return uint32(runtime.NumCPU()) }

@@ -26,20 +26,19 @@ var driverNames = [...]string{"gvisor", "namespace", "microvm", "firecracker", "
 
 // makeDriver makes the driver of that name.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
-	log := cfg.Slog
 	switch name {
 	case "gvisor":
-		return newGvisor(log)
+		return newGvisor(cfg)
 	case "namespace":
-		return newNamespace(log)
+		return newNamespace(cfg)
 	case "microvm":
 		return newMicroVM(cfg)
 	case "firecracker":
 		return newFirecracker(cfg)
 	case "jail":
-		return jail.New(jail.Config{Pool: cfg.JailPool, Tools: cfg.JailTools, Log: log}), nil
+		return jail.New(jail.Config{Pool: cfg.JailPool, Tools: cfg.JailTools, Log: cfg.Slog}), nil
 	case "direct":
-		return direct.New(direct.Config{Log: log}), nil
+		return direct.New(direct.Config{Log: cfg.Slog}), nil
 	}
 	return nil, checkDriver(name)
 }

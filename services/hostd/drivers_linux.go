@@ -1,8 +1,6 @@
 package hostd
 
 import (
-	"log/slog"
-
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/gvisor"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm"
@@ -10,16 +8,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-func newNamespace(log *slog.Logger) (driver.Driver, error) {
-	return namespace.New(namespace.Config{Log: log}), nil
+func newNamespace(cfg *Config) (driver.Driver, error) {
+	return namespace.New(namespace.Config{Scratch: cfg.scratch(), Log: cfg.Slog}), nil
 }
 
-func newGvisor(log *slog.Logger) (driver.Driver, error) {
-	return gvisor.New(gvisor.Config{Log: log, Runsc: sidecar.Runsc().Find}), nil
+func newGvisor(cfg *Config) (driver.Driver, error) {
+	return gvisor.New(gvisor.Config{Scratch: cfg.scratch(), Log: cfg.Slog, Runsc: sidecar.Runsc().Find}), nil
 }
 
 func newMicroVM(cfg *Config) (driver.Driver, error) {
-	return microvm.New(microvm.Config{Kernel: cfg.GuestKernel, TCG: cfg.TCG, Log: cfg.Slog}), nil
+	return microvm.New(microvm.Config{Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
 }
 
 func newFirecracker(cfg *Config) (driver.Driver, error) {

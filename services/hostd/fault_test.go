@@ -3,6 +3,8 @@ package hostd
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 var errCut = errors.New("cut off")
@@ -77,6 +80,45 @@ func TestCutOffWithNamespaces(t *testing.T) {
 	}
 	for _, point := range []string{"created", "claimed", "spawned", "stored", "drained"} {
 		t.Run(point, func(t *testing.T) { cutOff(newRigOn(t, "namespace"), t, point, 1) })
+	}
+}
+
+// A host that was killed while its drivers made trials of themselves leaves places
+// that no journal knows. They are not left for good.
+func TestCutOffInATrial(t *testing.T) {
+	for _, name := range []string{"direct", "namespace"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRigOn(t, "direct")
+			d, err := makeDriver(name, &r.cfg)
+			if err != nil {
+				t.Skip(err)
+			}
+			if _, err := d.Probe(t.Context()); err != nil {
+				t.Skip(err)
+			}
+			id := sandbox.NewID()
+			spec := driver.Spec{ID: id, Dir: filepath.Join(r.cfg.scratch(), string(id)), ShimPath: os.Args[0], ShimArgs: []string{shimRole}, DiskMiB: 16}
+			if err := os.MkdirAll(filepath.Join(r.cfg.scratch(), "half", "made"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(spec.Dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			place, err := d.Create(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.begin()
+			r.awaitLease(0)
+			select {
+			case <-place.Done():
+			case <-time.After(patience):
+				t.Error("what was tried still runs")
+			}
+			if left, err := os.ReadDir(r.cfg.scratch()); err == nil && len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
 	}
 }
 

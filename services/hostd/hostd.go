@@ -82,6 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := h.findShim(); err != nil {
 		return err
 	}
+	h.clearTrials(ctx)
 	if err := h.openDrivers(ctx); err != nil {
 		return err
 	}

@@ -3,8 +3,10 @@ package hostd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -114,6 +116,38 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 		}
 	}
 	return nil
+}
+
+// clearTrials ends and removes what a life left that was killed while its drivers
+// tried what they can do.
+func (h *host) clearTrials(ctx context.Context) {
+	root := h.cfg.scratch()
+	if left, err := os.ReadDir(root); err != nil || len(left) == 0 {
+		return
+	}
+	for _, name := range driverNames {
+		d, err := h.driverFor(name)
+		if err != nil {
+			continue // another system's
+		}
+		ids, err := d.List(ctx, root)
+		for _, id := range ids {
+			in, lost := d.Attach(ctx, driver.Spec{ID: id, Dir: filepath.Join(root, string(id))})
+			if lost == nil {
+				lost = in.Destroy(ctx)
+			}
+			if !kind.Is(lost, kind.NotFound) {
+				err = errors.Join(err, lost)
+			}
+		}
+		if err != nil {
+			h.slog.Error("a driver's trial cannot be removed", "driver", name, "err", err)
+			return
+		}
+	}
+	if err := os.RemoveAll(root); err != nil {
+		h.slog.Error("drivers' trials cannot be removed", "err", err)
+	}
 }
 
 // places are the names of those that sandboxes are in.

@@ -53,7 +53,8 @@ func victim(t *testing.T, d driver.Driver) {
 func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := exec.Command(self, "-test.run=^TestContract$", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), victimTask+"="+task, victimDir+"="+dir)
+	// What a driver tries before its first place is left there, too.
+	cmd.Env = append(os.Environ(), victimTask+"="+task, victimDir+"="+dir, "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -52,6 +52,8 @@ type Config struct {
 	Runsc func() (string, error)
 	// Templates is namespace.Config.Templates.
 	Templates string
+	// Scratch is where trials are made; see live.Trial.
+	Scratch string
 	// Log gets what goes wrong without being an error of a call. Nil: nobody.
 	Log *slog.Logger
 }
@@ -88,12 +90,13 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		Notes: append(groups.Notes, "a sandbox that starts far too many processes ends as a whole",
 			"what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
-	dir, err := os.MkdirTemp("", "millrace-probe-")
+	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // empty by then; what is in the way has been reported
-	box, err := d.create(ctx, driver.Spec{ID: sandbox.NewID(), Dir: dir, ShimPath: "/proc/self/exe", ShimArgs: []string{"-probe"}})
+	defer done()
+	s.ShimPath, s.ShimArgs = "/proc/self/exe", []string{"-probe"}
+	box, err := d.create(ctx, s)
 	if errors.Is(err, live.ErrGone) { // it has been, and took the argument for nonsense
 		return caps, nil
 	}

@@ -63,6 +63,8 @@ type Config struct {
 	Init   string // a static binary that calls vminit.Init, for Probe's trial; empty: this program
 	TCG    bool   // translate where KVM does not work
 
+	Scratch string // where trials are made; see live.Trial
+
 	// Console has the guest's kernel and first process speak into the sandbox's
 	// shim.log. It is for finding out why a guest does not boot: without a limit,
 	// who is root in a guest could fill the host's disk through it.
@@ -145,23 +147,23 @@ func (d *Driver) tryKVM() error {
 		return err
 	}
 	f.Close() //nolint:errcheck // nothing was written
-	dir, err := os.MkdirTemp("", "millrace-probe-")
+	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a few files in the directory for such
+	defer done()
 	k, err := d.kernel()
 	if err != nil {
 		return err
 	}
-	if err := k.writeInitrd(filepath.Join(dir, initrdFile), d.cfg.Init, trialSpec()); err != nil {
+	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, trialSpec()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
 	m := machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, kernel: k.image, initrd: initrdFile}
 	cmd := exec.CommandContext(ctx, d.cfg.QEMU, m.boot()...)
-	cmd.Dir = dir
+	cmd.Dir = s.Dir
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return errors.New("/dev/kvm is there, but a guest did not boot within " + trialTime.String())

@@ -197,14 +197,14 @@ func (d *Driver) tryDisk() error {
 	if !d.ranges {
 		return errors.New("hostd is not root")
 	}
-	dir, err := os.MkdirTemp("", "millrace-disk-")
+	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // the file that was in it is only a trial
+	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
 	defer cancel()
-	mount, _, err := d.newDisk(ctx, dir, minDiskMiB, 0)
+	mount, _, err := d.newDisk(ctx, s.Dir, minDiskMiB, 0)
 	if err != nil {
 		return err
 	}

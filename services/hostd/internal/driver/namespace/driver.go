@@ -63,6 +63,8 @@ type Config struct {
 	// Empty: /run/millrace/templates for root, and below the user's cache
 	// directory for others.
 	Templates string
+	// Scratch is where trials are made; see live.Trial.
+	Scratch string
 	// Init is a binary that calls nsinit.Init, with which Probe makes its trial.
 	// Empty: this program.
 	Init string
@@ -119,16 +121,16 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if !d.ranges {
 		caps.Notes = append(caps.Notes, "hostd is not root: a sandbox has one user and no root, and keeps the groups of hostd's user")
 	}
-	dir, err := os.MkdirTemp("", "millrace-probe-")
+	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // empty by then; what is in the way has been reported
-	s := driver.Spec{ID: sandbox.NewID(), Dir: dir, ShimPath: d.cfg.Init}
+	defer done()
+	s.ShimPath = d.cfg.Init
 	if err := d.trial(ctx, s); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
 	}
-	s.From = filepath.Join(dir, "from")
+	s.From = filepath.Join(s.Dir, "from")
 	if err := emptySnapshot(s.From); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
