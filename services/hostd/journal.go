@@ -31,6 +31,10 @@ const (
 
 	journalFile = "hostd.db"
 	lockTimeout = 5 * time.Second // the hostd before may still be ending
+
+	// batchDelay is how long a note waits for others, to be synced with them: about
+	// as long as a sync takes. Each create waits for one.
+	batchDelay = time.Millisecond
 )
 
 func openJournal(dir string) (*journal, error) {
@@ -44,6 +48,7 @@ func openJournal(dir string) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
+	db.MaxBatchDelay = batchDelay
 	err = db.Update(func(tx *bbolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists([]byte(bucketMeta))
 		_, err2 := tx.CreateBucketIfNotExists([]byte(bucketSandboxes))
