@@ -27,7 +27,8 @@ const (
 
 	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
 	defaultShmMiB = 64
-	minDataMiB    = 512 // a Go or JavaScript program does not start with less
+	faultMost     = 4096 // bytes of what a first process says of an error
+	minDataMiB    = 512  // a Go or JavaScript program does not start with less
 )
 
 // Create is driver.Driver.Create.
@@ -94,18 +95,18 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 			return nil, err
 		}
 	}
-	group, err := d.cgroups().Make(state.Cgroups, limits)
-	if err != nil {
+	if _, err := d.cgroups().Make(state.Cgroups, limits); err != nil {
 		return nil, fmt.Errorf("make cgroups: %w", err)
 	}
 	var disk *os.File
+	var err error
 	if spec.Disk {
 		if disk, state.Disk, err = d.newDisk(ctx, s.Dir, s.DiskMiB, state.UIDBase); err != nil {
 			return nil, fmt.Errorf("make the disk: %w", err)
 		}
 		defer disk.Close()
 	}
-	c, err := d.start(s, state.UIDBase, work, group, disk)
+	c, err := d.start(ctx, s, state, work, disk)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +145,7 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 // failed waits until the child has executed the shim and returns nil, or what
 // kept it from doing so; err is what we have seen of that on our side.
 func (c *child) failed(ctx context.Context, dir string, err error) error {
-	const most = 4096
-	b, readErr := io.ReadAll(io.LimitReader(c.fault, most))
+	b, readErr := io.ReadAll(io.LimitReader(c.fault, faultMost))
 	text, ready := strings.CutPrefix(string(b), "\x00")
 	switch {
 	case ctx.Err() != nil:
@@ -168,16 +168,16 @@ type InitError struct{ Text string }
 
 func (e *InitError) Error() string { return e.Text }
 
-// Is knows the two causes that the host's owner can do something about, by
-// what is left of them on the way through a pipe.
+// Is knows the causes that the host's owner can do something about, by what is
+// left of them on the way through a pipe.
 func (e *InitError) Is(target error) bool {
 	switch target {
 	case fs.ErrPermission:
 		return hasSuffix(e.Text, unix.EPERM) || hasSuffix(e.Text, unix.EACCES)
 	case fs.ErrNotExist:
 		return hasSuffix(e.Text, unix.ENODEV) || hasSuffix(e.Text, unix.ENOSYS)
-	case unix.E2BIG:
-		return hasSuffix(e.Text, unix.E2BIG)
+	case unix.E2BIG, unix.ENOSPC, unix.EUSERS:
+		return strings.HasSuffix(e.Text, target.Error())
 	}
 	return false
 }

@@ -3,8 +3,11 @@
 package namespace
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -46,7 +49,7 @@ func (f *files) close() {
 }
 
 // start starts the child of a sandbox in the directory work.
-func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Group, disk *os.File) (*child, error) {
+func (d *Driver) start(ctx context.Context, s driver.Spec, state live.State, work string, disk *os.File) (*child, error) {
 	var theirs, ours files
 	defer theirs.close()
 	var given lent
@@ -79,56 +82,67 @@ func (d *Driver) start(s driver.Spec, base uint32, work string, group *cgroup.Gr
 	ours.add(faultIn, nil)
 
 	var inherited []*os.File
-	if given, inherited, err = lend(&s, base, null, disk); err != nil {
+	if given, inherited, err = lend(&s, state.UIDBase, null, disk); err != nil {
 		return fail(err)
 	}
-	oom := theirs.add(group.OOM(), nil)
+	oom := theirs.add(cgroup.Reopen(state.Cgroups).OOM(), nil)
 	if oom == nil {
 		oom = null
 	}
-	attr := cloneAttr(base)
-	pidfd := -1
-	attr.PidFD = &pidfd
-	inherited = append([]*os.File{null, null, log, listener, oom, shim, specIn, faultOut}, inherited...)
-	var proc *os.Process
-	err = live.OnThread(work, func() error {
-		return group.Start(attr, func() (err error) {
-			// By descriptor: the path may lead through directories that are shut
-			// to the sandbox's uid.
-			proc, err = os.StartProcess("/proc/self/fd/5", []string{filepath.Base(s.ShimPath), nsinit.Arg}, &os.ProcAttr{
-				Env: []string{}, Sys: attr, Files: inherited,
-			})
-			return err
-		})
-	})
+	launcher, err := d.launch(work, s.ShimPath, &state, append([]*os.File{null, null, log, listener, oom, shim, specIn, faultOut}, inherited...))
 	if err != nil {
 		return fail(err)
 	}
-	p, err := live.Watch(proc, pidfd)
+	theirs.close()                                             // so that the pipe ends with the launcher
+	stop := context.AfterFunc(ctx, func() { launcher.Kill() }) //nolint:errcheck // it has ended
+	p, err := launched(faultIn)
+	stop()
+	launcher.Wait() //nolint:errcheck // it has said what there is to say
 	if err != nil {
-		proc.Kill() //nolint:errcheck // it waits for a spec that never comes
-		proc.Wait() //nolint:errcheck // reaped
 		return fail(err)
 	}
 	return &child{proc: p, spec: specOut, fault: faultIn, lent: given}, nil
 }
 
-func cloneAttr(base uint32) *syscall.SysProcAttr {
-	uid, gid := mappings(base)
-	attr := &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS |
-			syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
-		UidMappings: uid, GidMappings: gid,
-		Setsid: true,
+// launch starts the launcher of a sandbox's first process. See nsinit.LaunchArgs.
+func (d *Driver) launch(work, shim string, state *live.State, files []*os.File) (launcher *os.Process, err error) {
+	if shim, err = filepath.Abs(shim); err != nil {
+		return nil, err
 	}
-	if base != 0 {
-		attr.GidMappingsEnableSetgroups = true
-		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
-	} else {
-		// Who is not uid 0 loses his capabilities when he executes something.
-		attr.AmbientCaps = nsinit.Needed()
+	attr := &syscall.SysProcAttr{Setsid: true}
+	err = live.OnThread(work, func() error {
+		return cgroup.Reopen(state.Cgroups).Start(attr, func() (err error) {
+			launcher, err = os.StartProcess(shim, nsinit.LaunchArgs(filepath.Base(shim), state.UIDBase), &os.ProcAttr{
+				Env: []string{}, Sys: attr, Files: files,
+			})
+			return err
+		})
+	})
+	return launcher, err
+}
+
+// launched is the child of which a launcher tells, which is ours.
+func launched(fault *os.File) (*live.Proc, error) {
+	b := make([]byte, faultMost)
+	n, err := fault.Read(b)
+	if err != nil {
+		return nil, fmt.Errorf("the launcher of a sandbox ended early: %w", err)
 	}
-	return attr
+	pid, err := strconv.Atoi(strings.TrimSuffix(string(b[:n]), "\n"))
+	if err != nil {
+		return nil, &InitError{Text: string(b[:n])}
+	}
+	// Nobody else waits for it: until then the pid is its own.
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
+	}
+	return live.Watch(proc, pidfd)
 }
 
 // hasSuffix reports whether an error's text ends in that of errno.

@@ -7,15 +7,14 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
 const (
-	userID    = 1000    // the user of a sandbox
-	rangeSize = 1 << 16 // uids of a sandbox
+	rangeSize = nsinit.RangeSize
 	firstBase = 1 << 28
 	lastBase  = 3 << 29 // below what systemd reserves above 0x6FFFFFFF
 	slots     = (lastBase - firstBase) / rangeSize
@@ -70,15 +69,4 @@ func hasRanges() bool {
 	}
 	f := strings.Fields(string(b))
 	return len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
-}
-
-// mappings are the uids of a sandbox, which are also its gids. Base 0 means the
-// one uid of who runs hostd.
-func mappings(base uint32) (uid, gid []syscall.SysProcIDMap) {
-	if base == 0 {
-		return []syscall.SysProcIDMap{{ContainerID: userID, HostID: os.Geteuid(), Size: 1}},
-			[]syscall.SysProcIDMap{{ContainerID: userID, HostID: os.Getegid(), Size: 1}}
-	}
-	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: rangeSize}}
-	return m, m
 }

@@ -4,8 +4,9 @@
 // the clone of the namespaces and the shim. It imports little, because it is
 // part of the shim's binary.
 //
-// The driver starts the shim's binary with Arg as its first argument in fresh
-// user, pid, mount, net, ipc and uts namespaces and with these descriptors:
+// The driver has a launcher (see LaunchArgs) start the shim's binary with Arg as
+// its first argument in fresh user, pid, mount, net, ipc and uts namespaces and
+// with these descriptors:
 //
 //	3  the shim's listening socket
 //	4  its count of kills for want of memory, kept open if Spec.KeepOOM
@@ -63,8 +64,12 @@ const (
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
 // and in a trial; its caller must then exit. It must be called from main before
-// anything else, when os.Args[1] is Arg; args are those behind it, none.
+// anything else, when os.Args[1] is Arg; args are those behind it, and none unless
+// it is the launcher, which returns when it is done.
 func Init(args []string) error {
+	if len(args) > 0 && args[0] == launchArg {
+		return report(launch(args[1:]))
+	}
 	if len(args) > 0 {
 		return errors.New(Arg + " takes no arguments")
 	}
@@ -74,7 +79,11 @@ func Init(args []string) error {
 	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree, fdBelow, fdDisk} {
 		unix.CloseOnExec(fd)
 	}
-	err := run()
+	return report(run())
+}
+
+// report tells the driver of an error.
+func report(err error) error {
 	if err != nil {
 		unix.Write(fdError, []byte(err.Error())) //nolint:errcheck // the driver that would read it is gone
 	}
