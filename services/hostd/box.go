@@ -73,6 +73,7 @@ type box struct {
 const (
 	sandboxDir    = "sandboxes"
 	createTimeout = 60 * time.Second
+	buildsPerCPU  = 2                // places that are made at a time
 	stopTimeout   = 15 * time.Second // until what has not ended by itself is destroyed
 )
 
@@ -177,14 +178,24 @@ func (b *box) create(ctx context.Context) error {
 	if err := h.fault("journaled"); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	inst, err := b.driver.Create(ctx, spec)
-	if err != nil {
+	if b.inst, err = h.build(ctx, b.driver, spec); err != nil {
 		return err
 	}
-	b.inst = inst
 	return h.fault("created")
+}
+
+// build has a driver make a place, and not too many at a time: of a hundred that
+// are wanted at once, all would else be made when the last one is.
+func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
+	select {
+	case h.builds <- struct{}{}:
+		defer func() { <-h.builds }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	return d.Create(ctx, spec)
 }
 
 // moveIn makes a place that is ready the sandbox's.

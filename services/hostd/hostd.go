@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type host struct {
 	gate      fair.Gate
 	templates *templates.Cache
 	spare     *pool
+	builds    chan struct{}  // has a value for each place that is being made
 	renew     chan struct{}  // has a value when the lease says what is not so any more
 	wg        sync.WaitGroup // boxes, processes and what else works on its own
 
@@ -78,6 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
 		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)),
+		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	if err := h.findShim(); err != nil {
 		return err

@@ -197,9 +197,7 @@ func (h *host) stock(ctx context.Context, k *warmKind) error {
 	if err := h.journal.setSandbox(spec.ID, made{driver: k.driver.Name()}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	inst, err := k.driver.Create(ctx, spec)
+	inst, err := h.build(ctx, k.driver, spec)
 	if err == nil {
 		h.spare.add(k, warmPlace{spec.ID, inst})
 		return nil
