@@ -124,6 +124,10 @@ func TestFilesUpAndDown(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes", tt.name, ans.Status, len(ans.Body))
 		}
 	}
+	if ans := down(filesPath(dir+"/gz"), "Range", "bytes=999999-"); ans.Header.Get("Content-Range") != fmt.Sprintf("bytes */%d", len(data)) {
+		t.Errorf("past the end: %v, which does not say where that is", ans.Header)
+	}
+	wantMessage(t, "what changed", down(filesPath(dir+"/gz"), "If-Unmodified-Since", "Mon, 01 Jan 2001 00:00:00 GMT"), 412, "precondition failed")
 	head := a.Do(t, http.MethodHead, filesPath(dir+"/gz"), nil, append(in, "Accept-Encoding", "identity")...)
 	if head.Status != 200 || head.Header.Get("Content-Length") != strconv.Itoa(len(data)) || len(head.Body) != 0 {
 		t.Errorf("HEAD: %v %v", head, head.Header)
@@ -158,6 +162,7 @@ func TestFilesThatCannotBe(t *testing.T) {
 	wantMessage(t, "nobody", down(filesPath(dir+"/f", "username", "nobody-there")), 401, "nobody-there")
 	wantMessage(t, "no coding", down(filesPath(dir+"/f"), "Accept-Encoding", "br;q=1, *;q=0"), 406, "encoding")
 	wantMessage(t, "onto a directory", up(filesPath(dir), []byte("x"), "Content-Type", octets), 400, "is a directory")
+	wantMessage(t, "what can only be a directory", up(filesPath(dir+"/new/"), []byte("x"), "Content-Type", octets), 400, "path '"+dir+"/new/' is a directory")
 	wantMessage(t, "without a path", up("/files", []byte("x"), "Content-Type", octets), 400, "path query parameter is required")
 	wantMessage(t, "another type", up(filesPath(dir+"/f"), []byte("x"), "Content-Type", "text/plain"), 400, "unsupported content type")
 	wantMessage(t, "another coding", up(filesPath(dir+"/f"), []byte("x"), "Content-Type", octets, "Content-Encoding", "br"), 400, "br")

@@ -57,6 +57,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			AppName:               "millrace",
 			DisableStartupMessage: true,
 			CaseSensitive:         true,
+			RequestMethods:        port.Methods(),
 			ReadBufferSize:        readBuffer,
 			ReadTimeout:           readTimeout,
 			IdleTimeout:           idleTimeout,

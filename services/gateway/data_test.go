@@ -19,7 +19,8 @@ func (f *front) ask(headers ...string) answer {
 func TestWhoMayUseTheDataPlane(t *testing.T) {
 	f := newFront(t)
 	secure := f.create(base)
-	other := f.create(base)
+	other, ended := f.create(base), f.create(base)
+	f.do("DELETE", "/sandboxes/"+ended.ID, "").want(t, "delete", 204, "")
 	var open made
 	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":600}`).decode(t, &open)
 	const refused = `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}`
@@ -44,7 +45,11 @@ func TestWhoMayUseTheDataPlane(t *testing.T) {
 		{"insecure: the id is enough", []string{"E2b-Sandbox-Id", open.ID}, 200, ""},
 		{"another tenant's key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", bobKey}, 502, gone(secure.ID)},
 		{"unknown sandbox", []string{"E2b-Sandbox-Id", "i0", "X-API-KEY", key}, 502, gone("i0")},
-		{"unknown sandbox, no key", []string{"E2b-Sandbox-Id", "i0"}, 401, refused},
+		{"unknown sandbox, no key", []string{"E2b-Sandbox-Id", "i0"}, 502, gone("i0")},
+		{"unknown sandbox, another's token", []string{"E2b-Sandbox-Id", "i0", "X-Access-Token", other.Token}, 502, gone("i0")},
+		{"an id that cannot be, no key", []string{"E2b-Sandbox-Id", "I.*"}, 502, gone("I.*")},
+		{"one that ended, no key", []string{"E2b-Sandbox-Id", ended.ID}, 502, gone(ended.ID)},
+		{"one that ended, another's token", []string{"E2b-Sandbox-Id", ended.ID, "X-Access-Token", other.Token}, 502, gone(ended.ID)},
 		{"an id that cannot be", []string{"E2b-Sandbox-Id", "I.*", "X-API-KEY", key}, 502, gone("I.*")},
 		{"legacy client id", []string{"E2b-Sandbox-Id", secure.ID + "-6532622b", "X-API-KEY", key}, 200, ""},
 		{"port of the data plane", []string{"E2b-Sandbox-Id", secure.ID, "E2b-Sandbox-Port", "49983", "X-API-KEY", key}, 200, ""},
@@ -56,6 +61,39 @@ func TestWhoMayUseTheDataPlane(t *testing.T) {
 			f.ask(tt.headers...).want(t, list, tt.code, tt.body)
 		})
 	}
+}
+
+// WIRE-E2B 3: whatever is asked of a sandbox that is not there is answered as by
+// E2B's proxy, which never asks for a token.
+func TestNobodyIsToldOfWhatIsGone(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
+	for _, id := range []string{m.ID, "i0"} {
+		gone := `{"sandboxId":"` + id + `","message":"The sandbox was not found","code":502}`
+		for _, tt := range [][4]string{
+			{"POST", "/process.Process/Start", "application/connect+json", "\x00\x00\x00\x00\x02{}"},
+			{"POST", "/process.Process/Connect", "application/connect+json", "\x00\x00\x00\x00\x17{\"process\":{\"pid\":1}}  "},
+			{"POST", "/process.Process/SendInput", "application/json", "{}"},
+			{"POST", "/filesystem.Filesystem/Stat", "application/json", `{"path":"/"}`},
+			{"POST", "/filesystem.Filesystem/WatchDir", "application/connect+json", "\x00\x00\x00\x00\x02{}"},
+			{"GET", "/files?path=/x", "", ""},
+			{"GET", "/files?path=/x&signature=v1_x", "", ""},
+			{"POST", "/files?path=/x", "application/octet-stream", "x"},
+			{"POST", "/files/compose", "application/json", "{}"},
+			{"POST", "/execute", "application/json", `{"code":"1"}`},
+			{"GET", "/contexts", "", ""},
+			{"GET", "/envs", "", ""},
+			{"GET", "/metrics", "", ""},
+			{"GET", "/health", "", ""},
+		} {
+			for _, token := range []string{"", "wrong"} {
+				a := f.do(tt[0], tt[1], tt[3], "X-Api-Key", "", "E2b-Sandbox-Id", id, "Content-Type", tt[2], "X-Access-Token", token)
+				a.want(t, tt[0]+" "+tt[1]+" with token "+token, 502, gone)
+			}
+		}
+	}
+	f.do("GET", "/commands", "", "X-Api-Key", "", "E2b-Sandbox-Id", "i0").wantError(t, "commands", 404)
 }
 
 func TestWhoMayUseTheControlPlane(t *testing.T) {

@@ -158,18 +158,23 @@ func queryKey(c *fiber.Ctx) string {
 	return c.Query("api_key")
 }
 
-// byToken asks for the sandbox the request is for. A right token of a sandbox
-// that is gone is nobody's: what comes next says so in its own words.
+// byToken asks for the sandbox the request is for. Where it is gone whoever asks is
+// nobody: what comes next says so in its own words.
 func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
-	id, ok := route.Sandbox(c)
-	if !ok {
+	t := route.Of(c)
+	switch {
+	case t.Named == "":
 		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
+	case t.Sandbox == "": // there can be none
+		return core.Principal{}, nil
 	}
-	token := c.Get("X-Access-Token")
-	if token == "" && first(c.Path()) == "contexts" { // where SDKs send none (WIRE-E2B 3.5)
-		return tokens.Visitor(c.UserContext(), id)
+	var p core.Principal
+	var err error
+	if token := c.Get("X-Access-Token"); token == "" && first(c.Path()) == "contexts" { // where SDKs send none (WIRE-E2B 3.5)
+		p, err = tokens.Visitor(c.UserContext(), t.Sandbox)
+	} else {
+		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)
 	}
-	p, err := tokens.Bearer(c.UserContext(), id, token)
 	if kind.Is(err, kind.NotFound) {
 		return core.Principal{}, nil
 	}

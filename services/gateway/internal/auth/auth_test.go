@@ -33,7 +33,7 @@ type tokens struct{}
 
 func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Principal, error) {
 	switch {
-	case id == "igone" && token == "right":
+	case id == "igone":
 		return core.Principal{}, kind.New(kind.NotFound, "", "", "gone")
 	case id == "ifar":
 		return core.Principal{}, kind.New(kind.Unavailable, "", "", "away")
@@ -152,6 +152,9 @@ func TestMiddleware(t *testing.T) {
 		{"token without a sandbox", "POST", commands, map[string]string{"X-Access-Token": "right"}, 401, core.Principal{}},
 		{"wrong token", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
 		{"right token of what is gone is nobody", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone", "X-Access-Token": "right"}, 200, core.Principal{}},
+		{"no token for what is gone", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone"}, 200, core.Principal{}},
+		{"what cannot be", "POST", commands, map[string]string{"E2b-Sandbox-Id": "I.*"}, 200, core.Principal{}},
+		{"what is gone, on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "igone"}, 401, core.Principal{}},
 		{"contexts want no token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1"}, 200, token},
 		{"contexts refuse a wrong one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
 		{"executions want one", "POST", "/execute", map[string]string{"E2b-Sandbox-Id": "i1"}, 401, core.Principal{}},

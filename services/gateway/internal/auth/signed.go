@@ -31,8 +31,11 @@ const (
 // byFile finds out who asks for a file: the bearer of the sandbox's token, or of
 // an address that was signed with it, which need not name the sandbox.
 func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
-	id, named := route.Sandbox(c)
-	token := c.Get("X-Access-Token")
+	t := route.Of(c)
+	if t.Named != "" && t.Sandbox == "" { // there can be none
+		return core.Principal{}, nil
+	}
+	id, named, token := t.Sandbox, t.Named != "", c.Get("X-Access-Token")
 	if !named && token != "" {
 		id, named = tokens.Signer(func(t string) bool { return hmac.Equal([]byte(t), []byte(token)) })
 		if !named {
@@ -60,8 +63,12 @@ func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 		}
 	}
 	if !s.by(tokens.Token(id)) {
-		if p, err := tokens.Bearer(c.UserContext(), id, ""); err == nil {
-			return p, nil // it asks for no proof
+		p, err := tokens.Bearer(c.UserContext(), id, "")
+		switch {
+		case err == nil: // it asks for no proof
+			return p, nil
+		case kind.Is(err, kind.NotFound):
+			return core.Principal{}, nil
 		}
 		return core.Principal{}, unauthenticated(msgInvalid)
 	}

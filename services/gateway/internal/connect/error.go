@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
 // Code is an error code of the Connect protocol.
@@ -150,21 +151,10 @@ type unrouted struct{ name string }
 
 func (u *unrouted) Error() string { return "sandbox " + u.name + " was not found" }
 
-type unroutedBody struct {
-	SandboxID string `json:"sandboxId"`
-	Message   string `json:"message"`
-	Code      int    `json:"code"`
-}
-
 // answerUnrouted answers as E2B's proxy does, which the SDKs take for the end of
 // the sandbox.
 func answerUnrouted(c *fiber.Ctx, u *unrouted) error {
-	raw, err := json.Marshal(unroutedBody{u.name, "The sandbox was not found", http.StatusBadGateway})
-	if err != nil {
-		return err
-	}
-	c.Status(http.StatusBadGateway).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
-	return c.Send(raw)
+	return httperr.WriteProxied(c, httperr.Gone(u.name))
 }
 
 // answer answers a unary call with an error.

@@ -37,8 +37,9 @@ func (c *Core) Visitor(ctx context.Context, id sandbox.ID) (Principal, error) {
 
 // Bearer gives who asks with a sandbox's token. A sandbox that was made without
 // secure needs none: there its id, which cannot be guessed, is enough, as with
-// E2B. Errors: Unauthenticated for a wrong token, whether or not there is such a
-// sandbox; NotFound for a right one of a sandbox the log no longer knows.
+// E2B. Errors: Unauthenticated for a wrong token; NotFound where there is no such
+// sandbox, or for a wrong token of one that is over: there is nobody to refuse it,
+// and clients must learn of a sandbox's end however they ask (WIRE-E2B 3).
 func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Principal, error) {
 	right := hmac.Equal([]byte(token), []byte(c.Token(id)))
 	st, ok := c.view.Sandbox(id)
@@ -51,7 +52,7 @@ func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Princip
 	switch {
 	case ok && (right || !st.Request.Secure):
 		return Principal{Tenant: st.Tenant, Sandbox: id}, nil
-	case right:
+	case !ok || st.Over():
 		return Principal{}, noSandbox(id)
 	}
 	return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong access token")

@@ -158,7 +158,10 @@ func TestBearer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := sandbox.NewID()
+	gone, ended := sandbox.NewID(), h.sandbox(alice)
+	if err := h.DestroySandbox(t.Context(), alice, ended.ID); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name  string
 		id    sandbox.ID
@@ -170,7 +173,10 @@ func TestBearer(t *testing.T) {
 		{"no token", secure.ID, "", kind.Unauthenticated},
 		{"token of another sandbox", secure.ID, h.Token(open.ID), kind.Unauthenticated},
 		{"the id is enough where nothing is secure", open.ID, "", 0},
-		{"unknown sandbox, no token", gone, "", kind.Unauthenticated},
+		{"unknown sandbox, no token", gone, "", kind.NotFound},
+		{"one that ended, no token", ended.ID, "", kind.NotFound},
+		{"one that ended, token of another", ended.ID, h.Token(open.ID), kind.NotFound},
+		{"one that ended, right token: its records are there", ended.ID, h.Token(ended.ID), 0},
 		{"unknown sandbox, right token", gone, h.Token(gone), kind.NotFound},
 	}
 	for _, tt := range tests {

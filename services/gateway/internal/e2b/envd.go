@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/port"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -99,7 +99,7 @@ func ifOK(c *fiber.Ctx, t route.Target, ask func(context.Context, sandbox.ID) (b
 	case err != nil:
 		return err
 	case !ok:
-		return badGateway(c, port.Gone(t))
+		return httperr.WriteProxied(c, httperr.Gone(t.Named))
 	}
 	return then()
 }
@@ -125,15 +125,7 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 		return err
 	}
 	if !ok {
-		return badGateway(c, port.Gone(t))
+		return httperr.WriteProxied(c, httperr.Gone(t.Named))
 	}
 	return c.Next()
-}
-
-func badGateway(c *fiber.Ctx, b port.Body) error {
-	if err := c.Status(b.Code).JSON(b); err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
-	return nil
 }

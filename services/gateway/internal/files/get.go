@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,6 +56,9 @@ func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*cor
 	res, err := d.answer(request(c), coding)
 	if err != nil {
 		d.Close() //nolint:errcheck // the first error is told
+		if refused, ok := errors.AsType[*fiber.Error](err); ok && refused.Code == http.StatusRequestedRangeNotSatisfiable {
+			c.Set(fiber.HeaderContentRange, "bytes */"+strconv.FormatInt(d.entry.GetSize(), 10))
+		}
 		return err
 	}
 	for k, v := range c.Response().Header.All() { // those of the middleware
@@ -131,7 +135,7 @@ func (d *download) answer(r *http.Request, coding string) (*http.Response, error
 	switch {
 	case head.status >= http.StatusBadRequest:
 		text := strings.TrimSpace(string(head.text))
-		return nil, fiber.NewError(head.status, text)
+		return nil, fiber.NewError(head.status, cmp.Or(text, strings.ToLower(http.StatusText(head.status))))
 	case d.body != nil: // measured: it has been read already
 	case length > 0 && r.Method != http.MethodHead:
 		if err := d.f.Part(file.Range{Offset: at.offset, Length: length}); err != nil {
@@ -276,7 +280,7 @@ func negotiate(accept string) (coding string, ok bool) {
 	case !said && rest:
 		identity = other
 	case !said && len(q) == 1 && named:
-		identity = gz / 2 // nothing else was named: gzip is what it wants
+		identity = max(gz/2, 0.001) // nothing else was named: gzip is what it wants, if it does
 	case !said:
 		identity = max(gz, 0.001)
 	}

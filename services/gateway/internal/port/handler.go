@@ -3,9 +3,7 @@ package port
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -79,6 +77,15 @@ func New(d Dialer, streams *stream.Streams) *Handler {
 	}
 }
 
+// Methods are those of requests that are passed on: all that are registered (IANA,
+// RFC 9110), for servers of WebDAV and the like. The server refuses others.
+func Methods() []string {
+	return append(slices.Clone(fiber.DefaultMethods),
+		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY",
+		"MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH", "PROPFIND", "PROPPATCH", "QUERY", "REBIND",
+		"REPORT", "SEARCH", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL")
+}
+
 // Close ends the connections that are kept for a next request.
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
@@ -98,7 +105,7 @@ func parse(addr string) (sandbox.ID, int, error) {
 // Serve answers a request for a port of a sandbox.
 func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if t.Sandbox == "" {
-		return write(c, Gone(t))
+		return write(c, httperr.Gone(t.Named))
 	}
 	if t.Port < 1 || t.Port > 65535 {
 		return write(c, Closed(t))
@@ -109,7 +116,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	}
 	req, body, err := request(c, t)
 	if err != nil {
-		return write(c, Body{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
+		return write(c, httperr.Proxied{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
 	}
 	if n, ok := h.dialer.Network(t.Sandbox); ok {
 		if n.MaskHost != "" {
@@ -125,7 +132,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	case body == nil:
 		h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
 			return h.transport.RoundTrip(req.WithContext(ctx))
-		}, failure(t)) //nolint:bodyclose // Relay closes it
+		}, failure(c, t)) //nolint:bodyclose // Relay closes it
 		return nil
 	}
 	return h.upload(c, t, req, body)
@@ -155,7 +162,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	h.streams.Relay(c, clean, func(relaying context.Context) (*http.Response, error) {
 		context.AfterFunc(relaying, cancel)
 		return res, err
-	}, failure(t)) //nolint:bodyclose // Relay closes it
+	}, failure(c, t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
 
@@ -180,68 +187,45 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
 		context.AfterFunc(relaying, cancel)
 		return res, err
-	}, failure(t)) //nolint:bodyclose // Relay closes it
+	}, failure(c, t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
 
-// Body is an error in the words of E2B's proxy.
-type Body struct {
-	SandboxID string `json:"sandboxId"`
-	Message   string `json:"message"`
-	Port      int    `json:"port,omitempty"`
-	Code      int    `json:"code"`
-}
-
-// Gone is the error of a sandbox that does not run.
-func Gone(t route.Target) Body {
-	return Body{SandboxID: t.Named, Message: "The sandbox was not found", Code: http.StatusBadGateway}
-}
-
 // Closed is the error of a port on which nothing listens.
-func Closed(t route.Target) Body {
-	return Body{SandboxID: t.Named, Message: "The sandbox is running but port is not open", Port: t.Port, Code: http.StatusBadGateway}
+func Closed(t route.Target) httperr.Proxied {
+	return httperr.Proxied{SandboxID: t.Named, Message: "The sandbox is running but port is not open", Port: t.Port, Code: http.StatusBadGateway}
 }
 
 // private is the error of a visitor without the traffic token.
-func private(t route.Target, shown bool) Body {
+func private(t route.Target, shown bool) httperr.Proxied {
 	text := "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
 	if shown {
 		text = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
 	}
-	return Body{SandboxID: t.Named, Message: text, Code: http.StatusForbidden}
+	return httperr.Proxied{SandboxID: t.Named, Message: text, Code: http.StatusForbidden}
 }
 
 // failure gives the answer to a request that got none.
-func failure(t route.Target) func(error) *http.Response {
+func failure(c *fiber.Ctx, t route.Target) func(error) *http.Response {
+	browser := httperr.Browser(c)
 	return func(err error) *http.Response {
-		b := Closed(t)
+		p := Closed(t)
 		switch k := kind.Of(err); k {
 		case kind.NotFound:
-			b = Gone(t)
+			p = httperr.Gone(t.Named)
 		case kind.Precondition:
 		case kind.Unavailable, kind.Exhausted, kind.Deadline:
-			b.Message = "The port cannot be reached right now"
+			p.Message = "The port cannot be reached right now"
 		default:
-			b.Message = "The server in the sandbox did not answer"
+			p.Message = "The server in the sandbox did not answer"
 		}
-		raw, err := json.Marshal(b)
-		if err != nil {
-			raw = nil
-		}
-		return &http.Response{
-			StatusCode: b.Code, ContentLength: int64(len(raw)), Body: io.NopCloser(strings.NewReader(string(raw))),
-			Header: http.Header{"Content-Type": {fiber.MIMEApplicationJSONCharsetUTF8}},
-		}
+		return p.Response(browser)
 	}
 }
 
-func write(c *fiber.Ctx, b Body) error {
-	raw, err := json.Marshal(b)
-	if err != nil {
-		return err
-	}
+func write(c *fiber.Ctx, p httperr.Proxied) error {
 	if !stream.DiscardBody(c) {
 		c.Context().SetConnectionClose()
 	}
-	return httperr.WriteJSON(c, b.Code, raw)
+	return httperr.WriteProxied(c, p)
 }

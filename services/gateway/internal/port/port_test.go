@@ -129,7 +129,7 @@ func gatewayTo(t testing.TB, server *httptest.Server) (addr string, in *inside) 
 	})
 	streams := stream.New(stream.Config{WriteTimeout: 5 * time.Second})
 	h := port.New(in, streams)
-	app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true, ReadBufferSize: 16 << 10,
+	app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true, ReadBufferSize: 16 << 10, RequestMethods: port.Methods(),
 		ErrorHandler: httperr.Handler(discard())})
 	app.Server().KeepHijackedConns = true
 	app.Use(func(c *fiber.Ctx) error { return h.Serve(c, route.Of(c)) })
@@ -189,6 +189,9 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		{"DELETE", "/x", ""},
 		{"POST", "/form", "body"},
 		{"PUT", "/", "\x00\xff"},
+		{"PROPFIND", "/dav/", "<propfind/>"},
+		{"MKCOL", "/dav/new", ""},
+		{"QUERY", "/", "select"},
 	} {
 		req := request(t, tt.method, addr, "", strings.NewReader(tt.body))
 		req.URL.Opaque = tt.path
@@ -219,40 +222,26 @@ func TestTheHeadersOfTheSDKsNameAPort(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotThereIsA502InTheProxysWords(t *testing.T) {
-	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) {})
-	for host, want := range map[string]string{
-		"8080-i9.x":       `{"sandboxId":"i9","message":"The sandbox was not found","code":502}`,
-		"81-" + id + ".x": `{"sandboxId":"` + id + `","message":"The sandbox is running but port is not open","port":81,"code":502}`,
-	} {
-		for _, method := range []string{"GET", "POST"} {
-			req := request(t, method, addr, "/", strings.NewReader("body"))
-			req.Host = host
-			res, got := do(t, req)
-			if got != want || res.StatusCode != 502 || res.Header.Get("Content-Type") != "application/json; charset=utf-8" {
-				t.Errorf("%s: %d %q %s, want %s", host, res.StatusCode, res.Header.Get("Content-Type"), got, want)
-			}
+// What a request ends with arrives, and an answer has its server's own words.
+func TestTrailersOfRequestsAndOddReasons(t *testing.T) {
+	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		announced := len(r.Trailer)
+		body, err := io.ReadAll(r.Body)
+		conn, rw, herr := w.(http.Hijacker).Hijack()
+		if err != nil || herr != nil {
+			t.Error(err, herr)
+			return
 		}
-	}
-}
-
-func TestPrivatePortsWantTheTrafficToken(t *testing.T) {
-	addr, in := gateway(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.Host+r.Header.Get("E2b-Traffic-Access-Token"))
+		defer conn.Close()
+		text := fmt.Sprintf("%d %q %v %s", announced, body, r.Trailer, r.Header.Get("X-Sum"))
+		fmt.Fprintf(rw, "HTTP/1.1 299 Odd But True\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		rw.Flush()
 	})
-	in.net = sandbox.Network{Private: true, MaskHost: "localhost:${PORT}"}
-	for token, want := range map[string]string{
-		"":      `{"sandboxId":"` + id + `","message":"Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing","code":403}`,
-		"wrong": `{"sandboxId":"` + id + `","message":"Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid","code":403}`,
-		"right": "localhost:8080",
-	} {
-		req := request(t, "GET", addr, "/", nil)
-		if token != "" {
-			req.Header.Set("e2b-traffic-access-token", token)
-		}
-		if _, got := do(t, req); got != want {
-			t.Errorf("token %q: %s", token, got)
-		}
+	req := request(t, "POST", addr, "/", io.MultiReader(strings.NewReader("body"))) // without a length: chunked
+	req.Trailer = http.Header{"X-Sum": {"42"}, "X-Other": {"a", "b"}}
+	res, got := do(t, req)
+	if want := `2 "body" map[X-Other:[a b] X-Sum:[42]] `; got != want || res.Status != "299 Odd But True" {
+		t.Errorf("%q: %s, want %s", res.Status, got, want)
 	}
 }
 

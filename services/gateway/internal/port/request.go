@@ -44,6 +44,7 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 		length := int64(max(-1, c.Request().Header.ContentLength()))
 		body = &upload{r: r, conn: c.Context().Conn(), length: length, over: make(chan struct{})}
 		req.Body, req.ContentLength = body, length
+		body.trail(c, req)
 	}
 	return req, body, nil
 }
@@ -97,6 +98,7 @@ type upload struct {
 	length int64              // that was told; -1: none
 	failed context.CancelFunc // called when the client's connection fails
 	over   chan struct{}      // closed when it is not read any more
+	ends   func()             // called when all of it was read; may be nil
 	once   sync.Once
 
 	mu    sync.Mutex // held while it is read
@@ -105,6 +107,28 @@ type upload struct {
 	err   error      // of the client's connection
 
 	n atomic.Int64 // bytes read
+}
+
+// trail has the trailers that the request announces passed on when they have come.
+func (u *upload) trail(c *fiber.Ctx, req *http.Request) {
+	head := &c.Request().Header
+	for _, name := range head.PeekTrailerKeys() {
+		if req.Trailer == nil {
+			req.Trailer = make(http.Header)
+		}
+		req.Trailer[http.CanonicalHeaderKey(string(name))] = nil
+		req.Header.Del(string(name))
+	}
+	if req.Trailer == nil {
+		return
+	}
+	u.ends = func() { // the server that reads the connection has put them into the head
+		for name := range req.Trailer {
+			for _, v := range head.PeekAll(name) {
+				req.Trailer.Add(name, string(v))
+			}
+		}
+	}
 }
 
 // stalled is how long a body may stand still whose request was answered already.
@@ -126,7 +150,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		u.ended = true
+		if u.ended = true; u.ends != nil {
+			u.ends()
+		}
 		u.finish()
 	case err != nil:
 		u.err = err

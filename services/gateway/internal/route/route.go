@@ -31,20 +31,20 @@ type Target struct {
 	Host    bool       // named by the Host header: the request is for the sandbox and nobody else
 }
 
-// Of reads the target from the sandbox header, else the Host's first label
-// `<port>-<id>[-client]`, else the query `sandbox`. Nothing of it shares memory
-// with the request.
+// Of reads the target from the Host's first label `<port>-<id>[-client]`, else the
+// sandbox header, which E2B's proxy too heeds only where the Host names no sandbox,
+// else the query `sandbox`. Nothing of it shares memory with the request.
 func Of(c *fiber.Ctx) Target {
+	if port, id, ok := label(string(c.Request().Host())); ok {
+		t := named(id, port)
+		t.Host = true
+		return t
+	}
 	if h := c.Get(HeaderSandbox); h != "" {
 		t := named(h, EnvdPort)
 		if p, err := strconv.Atoi(c.Get(HeaderPort)); err == nil {
 			t.Port = p
 		}
-		return t
-	}
-	if port, id, ok := label(string(c.Request().Host())); ok {
-		t := named(id, port)
-		t.Host = true
 		return t
 	}
 	if q := c.Query("sandbox"); q != "" {

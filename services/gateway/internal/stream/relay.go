@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -79,7 +80,7 @@ func (cn *conn) passBody(res *http.Response, buf []byte) error {
 func (cn *conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(res.StatusCode), 10)
-	dst = append(append(dst, ' '), http.StatusText(res.StatusCode)...)
+	dst = append(append(dst, ' '), reason(res)...)
 	dst = appendHeaders(dst, res.Header)
 	if res.Header.Get("Date") == "" {
 		dst = append(dst, "\r\nDate: "...)
@@ -98,6 +99,14 @@ func (cn *conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte 
 		dst = appendHeader(dst, "Connection", "close")
 	}
 	return append(dst, "\r\n\r\n"...)
+}
+
+// reason is the phrase behind the status, in the server's own words if it has any.
+func reason(res *http.Response) string {
+	if _, own, ok := strings.Cut(res.Status, " "); ok {
+		return own
+	}
+	return http.StatusText(res.StatusCode)
 }
 
 // appendHeaders appends headers but those that are the connection's or the

@@ -115,6 +115,9 @@ type place struct {
 
 // write takes a file's content and puts it in place.
 func (o *op) write() error {
+	if strings.HasSuffix(o.req.Path, "/") && o.path != "/" { // a directory is named, whether or not it is there
+		return kind.Newf(kind.Invalid, "write", "", "path '%s' is a directory", o.req.Path)
+	}
 	if _, err := o.ensure(path.Dir(o.path)); err != nil {
 		return err
 	}

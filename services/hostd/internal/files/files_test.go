@@ -247,6 +247,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"reading a directory", file.Request{Op: file.OpRead, Path: "/home"}, kind.Invalid},
 		{"reading a FIFO", file.Request{Op: file.OpRead, Path: "fifo"}, kind.Invalid},
 		{"writing a directory", file.Request{Op: file.OpWrite, Path: "/home"}, kind.Invalid},
+		{"writing what can only be a directory", file.Request{Op: file.OpWrite, Path: "/home/u/new/"}, kind.Invalid},
 		{"writing a FIFO", file.Request{Op: file.OpWrite, Path: "fifo"}, kind.Invalid},
 		{"writing a loop", file.Request{Op: file.OpWrite, Path: "round"}, kind.Precondition},
 		{"somebody unknown", file.Request{Op: file.OpStat, Path: "f", User: "nobody"}, kind.Unauthenticated},
@@ -261,6 +262,9 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 	if _, err := os.Lstat(r.at("home/u/yes")); err == nil {
 		t.Error("a move of nothing made directories")
+	}
+	if _, err := os.Lstat(r.at("home/u/new")); err == nil {
+		t.Error("a write that cannot be left something")
 	}
 }
 

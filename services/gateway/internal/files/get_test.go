@@ -1,0 +1,35 @@
+package files
+
+import "testing"
+
+// RFC 9110, 12.5.3: identity will do unless it is refused, and costs least.
+func TestNegotiate(t *testing.T) {
+	for _, tt := range []struct {
+		accept, coding string
+		ok             bool
+	}{
+		{"", "", true},
+		{"identity", "", true},
+		{"gzip", codingGzip, true},
+		{"GZIP", codingGzip, true},
+		{"gzip, deflate", "", true},
+		{"gzip, deflate, br", "", true},
+		{"br", "", true},
+		{"*", "", true},
+		{"gzip;q=0", "", true},
+		{"gzip;q=0.0, br", "", true},
+		{"gzip;q=0.2, identity;q=0.1", codingGzip, true},
+		{"gzip; q=0.1, identity", "", true},
+		{"identity;q=0, gzip", codingGzip, true},
+		{"identity;q=0, *", codingGzip, true},
+		{"identity;q=0", "", false},
+		{"*;q=0", "", false},
+		{"gzip;q=0, *;q=0", "", false},
+		{"br, *;q=0", "", false},
+		{"*;q=0, identity", "", true},
+	} {
+		if coding, ok := negotiate(tt.accept); coding != tt.coding || ok != tt.ok {
+			t.Errorf("negotiate(%q) = %q, %v; want %q, %v", tt.accept, coding, ok, tt.coding, tt.ok)
+		}
+	}
+}
