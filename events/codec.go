@@ -77,7 +77,9 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	case sandbox.NetworkSet:
 		f.Body = &pb.SandboxFrame_NetworkSet{NetworkSet: &pb.SandboxNetworkSet{Network: networkToPB(&b.Network)}}
 	case sandbox.NetworkUsed:
-		f.Body = &pb.SandboxFrame_NetworkUsed{NetworkUsed: &pb.SandboxNetworkUsed{Sent: b.Sent, Received: b.Received}}
+		f.Body = &pb.SandboxFrame_NetworkUsed{NetworkUsed: &pb.SandboxNetworkUsed{
+			Sent: b.Sent, Received: b.Received, Link: b.Link.Index, LinkSent: b.Link.Sent, LinkReceived: b.Link.Received,
+		}}
 	case sandbox.Stopping:
 		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
 	case sandbox.Destroyed:
@@ -161,7 +163,8 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_NetworkSet:
 		return sandbox.NetworkSet{Network: networkFromPB(b.NetworkSet.Network)}
 	case *pb.SandboxFrame_NetworkUsed:
-		return sandbox.NetworkUsed{Sent: b.NetworkUsed.Sent, Received: b.NetworkUsed.Received}
+		u := b.NetworkUsed
+		return sandbox.NetworkUsed{Sent: u.Sent, Received: u.Received, Link: sandbox.LinkUsed{Index: u.Link, Sent: u.LinkSent, Received: u.LinkReceived}}
 	case *pb.SandboxFrame_Stopping:
 		return sandbox.Stopping{Cause: b.Stopping.Cause}
 	case *pb.SandboxFrame_Destroyed:

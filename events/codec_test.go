@@ -26,7 +26,8 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
 		sandbox.Pausing{Cause: "user"}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill"}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
-		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2},
+		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2, Link: sandbox.LinkUsed{Index: 3, Sent: 4, Received: 5}},
+
 		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	}
 	data, err := encodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)

@@ -174,10 +174,36 @@ type Snapshotted struct {
 // NetworkSet changes what it may reach and who may reach it; its host sees to it.
 type NetworkSet struct{ Network Network }
 
-// NetworkUsed says how many bytes went through its way out since it was made, as
-// far as its host knows: what went in the last minute of a host's daemon that was
-// killed is not counted.
-type NetworkUsed struct{ Sent, Received uint64 }
+// NetworkUsed says how many bytes went out of it and came in since it was made,
+// through the proxy (what was carried) and through its interface (whole frames,
+// also those that were refused), as far as its host knows: what went through the
+// proxy in the last minute of a host's daemon that was killed is not counted, nor
+// what went through the interface in the last minute of a sandbox that ended by
+// itself.
+type NetworkUsed struct {
+	Sent, Received uint64
+	Link           LinkUsed // is in these; zero: it has had no interface
+}
+
+// LinkUsed is what an interface had counted when it was last read, from which
+// another life of the host counts on.
+type LinkUsed struct {
+	Index          uint32 // the kernel's number of it: a later one's is higher
+	Sent, Received uint64
+}
+
+// Counted is u with what the interface says now; what was read earlier, of it or of
+// the one before, changes nothing.
+func (u NetworkUsed) Counted(now LinkUsed) NetworkUsed {
+	was := u.Link
+	switch {
+	case now.Index < was.Index || now.Index == was.Index && (now.Sent < was.Sent || now.Received < was.Received):
+		return u
+	case now.Index > was.Index:
+		was = LinkUsed{}
+	}
+	return NetworkUsed{Sent: u.Sent + now.Sent - was.Sent, Received: u.Received + now.Received - was.Received, Link: now}
+}
 
 // DeadlineSet moves the hard end.
 type DeadlineSet struct{ Deadline time.Time }

@@ -234,7 +234,8 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	b.shut()
-	b.passEarly() // they are refused
+	b.passEarly()             // they are refused
+	b.linkUsed(h.linksUsed()) // its interface goes with it
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}

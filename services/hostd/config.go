@@ -78,7 +78,8 @@ type Config struct {
 	// the spot, as a kill would: that is what it is for, in tests.
 	Fault func(point string) error
 
-	drivers []driver.Driver // instead of Drivers, in tests
+	drivers    []driver.Driver // instead of Drivers, in tests
+	meterEvery time.Duration   // other than defaultMeterEvery, in tests
 }
 
 // Points are the names that Config.Fault is called with, in the order in which a
@@ -114,6 +115,9 @@ func setDefaults(cfg *Config) error {
 	}
 	if cfg.SampleEvery == 0 {
 		cfg.SampleEvery = defaultSampleEvery
+	}
+	if cfg.meterEvery == 0 {
+		cfg.meterEvery = defaultMeterEvery
 	}
 	if cfg.Spool == 0 {
 		cfg.Spool = defaultSpool

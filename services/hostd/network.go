@@ -19,8 +19,8 @@ import (
 const (
 	// proxyPort is where a sandbox finds its way out, on its own loopback.
 	proxyPort = 3128
-	// meterEvery is how often the record is told what went through it.
-	meterEvery = time.Minute
+	// defaultMeterEvery is how often the record is told what goes out.
+	defaultMeterEvery = time.Minute
 	// authorityFile keeps what sandboxes with transforms trust, in the data directory.
 	authorityFile = "egress-ca.pem"
 	secretPause   = 200 * time.Millisecond
@@ -152,7 +152,7 @@ func (h *host) meter(ctx context.Context) error {
 	if h.egress == nil {
 		return nil
 	}
-	tick := time.NewTicker(meterEvery)
+	tick := time.NewTicker(h.cfg.meterEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -166,7 +166,9 @@ func (h *host) meter(ctx context.Context) error {
 			boxes = append(boxes, b)
 		}
 		h.mu.Unlock()
+		links := h.linksUsed()
 		for _, b := range boxes {
+			b.linkUsed(links)
 			_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return b.use(&s), nil })
 			if err != nil && ctx.Err() == nil {
 				h.slog.Warn("what went out could not be put on record", "sandbox", b.id, "err", err)

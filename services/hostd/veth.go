@@ -91,7 +91,28 @@ func (b *box) unplug() {
 	if b.h.veth == nil {
 		return
 	}
-	if err := b.h.veth.Detach(b.id); err != nil {
+	used, err := b.h.veth.Detach(b.id)
+	if err != nil {
 		b.h.slog.Error("a sandbox's interface could not be taken away", "sandbox", b.id, "err", err)
 	}
+	b.used = b.used.Counted(used)
+}
+
+// linksUsed is what all sandboxes' interfaces have counted.
+func (h *host) linksUsed() map[sandbox.ID]sandbox.LinkUsed {
+	if h.veth == nil {
+		return nil
+	}
+	used, err := h.veth.Used()
+	if err != nil {
+		h.slog.Warn("sandboxes' interfaces could not be read", "err", err)
+	}
+	return used
+}
+
+// linkUsed notes what the sandbox's interface has counted, if it has one.
+func (b *box) linkUsed(all map[sandbox.ID]sandbox.LinkUsed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used = b.used.Counted(all[b.id])
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -91,6 +92,56 @@ func TestSandboxesGetInterfaces(t *testing.T) {
 	if out, err := exec.Command("nft", "list", "tables").CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("tables are left: %s, %v", out, err)
 	}
+}
+
+// What goes through an interface is counted, over lives of the host and of the
+// interface, each byte once, and the record ends with all of it.
+func TestInterfacesAreMetered(t *testing.T) {
+	if !inHouseOfItsOwn(t) {
+		return
+	}
+	r := newRigOn(t, "namespace")
+	r.cfg.Egress, r.cfg.Network, r.cfg.meterEvery = true, NetworkVeth, 20*time.Millisecond
+	first := r.begin()
+	r.awaitLease(0)
+	select {
+	case <-first.done:
+		t.Skipf("the driver does not work here: %v", first.err)
+	default:
+	}
+	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
+	r.awaitPhase(id, sandbox.PhaseRunning)
+	const packets, packet = 100, 1042 // with the heads of UDP, IP and the frame
+	send := func() {
+		t.Helper()
+		rec := r.whole(r.start(id, process.Spec{Cmd: "bash", Args: []string{"-c", `i=0; while [ $i -lt 100 ]; do head -c 1000 /dev/zero > /dev/udp/8.8.8.8/9 || exit 1; i=$((i+1)); done`}}))
+		if got := describe(rec.end()); got != "exited 0" {
+			t.Fatalf("%s: %s", got, rec.out[process.Stderr])
+		}
+	}
+	// Besides, an interface says a little on its own: it looks for neighbours.
+	const small = packets * packet / 4
+	await := func(times uint64) {
+		t.Helper()
+		s, err := r.view.AwaitSandbox(r.ctx(), id, func(s *sandbox.State) bool { return s.Used.Sent >= times*packets*packet })
+		if err != nil || s.Used.Sent > times*packets*packet+small {
+			t.Fatalf("%+v, %v; want %d to be sent and hardly more", s.Used, err, times*packets*packet)
+		}
+	}
+	send()
+	await(1)
+	r.kill()
+	r.cfg.meterEvery = time.Hour
+	r.begin()
+	send() // of which nothing is told before the sandbox ends
+	r.setNetwork(id, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
+	r.awaitLook(func() bool { return len(interfaces(t)) == 0 }, "a list does not take the interface away")
+	r.setNetwork(id, sandbox.Network{Internet: true})
+	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface does not come back")
+	send()
+	r.stopSandbox(id)
+	r.awaitPhase(id, sandbox.PhaseDestroyed)
+	await(3)
 }
 
 func (r *rig) setNetwork(id sandbox.ID, n sandbox.Network) {

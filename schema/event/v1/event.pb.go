@@ -3038,9 +3038,13 @@ func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
 }
 
 type SandboxNetworkUsed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sent          uint64                 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
-	Received      uint64                 `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sent     uint64                 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
+	Received uint64                 `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
+	// What its interface had counted by then, and which that was; 0: it had none.
+	Link          uint32 `protobuf:"varint,3,opt,name=link,proto3" json:"link,omitempty"`
+	LinkSent      uint64 `protobuf:"varint,4,opt,name=link_sent,json=linkSent,proto3" json:"link_sent,omitempty"`
+	LinkReceived  uint64 `protobuf:"varint,5,opt,name=link_received,json=linkReceived,proto3" json:"link_received,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3085,6 +3089,27 @@ func (x *SandboxNetworkUsed) GetSent() uint64 {
 func (x *SandboxNetworkUsed) GetReceived() uint64 {
 	if x != nil {
 		return x.Received
+	}
+	return 0
+}
+
+func (x *SandboxNetworkUsed) GetLink() uint32 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *SandboxNetworkUsed) GetLinkSent() uint64 {
+	if x != nil {
+		return x.LinkSent
+	}
+	return 0
+}
+
+func (x *SandboxNetworkUsed) GetLinkReceived() uint64 {
+	if x != nil {
+		return x.LinkReceived
 	}
 	return 0
 }
@@ -5846,10 +5871,13 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpassword\x18\x03 \x01(\fR\bpassword\"P\n" +
 	"\x11SandboxNetworkSet\x12;\n" +
-	"\anetwork\x18\x01 \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\"D\n" +
+	"\anetwork\x18\x01 \x01(\v2!.millrace.event.v1.SandboxNetworkR\anetwork\"\x9a\x01\n" +
 	"\x12SandboxNetworkUsed\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x04R\x04sent\x12\x1a\n" +
-	"\breceived\x18\x02 \x01(\x04R\breceived\"H\n" +
+	"\breceived\x18\x02 \x01(\x04R\breceived\x12\x12\n" +
+	"\x04link\x18\x03 \x01(\rR\x04link\x12\x1b\n" +
+	"\tlink_sent\x18\x04 \x01(\x04R\blinkSent\x12#\n" +
+	"\rlink_received\x18\x05 \x01(\x04R\flinkReceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\"\x92\x03\n" +

@@ -14,8 +14,9 @@
 // The kernel is the journal: an interface's alias is the sandbox's id, and it goes
 // when the sandbox's network namespace does, whoever is killed. Sweep removes those
 // of sandboxes that are not known. The table stays while there are sandboxes, with
-// or without a host daemon.
+// or without a host daemon. What goes through an interface is counted by it, and so goes
+// on being counted meanwhile.
 //
 // # What is not done
-// Traffic is not counted. Forwarding is switched on for the whole host.
+// Forwarding is switched on for the whole host.
 package veth

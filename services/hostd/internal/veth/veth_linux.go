@@ -209,9 +209,26 @@ func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway})
 }
 
-// Detach takes a sandbox's interface away; none is fine.
-func (n *Net) Detach(id sandbox.ID) error {
-	return n.Sweep(func(other sandbox.ID) bool { return other != id })
+// Used is what the sandboxes' interfaces have counted, as the sandboxes see it.
+func (n *Net) Used() (map[sandbox.ID]sandbox.LinkUsed, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, err := n.links()
+	used := make(map[sandbox.ID]sandbox.LinkUsed, len(links))
+	for _, l := range links {
+		// Ours is the other end: what it receives a sandbox has sent.
+		if a := l.Attrs(); a.Statistics != nil {
+			used[sandbox.ID(a.Alias)] = sandbox.LinkUsed{Index: uint32(a.Index), Sent: a.Statistics.RxBytes, Received: a.Statistics.TxBytes}
+		}
+	}
+	return used, err
+}
+
+// Detach takes a sandbox's interface away, and gives what it had counted; none is
+// fine.
+func (n *Net) Detach(id sandbox.ID) (sandbox.LinkUsed, error) {
+	used, err := n.Used()
+	return used[id], errors.Join(err, n.Sweep(func(other sandbox.ID) bool { return other != id }))
 }
 
 // Sweep takes the interfaces away that keep does not want.

@@ -34,8 +34,11 @@ func (*Net) Close(context.Context) error { return nil }
 // Attach does nothing.
 func (*Net) Attach(sandbox.ID, *os.File) error { return nil }
 
+// Used is nothing.
+func (*Net) Used() (map[sandbox.ID]sandbox.LinkUsed, error) { return nil, nil }
+
 // Detach does nothing.
-func (*Net) Detach(sandbox.ID) error { return nil }
+func (*Net) Detach(sandbox.ID) (sandbox.LinkUsed, error) { return sandbox.LinkUsed{}, nil }
 
 // Sweep does nothing.
 func (*Net) Sweep(func(sandbox.ID) bool) error { return nil }

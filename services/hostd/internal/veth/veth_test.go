@@ -4,6 +4,7 @@ package veth
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -101,7 +102,7 @@ func wire(a, b room, nameA, nameB string) {
 func (r room) serve(addr string) {
 	r.t.Helper()
 	var ln net.Listener
-	if err := r.in(func() (err error) { ln, err = net.Listen("tcp4", addr); return err }); err != nil {
+	if err := r.in(func() (err error) { ln, err = net.Listen(family(addr), addr); return err }); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { ln.Close() })
@@ -118,6 +119,13 @@ func (r room) serve(addr string) {
 	}()
 }
 
+func family(addr string) string {
+	if strings.HasPrefix(addr, "[") {
+		return "tcp6"
+	}
+	return "tcp4"
+}
+
 // ask connects from the room, and gives what it was told.
 func (r room) ask(addr string) string { return r.askFor(addr, patience) }
 
@@ -127,7 +135,7 @@ func (r room) refused(addr string) string { return r.askFor(addr, refusal) }
 func (r room) askFor(addr string, limit time.Duration) string {
 	var said string
 	r.in(func() error {
-		c, err := net.DialTimeout("tcp4", addr, limit)
+		c, err := net.DialTimeout(family(addr), addr, limit)
 		if err != nil {
 			return err
 		}
@@ -197,6 +205,12 @@ func (h *house) attach(t *testing.T, id sandbox.ID) room {
 	return r
 }
 
+func (h *house) detach(t *testing.T, id sandbox.ID) (used sandbox.LinkUsed) {
+	t.Helper()
+	h.do(t, func(n *Net) (err error) { used, err = n.Detach(id); return err })
+	return used
+}
+
 // links are the interfaces of sandboxes that there are.
 func (h *house) links(t *testing.T) (n int) {
 	t.Helper()
@@ -246,6 +260,74 @@ func TestWhatASandboxReaches(t *testing.T) {
 	}
 }
 
+// IPv6 goes nowhere, not even where the host forwards it, knows the way, and speaks
+// it at the sandbox's interface.
+func TestIPv6IsShut(t *testing.T) {
+	h := newHouse(t)
+	a := h.attach(t, "ia")
+	name := h.cfg.prefix() + "0"
+	setting := func(file, value string) (was string) {
+		t.Helper()
+		path := "/proc/sys/net/ipv6/conf/" + file
+		if err := h.host.in(func() error {
+			b, err := os.ReadFile(path)
+			was = strings.TrimSpace(string(b))
+			return errors.Join(err, os.WriteFile(path, []byte(value), 0o644))
+		}); err != nil {
+			t.Skipf("no IPv6 here: %v", err)
+		}
+		return was
+	}
+	if was := setting(name+"/disable_ipv6", "0"); was != "1" {
+		t.Errorf("disable_ipv6 of the host's end is %s", was)
+	}
+	setting("all/forwarding", "1")
+	h.host.ip("addr add 2001:db8::1/64 dev up0 nodad", "addr add 2001:db8:a::1/64 dev "+name+" nodad")
+	h.world.ip("addr add 2001:db8::2/64 dev down0 nodad", "-6 route add 2001:db8:a::/64 via 2001:db8::1")
+	a.ip("addr add 2001:db8:a::2/64 dev eth0 nodad", "-6 route add default via 2001:db8:a::1")
+	h.world.serve("[::]:80")
+	h.host.serve("[::]:80")
+	for _, addr := range []string{"[2001:db8::2]:80", "[2001:db8:a::1]:80", "[2001:db8::1]:80"} {
+		if got := a.refused(addr); got != "" {
+			t.Errorf("%s is reached: %s", addr, got)
+		}
+	}
+	if err := h.host.in(func() error { return nft(t.Context(), "delete table inet "+h.cfg.table()+"\n") }); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.ask("[2001:db8::2]:80"); got != "2001:db8:a::2" { // else the rows above say nothing
+		t.Errorf("without rules: %q", got)
+	}
+}
+
+// What goes through an interface is counted, as its sandbox sees it.
+func TestInterfacesAreMetered(t *testing.T) {
+	h := newHouse(t)
+	a := h.attach(t, "ia")
+	h.attach(t, "ib")
+	before := h.used(t)["ia"]
+	if got := a.ask("8.8.8.8:80"); got == "" {
+		t.Fatal("no answer")
+	}
+	h.open(t) // the next life counts on
+	after := h.used(t)["ia"]
+	if after.Index != before.Index || after.Sent < before.Sent+100 || after.Received < before.Received+100 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	if last := h.detach(t, "ia"); last.Index != after.Index || last.Sent < after.Sent {
+		t.Errorf("after %+v, at last %+v", after, last)
+	}
+	if left := h.used(t); len(left) != 1 || left["ib"].Index == 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func (h *house) used(t *testing.T) (used map[sandbox.ID]sandbox.LinkUsed) {
+	t.Helper()
+	h.do(t, func(n *Net) (err error) { used, err = n.Used(); return err })
+	return used
+}
+
 func TestInterfacesComeAndGo(t *testing.T) {
 	h := newHouse(t)
 	a := h.attach(t, "ia")
@@ -260,7 +342,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		t.Errorf("after a new life: %q, %d interfaces", got, n)
 	}
 	h.attach(t, "ib")
-	h.do(t, func(n *Net) error { return n.Detach("ia") })
+	h.detach(t, "ia")
 	if got := a.refused("8.8.8.8:80"); got != "" {
 		t.Errorf("without an interface: %q", got)
 	}
@@ -308,7 +390,7 @@ func TestTheRangeEnds(t *testing.T) {
 	if err := h.host.in(func() error { return h.net.Attach("ic", r.ns) }); err == nil {
 		t.Error("a third sandbox has a place in a range for two")
 	}
-	h.do(t, func(n *Net) error { return n.Detach("ia") })
+	h.detach(t, "ia")
 	h.do(t, func(n *Net) error { return n.Attach("ic", r.ns) })
 	if got := r.ask("8.8.8.8:80"); got == "" {
 		t.Error("who got a place that was free again reaches nothing")
