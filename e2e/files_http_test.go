@@ -378,7 +378,7 @@ func TestEnvdHTTP(t *testing.T) {
 		t.Errorf("a process has %q, /envs says %q", got, want)
 	}
 	var m map[string]float64
-	if a.Want(t, 200, http.MethodGet, "/metrics", nil, in...).Decode(t, &m); m["cpu_count"] < 1 || m["mem_total"] < 1 || m["mem_total_mib"] != float64(int64(m["mem_total"])>>20) {
+	if a.Want(t, 200, http.MethodGet, "/metrics", nil, in...).Decode(t, &m); m["cpu_count"] < 1 || m["mem_total"] < 1 || m["disk_total"] < 1 || m["mem_total_mib"] != float64(int64(m["mem_total"])>>20) {
 		t.Errorf("metrics: %v", m)
 	}
 	for name, text := range map[string]string{"a": "one ", "b": "two"} {

@@ -272,6 +272,7 @@ export const cases = {
       let seen = []
       await until('metrics', async () => (seen = await sbx.getMetrics()).length > 0)
       const m = seen.at(-1)
+      assert.ok(m.diskUsed > 0 && m.diskTotal >= m.diskUsed, JSON.stringify(m))
       assert.ok(m.memUsed > 0 && m.memTotal >= m.memUsed && m.cpuCount > 0 && m.cpuUsedPct >= 0, JSON.stringify(m))
       assert.ok(Math.abs(Date.now() - m.timestamp.getTime()) < 20_000, String(m.timestamp))
     }),

@@ -28,6 +28,7 @@ type Lease struct {
 	Load1         float64
 	MemoryTotal   uint64 // bytes
 	MemoryFree    uint64
+	DiskTotal     uint64 // bytes of the file system that sandboxes' files are on; 0: not known
 	CPUs          uint32
 	Draining      bool
 	Gone          bool   // written by the host as it leaves, or by the reaper

@@ -91,7 +91,7 @@ func TestDetailHasWhatTheSDKsRequire(t *testing.T) {
 	if got := keys(t, a.body); got != want {
 		t.Errorf("fields %s\nwant   %s", got, want)
 	}
-	for _, part := range []string{`"state":"running"`, `"cpuCount":2`, `"memoryMB":4096`, `"metadata":{"k":"v"}`,
+	for _, part := range []string{`"state":"running"`, `"cpuCount":2`, `"memoryMB":4096`, `"diskSizeMB":8192`, `"metadata":{"k":"v"}`,
 		`"allowInternetAccess":false`, `"lifecycle":{"autoResume":false,"onTimeout":"kill"}`} {
 		if !strings.Contains(a.body, part) {
 			t.Errorf("no %s in %s", part, a.body)

@@ -99,6 +99,7 @@ func (l *lease) observe() {
 	}
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
+	l.DiskTotal = disk(l.h.cfg.DataDir)
 	l.Templates = l.h.templatesHere()
 	l.Draining = l.h.draining.Load()
 }

@@ -4270,6 +4270,7 @@ type Lease struct {
 	Isolations    []string               `protobuf:"bytes,16,rep,name=isolations,proto3" json:"isolations,omitempty"`                            // of the drivers, in their order
 	Templates     []string               `protobuf:"bytes,17,rep,name=templates,proto3" json:"templates,omitempty"`                              // that are ready on the host
 	VolumeDrivers []string               `protobuf:"bytes,40,rep,name=volume_drivers,json=volumeDrivers,proto3" json:"volume_drivers,omitempty"` // those of the drivers that show volumes
+	DiskTotal     uint64                 `protobuf:"varint,50,opt,name=disk_total,json=diskTotal,proto3" json:"disk_total,omitempty"`            // bytes of the file system that sandboxes' files are on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4428,6 +4429,13 @@ func (x *Lease) GetVolumeDrivers() []string {
 		return x.VolumeDrivers
 	}
 	return nil
+}
+
+func (x *Lease) GetDiskTotal() uint64 {
+	if x != nil {
+		return x.DiskTotal
+	}
+	return 0
 }
 
 type AccountEvent struct {
@@ -5977,7 +5985,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xf3\x03\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\x92\x04\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -6000,7 +6008,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"isolations\x18\x10 \x03(\tR\n" +
 	"isolations\x12\x1c\n" +
 	"\ttemplates\x18\x11 \x03(\tR\ttemplates\x12%\n" +
-	"\x0evolume_drivers\x18( \x03(\tR\rvolumeDrivers\"\xd2\x02\n" +
+	"\x0evolume_drivers\x18( \x03(\tR\rvolumeDrivers\x12\x1d\n" +
+	"\n" +
+	"disk_total\x182 \x01(\x04R\tdiskTotal\"\xd2\x02\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +

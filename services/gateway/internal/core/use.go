@@ -14,7 +14,7 @@ type Use struct {
 	State   sandbox.State
 	CPUs    float64 // that it may use; those of its host where it has no limit
 	Memory  uint64  // bytes; likewise
-	Disk    uint64  // bytes; 0: no limit
+	Disk    uint64  // bytes; likewise
 	Samples []events.Sample
 }
 
@@ -90,6 +90,9 @@ func (c *Core) limitsOf(st sandbox.State) Use {
 		}
 		if u.Memory == 0 {
 			u.Memory = h.MemoryTotal
+		}
+		if u.Disk == 0 {
+			u.Disk = h.DiskTotal
 		}
 	}
 	return u

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
@@ -88,7 +89,7 @@ func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 }
 
 func (h *Handler) listed(st *sandbox.State) listedBody {
-	cpus, memory := (st.Request.CPUMilli+999)/1000, st.Request.MemoryMiB
+	cpus, memory, disk := (st.Request.CPUMilli+999)/1000, st.Request.MemoryMiB, st.Request.DiskMiB
 	if host, ok := h.core.Host(st.Host); ok {
 		if cpus == 0 {
 			cpus = host.CPUs
@@ -96,12 +97,15 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 		if memory == 0 {
 			memory = uint32(host.MemoryTotal >> 20)
 		}
+		if disk == 0 {
+			disk = uint32(min(host.DiskTotal>>20, math.MaxInt32))
+		}
 	}
 	return listedBody{
 		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
 		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
-		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: st.Request.DiskMiB,
+		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: disk,
 		State: stateOf(st), Metadata: st.Request.Metadata, VolumeMounts: mountsOf(st),
 	}
 }

@@ -115,7 +115,7 @@ func (h *Host) Lease(ctx context.Context, l fleet.Lease) {
 }
 
 func (h *Host) lease(l fleet.Lease) fleet.Lease {
-	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, []string{"fake"}
+	l.Host, l.Epoch, l.Capacity, l.CPUs, l.MemoryTotal, l.DiskTotal, l.Drivers = h.Name, epoch, 10, 2, 4<<30, 8<<30, []string{"fake"}
 	return l
 }
 
