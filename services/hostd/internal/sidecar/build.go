@@ -17,10 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	lowPriority = 10
-	report      = 10 * time.Second
-)
+const report = 10 * time.Second
 
 // Build finds the program, or builds it, which takes as little of the machine as
 // can be. One who builds the same at the same time is waited for. Log gets its
@@ -83,7 +80,8 @@ func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error
 	}
 	start := time.Now()
 	log.Info("a program is built from source", "program", p.Name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
+	// A service may go before others: a compiler must not.
+	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
 	cmd.Dir = filepath.Join(root, p.Main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if p.Module {
@@ -96,7 +94,6 @@ func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, lowPriority) //nolint:errcheck // it takes more of the machine then
 	last := follow(out, func(packages int) {
 		log.Info("a program is being built", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
 	})

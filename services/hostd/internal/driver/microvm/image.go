@@ -48,7 +48,8 @@ func (i *images) get(ctx context.Context, tree string) (string, error) {
 	if os.Geteuid() != 0 {
 		args = append(args, "-all-root") // all files have hostd's uid
 	}
-	if out, err := exec.CommandContext(ctx, "mksquashfs", args...).CombinedOutput(); err != nil {
+	args = append([]string{"-n", "10", "mksquashfs"}, args...)
+	if out, err := exec.CommandContext(ctx, "nice", args...).CombinedOutput(); err != nil {
 		return "", errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out))
 	}
 	return path, os.Rename(path+".tmp", path)

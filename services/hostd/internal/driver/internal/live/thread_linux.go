@@ -10,7 +10,8 @@ import (
 // OnThread calls f on a thread of its own, whose working directory, and no
 // other's, is dir, and which ends afterwards. A child started by f inherits the
 // directory; should it be in a new mount namespace, the kernel finds the
-// directory again there, whoever may walk to it by its path.
+// directory again there, whoever may walk to it by its path. It has the normal
+// priority, where hostd has a higher one.
 func OnThread(dir string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -30,7 +31,22 @@ func OnThread(dir string, f func() error) error {
 			done <- &os.PathError{Op: "chdir", Path: dir, Err: err}
 			return
 		}
+		if err := beNormal(); err != nil {
+			done <- err
+			return
+		}
 		done <- f()
 	}()
 	return <-done
+}
+
+// beNormal gives up a priority that this thread, and what it starts, would have
+// over others.
+func beNormal() error {
+	const normal = 20 // as the system call tells it; what is more goes before others
+	p, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err == nil && p > normal {
+		err = unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
+	}
+	return os.NewSyscallError("setpriority", err)
 }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// precede is for Linux, where drivers can start sandboxes without it.
+func precede() {}
