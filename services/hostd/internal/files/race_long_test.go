@@ -1,0 +1,5 @@
+//go:build linux && long
+
+package files
+
+const races = 1_000_000
