@@ -31,6 +31,7 @@ func (s *suite) attacks() []attack {
 		{"kill the host's processes", s.hostProcesses},
 		{"reach servers on the host's loopback", s.hostServers},
 		{"reach a neighbour", s.neighbour},
+		{"use up what users share", s.useUp},
 		{"find secrets in environments", s.environments},
 		{"use descriptors that hostd left open", s.descriptors},
 		{"break out of the root by chroot", s.chrootBreakout},

@@ -213,17 +213,24 @@ func loopback() error {
 	return err
 }
 
+// become makes this thread alone a user's, which loses its capabilities with it; who
+// is below zero stays who he is.
+func become(uid int) error {
+	if uid <= 0 || uid == unix.Geteuid() {
+		return nil
+	}
+	id := uintptr(uid)
+	unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
+	_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id)
+	return nilOr(errno)
+}
+
 // tryCall makes a call as uid, or as who the shim is, and returns its error's
 // text; empty if it worked.
 func tryCall(name string, uid int) string {
 	runtime.LockOSThread() // and never unlocked: a thread that got out of its namespace must not live on
-	if uid > 0 && uid != unix.Geteuid() {
-		// Of this thread alone, which loses its capabilities with it.
-		id := uintptr(uid)
-		unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
-			return "become the user: " + errno.Error()
-		}
+	if err := become(uid); err != nil {
+		return "become the user: " + err.Error()
 	}
 	call := calls()[name]
 	if call == nil {

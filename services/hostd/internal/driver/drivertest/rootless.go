@@ -29,7 +29,7 @@ func RunRootless(t *testing.T, pattern string) {
 		t.Fatal(err)
 	}
 	// By its own link, because the path to a test binary is shut to others.
-	cmd := exec.Command(self, "-test.run="+pattern, "-test.v", "-test.timeout=3m")
+	cmd := exec.Command(self, "-test.run="+pattern, "-test.v", "-test.timeout=8m")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinary, Gid: ordinary}}

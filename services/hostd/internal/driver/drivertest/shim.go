@@ -104,6 +104,8 @@ func answer(conn net.Conn) {
 		b := make([]byte, 4096)
 		n, err := unix.Pread(driver.OOMFd, b, 0)
 		resp.Out = fmt.Sprintf("%s%v", b[:max(n, 0)], err)
+	case req.Call == "use up":
+		resp.Code = useUp(req.Args[0], req.UID)
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
 		resp.Out = probe(req.Call, req.Args)
 	case req.Call != "":

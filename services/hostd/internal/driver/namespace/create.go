@@ -182,6 +182,26 @@ func (e *InitError) Is(target error) bool {
 	return false
 }
 
+// What a user of a sandbox may have besides processes, descriptors and memory. Of
+// timers the kernel looks through many for each new one.
+const (
+	maxSignals = 1 << 14   // that wait, and timers
+	maxQueues  = 800 << 10 // bytes of message queues
+)
+
+// shared bounds what the kernel counts for a user. Where all sandboxes are one user,
+// each has a part of what he may have; see nsinit's share.
+func (d *Driver) shared() []nsinit.Limit {
+	limits := []nsinit.Limit{{Resource: unix.RLIMIT_SIGPENDING, Max: maxSignals}, {Resource: unix.RLIMIT_MSGQUEUE, Max: maxQueues}}
+	for i := range limits {
+		var all unix.Rlimit
+		if err := unix.Getrlimit(int(limits[i].Resource), &all); err == nil && !d.ranges {
+			limits[i].Max = min(limits[i].Max, all.Cur/nsinit.Sharers)
+		}
+	}
+	return limits
+}
+
 // initSpec is what the child is to do.
 func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	limits := []nsinit.Limit{
@@ -192,6 +212,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
 		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses))},
 	}
+	limits = append(limits, d.shared()...)
 	ownDisk := d.limitsDisk(s)
 	if s.DiskMiB > 0 && !ownDisk {
 		limits = append(limits, nsinit.Limit{Resource: unix.RLIMIT_FSIZE, Max: uint64(s.DiskMiB) << 20})

@@ -44,6 +44,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -109,6 +111,7 @@ func run() error {
 	return s.run(append([]step{
 		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
 		{"loopback", loopback},
+		{"share", share},
 		{"mask /proc", maskProc},
 		{"cgroup namespace", func(*Spec) error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{"resource limits", setLimits},
@@ -135,6 +138,26 @@ func loopback(*Spec) error {
 	os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0) //nolint:errcheck // a comfort
 	return nil
 }
+
+// share leaves other sandboxes a part of what the kernel counts for all that is one
+// user's (see own): where hostd is an ordinary user, all sandboxes are.
+func share(s *Spec) error {
+	if s.HasRoot {
+		return nil
+	}
+	for _, n := range []string{"instances", "watches"} {
+		raw, err := os.ReadFile("/proc/sys/fs/inotify/max_user_" + n)
+		all, nerr := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if err != nil || nerr != nil {
+			continue
+		}
+		os.WriteFile("/proc/sys/user/max_inotify_"+n, []byte(strconv.Itoa(all/Sharers)), 0) //nolint:errcheck // some containers shut it
+	}
+	return nil
+}
+
+// Sharers is how many sandboxes of one user it takes to use up what he may have.
+const Sharers = 4
 
 func setLimits(s *Spec) error {
 	for _, l := range s.Limits {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -45,6 +46,9 @@ func launch(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := own(uintptr(base)); err != nil {
+		return fmt.Errorf("become the sandbox's uid: %w", err)
+	}
 	files := inherited()
 	// By descriptor: the path may lead through directories that are shut to the
 	// sandbox's uid.
@@ -55,6 +59,26 @@ func launch(args []string) error {
 	}
 	_, err = fmt.Fprintln(files[fdError], child.Pid)
 	return err
+}
+
+// own makes this thread, and so the user namespace that it makes, belong to the
+// sandbox's first uid, and keeps its capabilities. What the kernel counts for a
+// user (inotify's instances, signals that wait, timers, message queues) it counts for
+// the owners of all namespaces above, too: were that root, one sandbox could use up
+// what all others and the host's root have.
+func own(base uintptr) error {
+	if base == 0 {
+		return nil
+	}
+	runtime.LockOSThread() // for good: the launcher ends with it
+	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noFixup, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), base, ^uintptr(0)); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // inherited are the descriptors that this program was started with, by number.

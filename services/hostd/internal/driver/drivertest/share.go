@@ -1,0 +1,105 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// shares are what the kernel bounds for a user as a whole. Each takes one more, and
+// keeps it as long as its thread and its process live.
+func shares() map[string]func(i int) error {
+	return map[string]func(int) error{
+		"inotify instances": func(int) error { _, err := unix.InotifyInit1(unix.IN_CLOEXEC); return err },
+		"waiting signals":   waitingSignal,
+		"timers": func(int) error {
+			var id int32
+			_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&id)))
+			return nilOr(errno)
+		},
+		"message queues": messageQueue,
+	}
+}
+
+func nilOr(errno unix.Errno) error {
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// waitingSignal sends this thread one that it does not take.
+func waitingSignal(int) error {
+	const signal = 40
+	set := unix.Sigset_t{Val: [16]uint64{1 << (signal - 1)}}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil); err != nil {
+		return err
+	}
+	info := struct {
+		signo, errno, code int32
+		_                  [116]byte
+	}{signo: signal, code: -1} // SI_QUEUE
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(unix.Getpid()), uintptr(unix.Gettid()), signal, uintptr(unsafe.Pointer(&info)), 0, 0)
+	return nilOr(errno)
+}
+
+func messageQueue(i int) error {
+	name := []byte(fmt.Sprintf("q%d-%d\x00", unix.Gettid(), i))
+	attr := [8]int64{0, 10, 8192} // as many messages, and as large
+	_, _, errno := unix.RawSyscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&name[0])), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600, uintptr(unsafe.Pointer(&attr)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	_, _, errno = unix.RawSyscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name[0])), 0, 0) // it stays as long as it is open
+	return nilOr(errno)
+}
+
+// enough of anything is as good as no bound; a process may have twice as many files.
+const enough = 30_000
+
+// useUp takes as many of a share as there are, as uid or as who this process is, and
+// keeps them.
+func useUp(what string, uid int) int {
+	taken := make(chan int)
+	go func() {
+		runtime.LockOSThread()
+		become(uid)
+		take, n := shares()[what], 0
+		for n < enough && take(n) == nil {
+			n++
+		}
+		taken <- n
+		time.Sleep(time.Hour) // what waits for a thread goes with it
+	}()
+	return <-taken
+}
+
+// useUp: one who takes all that his user may have leaves his neighbours, and the host,
+// theirs.
+func (s *suite) useUp(t *testing.T) {
+	for what, take := range shares() {
+		t.Run(what, func(t *testing.T) {
+			a, b := s.create(t, nil), s.create(t, nil)
+			taken := func(b *box, uid int) int {
+				return ask(t, b.Instance, request{Call: "use up", Args: []string{what}, UID: uid}).Code
+			}
+			root := taken(a, -1)
+			if root == 0 {
+				t.Skip("there are none")
+			}
+			user := taken(a, 1000)
+			if err := take(enough); err != nil {
+				t.Errorf("the host has none left: %v", err)
+			}
+			if n := taken(b, -1); n < root/4 {
+				t.Errorf("the neighbour gets %d, after %d and %d were taken", n, root, user)
+			}
+		})
+	}
+}
