@@ -23,7 +23,7 @@ import (
 func TestPortsLoseNothing(t *testing.T) {
 	a := api(t)
 	host := servePort(t, a, a.Create(t, "timeout", 3600))
-	const clients = 32
+	const clients = 200 // more than a sandbox has streams
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	var next, lost atomic.Int64

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -22,12 +23,15 @@ type tunnel struct {
 	out   string // subject that we write
 	wake  chan struct{}
 	first time.Duration // within which the other end must say something
+
+	unheard atomic.Int32 // pings of ours that were stored since the other end said something
 }
 
 const (
 	tunnelBatch    = 192 << 10        // bytes of streams in one message
-	tunnelPing     = 4 * time.Second  // of silence, after which an end says that it lives
-	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead
+	tunnelPing     = time.Second      // between signs of life
+	tunnelUnheard  = 6                // pings of ours, stored while the other end was silent: it counts as dead
+	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead, although ours cannot be stored
 	tunnelPatience = 10 * time.Second // within which a message must be stored
 
 	tunnelWindow  = 256 << 10 // bytes of one stream, sent and not read
@@ -49,7 +53,7 @@ var (
 
 func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
-	cfg.Window, cfg.MaxStreams, cfg.Wake = tunnelWindow, tunnelStreams, t.rouse
+	cfg.Window, cfg.MaxStreams, cfg.MaxOpen, cfg.Wake = tunnelWindow, tunnelStreams, tunnelStreams, t.rouse
 	t.mux = mux.New(cfg)
 	return t
 }
@@ -79,8 +83,8 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// send stores what the streams have to say, and a sign of life where there is
-// silence.
+// send stores what the streams have to say, and signs of life. The other end's
+// silence counts only while ours are stored: an outage of NATS silences both.
 func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 	ping := time.NewTicker(tunnelPing)
 	defer ping.Stop()
@@ -97,6 +101,9 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 		select {
 		case <-t.wake:
 		case <-ping.C:
+			if t.unheard.Add(1) > tunnelUnheard {
+				return errTunnelSilent
+			}
 		case <-back:
 			back = t.l.onReconnect() // see whether the stream is still the same
 		case <-ctx.Done():
@@ -165,6 +172,7 @@ func (t *tunnel) receive(ctx context.Context) error {
 			return errTunnelSilent
 		}
 		silence.Reset(tunnelSilence)
+		t.unheard.Store(0)
 		for _, m := range msgs {
 			if len(m.data) < tunnelHead {
 				return mux.ErrProtocol

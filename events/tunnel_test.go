@@ -135,6 +135,26 @@ func TestAHostThatEndsCutsItsStreams(t *testing.T) {
 	}
 }
 
+// A host that is killed says nothing more. While NATS works, that is known well
+// before anybody counts its lease as over.
+func TestAHostThatFallsSilentCutsItsStreams(t *testing.T) {
+	srv := eventstest.Start(t)
+	there := eventstest.Open(t, srv)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { there.ServeTunnels(ctx, "h", echoStream) })
+	out := eventstest.Open(t, srv).Tunnels()
+	defer out.Close()
+	s := dial(t, out, "echo")
+	there.Close()
+	s.SetReadDeadline(time.Now().Add(12 * time.Second))
+	if _, err := s.Read(make([]byte, 1)); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // NATS keeps tunnels in memory: when it dies, streams end with an error, whatever
 // they carried, and new ones are made as soon as it is back.
 func TestNATSThatDiesCutsStreams(t *testing.T) {

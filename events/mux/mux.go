@@ -15,6 +15,7 @@ type Config struct {
 	Even       bool // our streams have even ids; it must differ at the two ends
 	Window     int  // bytes that may come on a stream before they are read; default 256 KiB
 	MaxStreams int  // that the other end may have open; default 256
+	MaxOpen    int  // that we have open: Open waits for its turn; 0: no limit
 
 	// Wake is called when there is something to Append; it must not block, and
 	// may call Pending only. Required.
@@ -40,6 +41,7 @@ const (
 type Mux struct {
 	cfg     Config
 	pending atomic.Bool
+	slots   chan struct{} // one taken by each stream that we have open; nil: no limit
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
@@ -63,6 +65,9 @@ func New(cfg Config) *Mux {
 	if cfg.Even {
 		m.next = 2
 	}
+	if cfg.MaxOpen > 0 {
+		m.slots = make(chan struct{}, cfg.MaxOpen)
+	}
 	return m
 }
 
@@ -84,18 +89,24 @@ func (m *Mux) Count() int {
 }
 
 // Open asks the other end for a stream to target, of at most 1 KiB, and waits
-// until it took it. Errors: why it did not; ctx's; what ended the channel.
+// until it took it. Errors: why it did not; ctx's; what ended the channel; Exhausted
+// where MaxOpen were open until ctx ended.
 func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	if len(target) > maxTarget {
 		return nil, kind.New(kind.Invalid, "open stream", "", "the name of its target is too long")
+	}
+	if err := m.take(ctx); err != nil {
+		return nil, err
 	}
 	m.mu.Lock()
 	switch {
 	case m.err != nil:
 		m.mu.Unlock()
+		m.give()
 		return nil, m.err
 	case m.next >= lastID:
 		m.mu.Unlock()
+		m.give()
 		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has had too many streams")
 	}
 	s := m.add(m.next, target)
@@ -113,6 +124,27 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// take waits for one of the slots, in the order of those who ask. The other end has
+// heard of the end of a stream when it hears of the next, so that none is too many.
+func (m *Mux) take(ctx context.Context) error {
+	if m.slots == nil {
+		return nil
+	}
+	select {
+	case m.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return kind.Newf(kind.Exhausted, "open stream", "", "%d streams are open, which is as many as may be", m.cfg.MaxOpen)
+	}
+}
+
+// give gives back what take took.
+func (m *Mux) give() {
+	if m.slots != nil {
+		<-m.slots
+	}
 }
 
 // add makes a stream; m.mu is held.
@@ -243,7 +275,9 @@ func (m *Mux) remove(s *Stream) {
 	}
 	delete(m.streams, s.id)
 	s.over = true
-	if !m.ours(s.id) {
+	if m.ours(s.id) {
+		m.give()
+	} else {
 		m.theirs--
 	}
 	if s.queued {

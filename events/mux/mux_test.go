@@ -66,7 +66,7 @@ func carry(t testing.TB, from, to *end, done <-chan struct{}) {
 
 // pair gives two ends; b takes streams with accept.
 func pair(t testing.TB, cfg mux.Config) (a, b *end) {
-	a = newEnd(mux.Config{Even: true, Window: cfg.Window})
+	a = newEnd(mux.Config{Even: true, Window: cfg.Window, MaxOpen: cfg.MaxOpen})
 	b = newEnd(cfg)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -281,6 +281,53 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 	}
 	first.Abort(nil)
 	open(t, a, "")
+}
+
+// Who may have some open waits for its turn, and the other end never refuses one.
+func TestOpensWaitForTheirTurn(t *testing.T) {
+	a, _ := pair(t, mux.Config{MaxStreams: 3, MaxOpen: 3, Accept: func(s *mux.Stream) {
+		s.Accept()
+		s.Write([]byte("all"))
+		s.Close()
+	}})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for range 50 {
+				s, err := a.Open(t.Context(), "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := io.ReadAll(s); string(got) != "all" || err != nil {
+					t.Errorf("got %q, %v", got, err)
+				}
+				s.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAnOpenWithoutATurnSaysWhy(t *testing.T) {
+	a, b := pair(t, mux.Config{MaxOpen: 1, Accept: func(s *mux.Stream) { s.Accept() }})
+	open(t, a, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Open(ctx, ""); !kind.Is(err, kind.Exhausted) {
+		t.Errorf("got %v", err)
+	}
+	waits := make(chan error)
+	go func() {
+		_, err := a.Open(t.Context(), "")
+		waits <- err
+	}()
+	broken := errors.New("the channel is over")
+	a.Break(broken)
+	b.Break(broken)
+	if err := <-waits; !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func frame(t byte, payload ...uint32) []byte {

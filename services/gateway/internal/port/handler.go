@@ -38,7 +38,7 @@ type Handler struct {
 
 const (
 	idleTimeout   = 30 * time.Second // of a connection to a server in a sandbox
-	idlePerServer = 16
+	idlePerServer = 64
 	maxIdle       = 1024
 	maxHead       = 256 << 10 // of an answer
 	buffer        = 32 << 10

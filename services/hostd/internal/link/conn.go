@@ -85,7 +85,7 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
 	c.streams = mux.New(mux.Config{
-		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, Wake: c.rouse, Accept: accept,
+		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, MaxOpen: wire.MaxStreams, Wake: c.rouse, Accept: accept,
 	})
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
 	hello, err := c.attach(a, file)

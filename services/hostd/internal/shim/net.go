@@ -25,6 +25,7 @@ const (
 func (c *session) newStreams() *mux.Mux {
 	return mux.New(mux.Config{
 		MaxStreams: wire.MaxStreams,
+		MaxOpen:    wire.MaxStreams,
 		Window:     wire.WindowStream,
 		Wake: func() {
 			c.s.mu.Lock()
