@@ -57,13 +57,32 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
 	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
 	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
-	f.StringSliceVar(&h.allow, "egress-allow", nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
+	f.StringSliceVar(&h.allow, egressAllow, nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
 	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
 	f.StringVar(&h.network, "network", networkProxy, "what sandboxes with --egress internet get: proxy, or veth: an interface, too, for those whose own rules name nothing (root, nft, driver namespace)")
 	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates that are kept although no sandbox uses them; 0: 32 GiB")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
+}
+
+// egressAllow is the flag that names what is not public and may be reached.
+const egressAllow = "egress-allow"
+
+// prefixes reads what it was given.
+func prefixes(list []string) (all []netip.Prefix, err error) {
+	for _, s := range list {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			a, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return nil, fmt.Errorf("--%s: %w", egressAllow, err)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // What sandboxes may reach.
@@ -92,17 +111,9 @@ func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 
 // reach reads what sandboxes may reach.
 func (h *host) reach() (bool, []netip.Prefix, error) {
-	var allow []netip.Prefix
-	for _, s := range h.allow {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			a, aerr := netip.ParseAddr(s)
-			if aerr != nil {
-				return false, nil, fmt.Errorf("--egress-allow: %w", err)
-			}
-			p = netip.PrefixFrom(a, a.BitLen())
-		}
-		allow = append(allow, p)
+	allow, err := prefixes(h.allow)
+	if err != nil {
+		return false, nil, err
 	}
 	switch h.egress {
 	case egressNone, "":

@@ -61,11 +61,16 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
 	var g gateway.Config
+	var allow []string
 	return role(cfg, "gateway", "Serve clients; any number may run", func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		gatewayFlags(f, &g)
-	}, connected(cfg, &c, &s, "gateway", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		f.StringSliceVar(&allow, egressAllow, nil, "prefixes that are not public and may be named as a sandbox's own proxy, as hosts allow them")
+	}, connected(cfg, &c, &s, "gateway", func(ctx context.Context, log *events.Log, logger *slog.Logger) (err error) {
+		if g.EgressAllow, err = prefixes(allow); err != nil {
+			return err
+		}
 		g.Log, g.Slog = log, logger
 		return gateway.Run(ctx, g)
 	}))

@@ -114,6 +114,9 @@ func (u *up) prepare() (err error) {
 	if err := hostd.CheckDrivers(u.host.drivers); err != nil {
 		return err
 	}
+	if u.gateway.EgressAllow, err = prefixes(u.host.allow); err != nil {
+		return err
+	}
 	if u.data == "" {
 		u.data, err = cli.DataDir(u.cfg.Getenv)
 	} else {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"net"
+	"net/netip"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -121,14 +122,18 @@ func reserved(name string) bool {
 	return false
 }
 
-// ParseProxy checks a proxy that came from outside, and seals its password.
-func ParseProxy(s *Sealer, address, user, password string) (*Proxy, error) {
+// ParseProxy checks a proxy that came from outside, and seals its password. An
+// address that the operator does not allow is Invalid; what a name leads to is for
+// hosts to judge when they dial it.
+func ParseProxy(s *Sealer, o *Operator, address, user, password string) (*Proxy, error) {
 	host, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	r, rerr := ParseRule(host)
 	switch {
 	case err != nil || perr != nil || n == 0 || rerr != nil || r.Below || r.Net.IsValid() && !r.Net.IsSingleIP():
 		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %q is no host and port", address)
+	case r.Net.IsValid() && !o.Allows(r.Net.Addr()), r.Name == "localhost" && !o.Names(netip.IPv6Loopback()) && !o.Names(netip.AddrFrom4([4]byte{127, 0, 0, 1})):
+		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %s is not public", address)
 	case len(user) > maxSocksWord || len(password) > maxSocksWord:
 		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: username and password have at most %d bytes", maxSocksWord)
 	case user == "" && password != "":

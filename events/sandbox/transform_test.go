@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +84,7 @@ func TestSecretsInHeaders(t *testing.T) {
 func TestProxies(t *testing.T) {
 	s := sealer(t)
 	long := strings.Repeat("x", 256)
+	operator := sandbox.Operator{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}}
 	for _, tt := range []struct {
 		address, user, password string
 		ok                      bool
@@ -91,9 +93,11 @@ func TestProxies(t *testing.T) {
 		{"a.test", "", "", false}, {"a.test:0", "", "", false}, {"a.test:65536", "", "", false}, {"a.test:x", "", "", false}, {":1080", "", "", false},
 		{"*.a.test:1080", "", "", false}, {"*:1080", "", "", false}, {"10.0.0.0/8:1080", "", "", false}, {"0x7f.1:1080", "", "", false},
 		{"socks5://a.test:1080", "", "", false}, {"u:p@a.test:1080", "", "", false}, {"", "", "", false},
+		{"10.2.0.1:1080", "", "", false}, {"10.1.0.1:1080", "", "", true}, {"169.254.169.254:80", "", "", false},
+		{"[::1]:1080", "", "", false}, {"[::ffff:192.168.1.1]:1080", "", "", false}, {"localhost:1080", "", "", false}, {"LOCALHOST.:1080", "", "", false},
 		{"a.test:1080", "", "canary", false}, {"a.test:1080", long, "", false}, {"a.test:1080", "u", "canary" + long, false},
 	} {
-		p, err := sandbox.ParseProxy(s, tt.address, tt.user, tt.password)
+		p, err := sandbox.ParseProxy(s, &operator, tt.address, tt.user, tt.password)
 		if (err == nil) != tt.ok || err != nil && (!kind.Is(err, kind.Invalid) || strings.Contains(err.Error(), "canary")) {
 			t.Errorf("%q: %v", tt.address, err)
 		}

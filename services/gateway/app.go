@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
@@ -69,7 +70,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Kick: builds.Kick}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Kick: builds.Kick}),
 		builds:  builds,
 		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,6 +41,10 @@ type Config struct {
 	// Registries are those at addresses that are not public from which images may be
 	// pulled, as HOST or HOST:PORT.
 	Registries []string
+
+	// EgressAllow are addresses that are not public and may be named as a sandbox's
+	// own proxy, as hosts allow them.
+	EgressAllow []netip.Prefix
 
 	// DrainTimeout is how long open streams and requests may take to end once
 	// ctx has; default 10 s.

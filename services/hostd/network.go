@@ -34,7 +34,7 @@ func (h *host) openEgress() (closeIt func(), err error) {
 	if h.authority, err = egress.OpenAuthority(filepath.Join(h.cfg.DataDir, authorityFile)); err != nil {
 		return nil, fmt.Errorf("the proxy's certificate authority: %w", err)
 	}
-	cfg := egress.Config{Operator: egress.Operator{Allow: h.cfg.EgressAllow}, Authority: h.authority}
+	cfg := egress.Config{Operator: sandbox.Operator{Allow: h.cfg.EgressAllow}, Authority: h.authority}
 	if h.cfg.EgressDNS != "" {
 		cfg.Resolver = egress.ResolverAt(h.cfg.EgressDNS)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
@@ -21,7 +20,7 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	if h.egress == nil || h.cfg.Network != NetworkVeth {
 		return nothing
 	}
-	operator := egress.Operator{Allow: h.cfg.EgressAllow}
+	operator := sandbox.Operator{Allow: h.cfg.EgressAllow}
 	allowedOnes, refusedOnes, allowed, refused := operator.Ranges()
 	v, err := veth.Open(ctx, veth.Config{Key: h.cfg.DataDir, Range: h.cfg.VethRange, Log: h.slog, Steps: []veth.Step{
 		{Allow: true, Nets: allowedOnes}, {Nets: refusedOnes}, {Allow: true, Nets: allowed}, {Nets: refused},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // transport reaches registries at public addresses, and those that the operator
@@ -41,21 +42,8 @@ const dialTimeout = 15 * time.Second
 // onlyPublic refuses an address that is about to be dialed unless it is public.
 func onlyPublic(address string) error {
 	at, err := netip.ParseAddrPort(address)
-	if err == nil && isPublic(at.Addr().Unmap()) {
+	if err == nil && new(sandbox.Operator).Allows(at.Addr()) {
 		return nil
 	}
 	return kind.Newf(kind.Denied, "pull", address, "the registry is at %s, which is not public: see --registries", address)
-}
-
-// isPublic reports whether an address is one of the internet's.
-func isPublic(a netip.Addr) bool {
-	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() {
-		return false
-	}
-	for _, p := range [...]string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "fec0::/10"} {
-		if netip.MustParsePrefix(p).Contains(a) {
-			return false
-		}
-	}
-	return true
 }

@@ -105,7 +105,7 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
 	if err == nil {
-		network, err = b.Network.network(h.core.Sealer(), internet)
+		network, err = h.network(&b.Network, internet)
 	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,

@@ -14,10 +14,11 @@ import (
 // Config says how the control plane answers. The zero value of a field is its
 // default.
 type Config struct {
-	Domain     string        // of sandboxes' hosts, given to clients; empty: null, and clients use their own
-	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
-	Limits     Limits        // of a sandbox that asks for none
-	Kick       func()        // is called when there is a build to be done; nil: somebody will see
+	Domain     string           // of sandboxes' hosts, given to clients; empty: null, and clients use their own
+	MaxTimeout time.Duration    // the longest a sandbox may be asked to live; default 24 h
+	Limits     Limits           // of a sandbox that asks for none
+	Operator   sandbox.Operator // whose word on proxies that are not public counts
+	Kick       func()           // is called when there is a build to be done; nil: somebody will see
 }
 
 // Handler is the surface. It keeps no state.

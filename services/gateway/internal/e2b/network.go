@@ -42,21 +42,47 @@ type transformBody struct {
 
 // network is what the body asks for; internet is the default of what no rule
 // names.
-func (b *networkBody) network(s *sandbox.Sealer, internet bool) (sandbox.Network, error) {
+func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error) {
 	n := sandbox.Network{
 		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut, HTTPSPorts: b.HTTPSPorts,
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
 	var err error
+	s := h.core.Sealer()
 	if n.Transforms, err = b.transforms(s); err != nil {
 		return n, err
 	}
 	if p := b.EgressProxy; p != nil {
-		if n.Proxy, err = sandbox.ParseProxy(s, p.Address, p.Username, p.Password); err != nil {
+		if n.Proxy, err = sandbox.ParseProxy(s, &h.cfg.Operator, p.Address, p.Username, p.Password); err != nil {
 			return n, err
 		}
 	}
-	return n, n.Check()
+	if err := n.Check(); err != nil {
+		return n, err
+	}
+	return n, checkLists(&n)
+}
+
+// checkLists says what E2B refuses of lists that can be read: names cannot be
+// denied, and are allowed only where all else is not.
+func checkLists(n *sandbox.Network) error {
+	closed := !n.Internet
+	for _, s := range n.Deny {
+		r, err := sandbox.ParseRule(s)
+		if err != nil {
+			return err
+		}
+		if !r.Net.IsValid() {
+			return invalid("denyOut: %q is no address or prefix: domain names are not supported for deny rules", s)
+		}
+		closed = closed || r.Everything()
+	}
+	for _, s := range n.Allow {
+		if r, err := sandbox.ParseRule(s); err != nil || !closed && !r.Net.IsValid() {
+			return invalid("allowOut: %q is a domain, which can be allowed only where denyOut has 0.0.0.0/0 or allow_internet_access is false", s)
+		}
+	}
+	return nil
 }
 
 // transforms are the rules, in an order of their own: it matters only among those
@@ -96,7 +122,7 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	n, err := body.network(h.core.Sealer(), body.AllowInternetAccess == nil || *body.AllowInternetAccess)
+	n, err := h.network(&body, body.AllowInternetAccess == nil || *body.AllowInternetAccess)
 	if err != nil {
 		return err
 	}

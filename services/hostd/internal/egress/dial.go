@@ -142,7 +142,7 @@ func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []ne
 }
 
 func (w *Way) allows(name string, a netip.Addr) bool {
-	return w.s.cfg.Operator.allows(a, w.s.cfg.own) && w.policy.Load().allows(name, a)
+	return dialable(&w.s.cfg.Operator, a, w.s.cfg.own) && w.policy.Load().allows(name, a)
 }
 
 // connect makes a connection of a flow that was judged.

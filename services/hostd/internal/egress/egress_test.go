@@ -314,11 +314,11 @@ func TestOperators(t *testing.T) {
 		{"0.0.0.0/0", "168.63.129.16", false}, {"::/0", "fd00:ec2::254", false}, {"::/0", "fd00::1", true}, {"fe80::/10", "fe80::1", false},
 	}
 	for _, tt := range tests {
-		var o Operator
+		var o sandbox.Operator
 		if tt.allow != "" {
 			o.Allow = []netip.Prefix{netip.MustParsePrefix(tt.allow)}
 		}
-		if got := o.allows(netip.MustParseAddr(tt.addr), mine); got != tt.want {
+		if got := dialable(&o, netip.MustParseAddr(tt.addr), mine); got != tt.want {
 			t.Errorf("an operator who allows %q: %s %v", tt.allow, tt.addr, got)
 		}
 	}

@@ -72,7 +72,7 @@ func inside(t testing.TB, n *sandbox.Network, s site) insider {
 	a := authority(t)
 	all := map[string][]string{"example.com": {"127.0.0.1"}, "other.test": {"127.0.0.1"}, "a.example.com": {"127.0.0.1"}}
 	w, dial := wayOf(t, n, Config{
-		Resolver: &names{of: all}, Authority: a, Roots: s.roots(), Operator: Operator{[]netip.Prefix{netip.MustParsePrefix(loopback)}},
+		Resolver: &names{of: all}, Authority: a, Roots: s.roots(), Operator: sandbox.Operator{Allow: []netip.Prefix{netip.MustParsePrefix(loopback)}},
 	})
 	trusts := s.roots()
 	trusts.AppendCertsFromPEM(a.PEM())

@@ -29,13 +29,13 @@ func (u *upstream) reach(ctx context.Context, s *Server) (net.Conn, error) {
 	}
 	failed := kind.New(kind.Unavailable, "dial", "", "the egress proxy may not be used: its address is not public")
 	d := net.Dialer{Timeout: addressTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		if at, err := netip.ParseAddrPort(address); err != nil || !s.cfg.Operator.allows(at.Addr(), s.cfg.own) {
+		if at, err := netip.ParseAddrPort(address); err != nil || !dialable(&s.cfg.Operator, at.Addr(), s.cfg.own) {
 			return denied("")
 		}
 		return nil
 	}}
 	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
-		if !s.cfg.Operator.allows(a, s.cfg.own) {
+		if !dialable(&s.cfg.Operator, a, s.cfg.own) {
 			continue
 		}
 		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), port))

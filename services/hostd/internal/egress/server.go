@@ -15,11 +15,12 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // Config says how a Server works. The zero value of a field is its default.
 type Config struct {
-	Operator Operator
+	Operator sandbox.Operator
 	Resolver Resolver // default: the machine's, by Go's own client
 
 	// Authority makes certificates for the domains of transforms; it may be missing

@@ -1,0 +1,73 @@
+package sandbox
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Operator is what the owner of hosts and gateways allows of what is not public.
+type Operator struct{ Allow []netip.Prefix }
+
+// special are the ranges that are not public.
+var special = prefixes(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+	"192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	"5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+	"168.63.129.16/32", // Azure's, public by its number
+)
+
+// lone are ranges of which an operator can allow single addresses only.
+var lone = prefixes(
+	"169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+)
+
+// Ranges are what the operator's word amounts to, for whoever judges packets: where
+// an address is in several, the first counts, and what is in none is allowed. The
+// host's own addresses are besides.
+func (o *Operator) Ranges() (allowedOnes, refusedOnes, allowed, refused []netip.Prefix) {
+	for _, p := range o.Allow {
+		if p.IsSingleIP() {
+			allowedOnes = append(allowedOnes, p)
+		} else {
+			allowed = append(allowed, p)
+		}
+	}
+	return allowedOnes, slices.Clone(lone), allowed, slices.Clone(special)
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	out := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		out[i] = netip.MustParsePrefix(s)
+	}
+	return out
+}
+
+func within(list []netip.Prefix, a netip.Addr) bool {
+	for _, p := range list {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Names reports whether the operator allows an address by a prefix.
+func (o *Operator) Names(a netip.Addr) bool {
+	a = a.Unmap()
+	single := within(lone, a)
+	return slices.ContainsFunc(o.Allow, func(p netip.Prefix) bool {
+		return p.Contains(a) && (!single || p.IsSingleIP())
+	})
+}
+
+// Allows reports whether an address is public, or one that the operator names.
+func (o *Operator) Allows(a netip.Addr) bool {
+	a = a.Unmap()
+	if !a.IsValid() || a.Zone() != "" {
+		return false
+	}
+	return o.Names(a) || !within(lone, a) && !within(special, a)
+}
