@@ -61,12 +61,13 @@ func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
 // streams are the settings of every service that speaks to NATS. They shape the
 // streams when these are first made, so all services should be given the same.
 type streams struct {
-	url       string
-	token     string
-	replicas  int
-	shards    int
-	retention time.Duration
-	maxOutput int64
+	url         string
+	token       string
+	replicas    int
+	shards      int
+	retention   time.Duration
+	maxOutput   int64
+	maxContexts int64
 }
 
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
@@ -77,11 +78,12 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	}
 	f.IntVar(&s.shards, "shards", 1, "of the output, when its streams are made")
 	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "how long output is kept, when its streams are made")
+	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "bytes kept of the files that template builds copy, when their store is made: more is refused until what is a week old goes")
 	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "bytes of output kept, when its streams are made: past it, or where there is less room, the oldest goes")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, Log: log}
 }
 
 // open connects to the log; it waits for NATS as long as ctx lasts.

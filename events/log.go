@@ -18,19 +18,23 @@ import (
 
 // Config says how to reach the log. The zero value of a field is its default.
 type Config struct {
-	URL       string                     // of the NATS servers; default nats://127.0.0.1:4222
-	InProcess nats.InProcessConnProvider // an embedded server, instead of URL
-	Token     string                     // that the servers want to see; empty: none
-	Name      string                     // of the service, as operators of NATS see it
-	Replicas  int                        // of each stream made; default 1
-	Shards    int                        // of the output, when the streams are first made; default 1
-	Retention time.Duration              // of output and the catalogue; default 24 h
-	MaxOutput int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
-	Log       *slog.Logger
+	URL         string                     // of the NATS servers; default nats://127.0.0.1:4222
+	InProcess   nats.InProcessConnProvider // an embedded server, instead of URL
+	Token       string                     // that the servers want to see; empty: none
+	Name        string                     // of the service, as operators of NATS see it
+	Replicas    int                        // of each stream made; default 1
+	Shards      int                        // of the output, when the streams are first made; default 1
+	Retention   time.Duration              // of output and the catalogue; default 24 h
+	MaxOutput   int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
+	MaxContexts int64                      // bytes of the files that builds copy, when their store is made; less where there is no room; default 16 GiB
+	Log         *slog.Logger
 }
 
 // DefaultRetention is how long output can be read.
 const DefaultRetention = 24 * time.Hour
+
+// DefaultMaxContexts is how much of builds' files is kept: more is refused.
+const DefaultMaxContexts = 16 << 30
 
 // DefaultMaxOutput is how much output is kept: past it, the oldest goes.
 const DefaultMaxOutput = 64 << 30
@@ -40,14 +44,15 @@ func (l *Log) Retention() time.Duration { return l.retention }
 
 // Log is a connection to the record. Its methods may be called concurrently.
 type Log struct {
-	nc        *nats.Conn
-	js        jetstream.JetStream
-	log       *slog.Logger
-	id        string // of this connection, a token for its reply subjects
-	shards    int
-	replicas  int // of what is made later
-	retention time.Duration
-	memory    []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	log         *slog.Logger
+	id          string // of this connection, a token for its reply subjects
+	shards      int
+	replicas    int // of what is made later
+	maxContexts int64
+	retention   time.Duration
+	memory      []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
 
 	gets    inbox // answers to direct gets
 	replies inbox // answers to commands
@@ -67,12 +72,13 @@ type Log struct {
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
 	l := &Log{
-		log:       cfg.Log,
-		id:        strings.ToLower(nuid.Next()),
-		retention: cfg.Retention,
-		replicas:  cfg.Replicas,
-		tails:     make(map[string]*tail),
-		back:      make(chan struct{}),
+		log:         cfg.Log,
+		id:          strings.ToLower(nuid.Next()),
+		retention:   cfg.Retention,
+		replicas:    cfg.Replicas,
+		maxContexts: cfg.MaxContexts,
+		tails:       make(map[string]*tail),
+		back:        make(chan struct{}),
 	}
 	l.unbroken, l.broke = context.WithCancel(context.Background())
 	if err := l.connect(cfg); err != nil {
@@ -103,6 +109,9 @@ func setDefaults(cfg *Config) {
 	}
 	if cfg.MaxOutput == 0 {
 		cfg.MaxOutput = DefaultMaxOutput
+	}
+	if cfg.MaxContexts == 0 {
+		cfg.MaxContexts = DefaultMaxContexts
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
