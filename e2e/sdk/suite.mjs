@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { cases } from './cases.mjs'
 import { complaints } from './complaints.mjs'
+import { options } from './options.mjs'
 
 const [pkg, ...wanted] = process.argv.slice(2)
 const e2b = await import(pkg)
@@ -11,7 +12,7 @@ const e2b = await import(pkg)
 async function one(name) {
   const began = performance.now()
   try {
-    await (cases[name] ?? complaints[name])(e2b, assert, pkg)
+    await (cases[name] ?? options[name] ?? complaints[name])(e2b, assert, pkg)
     say({ name, ok: true, ms: Math.round(performance.now() - began) })
   } catch (err) {
     say({ name, ok: false, error: String(err?.stack ?? err) })
@@ -22,7 +23,7 @@ function say(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
-const names = wanted.length ? wanted : Object.keys(cases)
+const names = wanted.length ? wanted : Object.keys({ ...cases, ...options })
 await Promise.all(names.map(one))
 say({ name: 'done', ok: true, cases: names.length })
 process.exit(0)
