@@ -348,6 +348,24 @@ func TestInterpreterContexts(t *testing.T) {
 			t.Errorf("unknown context: %v", ans)
 		}
 	}
+	// What nobody waits for any more ends by its own limit, or with its kernel.
+	busy := map[string]any{"code": "print('in', flush=True)\nwhile True: pass", "context_id": one.ID}
+	left := a.Stream(t, http.MethodPost, "/execute", busy, in.headers()...)
+	left.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
+	left.Close()
+	a.Want(t, http.StatusOK, http.MethodPost, "/contexts/"+one.ID+"/restart", nil, in.headers()...)
+	if got := brief(in.run(t, "1", "context_id", one.ID)); got != "=1\n" {
+		t.Errorf("after a restart of a busy context: %q", got)
+	}
+	busy["timeout_ms"] = 500
+	rest := a.Stream(t, http.MethodPost, "/execute", busy, in.headers()...).All(t)
+	if last := rest[len(rest)-1]; last.Type != "end_of_execution" {
+		t.Errorf("past its time: %+v", rest)
+	}
+	if got := brief(in.run(t, "2", "context_id", one.ID)); got != "=2\n" {
+		t.Errorf("after the end of its time: %q", got)
+	}
+	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", map[string]any{"code": "1", "timeout_ms": -1}, in.headers()...)
 	bad := map[string]any{"code": "1", "context_id": one.ID, "language": "python"}
 	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", bad, in.headers()...)
 	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", map[string]any{"code": "1", "language": "cobol"}, in.headers()...)

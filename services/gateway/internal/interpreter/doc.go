@@ -6,7 +6,9 @@
 // is another one, which hands the code to the kernel and prints what comes back,
 // a JSON object a line. Both have records like any other: whoever asked may leave,
 // and read the whole execution later under GET /v1/processes/{id}/events. To end
-// an execution is to end its process: the kernel is interrupted.
+// an execution is to end its process: the kernel is interrupted. Where E2B does that
+// when its client leaves, here the code goes on, and the next in its context waits for
+// it; who does not want that says timeout_ms, ends the process, or restarts the context.
 //
 // # Kernels
 // They are programs of this package in the languages' own interpreters, which

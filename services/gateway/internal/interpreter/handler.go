@@ -53,6 +53,7 @@ type execution struct {
 	Language  string            `json:"language"`
 	Context   string            `json:"context_id"`
 	Variables map[string]string `json:"env_vars"`
+	TimeoutMS *int64            `json:"timeout_ms"` // ours: past it the kernel is interrupted; absent, 0: never
 }
 
 // execute runs code in a context and streams what comes of it. Sent again with
@@ -81,6 +82,9 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	}
 	spec, err := askSpec(in.ID, in.Language, *e.Code, e.Variables)
 	if err != nil {
+		return err
+	}
+	if spec.Timeout, err = record.Timeout(e.TimeoutMS, 0); err != nil {
 		return err
 	}
 	id, src, err := h.core.Start(ctx, p, sbx, spec, core.StartOptions{IdempotencyKey: strings.Clone(c.Get("Idempotency-Key"))})

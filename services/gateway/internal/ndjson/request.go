@@ -12,8 +12,6 @@ import (
 const (
 	// DefaultTimeout is how long a command may run that says nothing of it.
 	DefaultTimeout = 60 * time.Second
-	// maxTimeoutMS is ten years: what is longer is a mistake.
-	maxTimeoutMS = 10 * 365 * 24 * 3600 * 1000
 	// maxKey is the length of an Idempotency-Key.
 	maxKey = 255
 )
@@ -40,15 +38,17 @@ func parseCommand(body []byte) (process.Spec, error) {
 	}
 	s := process.Spec{
 		Cmd: "/bin/bash", Args: []string{"-l", "-c", c.Cmd},
-		Env: c.Env, Cwd: c.Cwd, User: c.User, Stdin: c.Stdin, Tag: c.Tag, Timeout: DefaultTimeout,
+		Env: c.Env, Cwd: c.Cwd, User: c.User, Stdin: c.Stdin, Tag: c.Tag,
 	}
 	switch {
 	case c.Cmd == "":
 		return s, invalid("cmd is required")
 	case c.Env != nil && c.Envs != nil:
 		return s, invalid("env and envs are the same: give one")
-	case c.TimeoutMS != nil && (*c.TimeoutMS < 0 || *c.TimeoutMS > maxTimeoutMS):
-		return s, invalid("timeout_ms: 0 for none, or milliseconds")
+	}
+	var err error
+	if s.Timeout, err = record.Timeout(c.TimeoutMS, DefaultTimeout); err != nil {
+		return s, err
 	}
 	if c.Args != nil {
 		s.Cmd, s.Args = c.Cmd, *c.Args
@@ -58,9 +58,6 @@ func parseCommand(body []byte) (process.Spec, error) {
 	}
 	if c.PTY != nil {
 		s.PTY = &process.Size{Cols: c.PTY.Cols, Rows: c.PTY.Rows}
-	}
-	if c.TimeoutMS != nil {
-		s.Timeout = time.Duration(*c.TimeoutMS) * time.Millisecond
 	}
 	return s, s.Validate()
 }
