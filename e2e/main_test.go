@@ -67,6 +67,12 @@ func given(name string) bool {
 	return found
 }
 
+// kernelOfItsOwn reports whether gVisor serves what runs in sandboxes.
+func kernelOfItsOwn(t *testing.T) bool {
+	t.Helper()
+	return rig.Driver(t) == "gvisor"
+}
+
 // onlySandboxed skips what the driver that isolates nothing cannot show.
 func onlySandboxed(t *testing.T) {
 	t.Helper()

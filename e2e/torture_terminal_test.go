@@ -30,6 +30,12 @@ func TestTortureA15OOM(t *testing.T) {
 	other := a.Commands(t, box.ID, "sleep 2; echo lives")
 	run := a.StartStream(t, box.ID, "tail /dev/zero").All(t)
 	end := rig.End(t, a.Events(t, run.Process, "").All(t))
+	if kernelOfItsOwn(t) {
+		if end.Cause != "shim_lost" || end.ExitCode != nil || !strings.Contains(end.Raw, "memory") {
+			t.Errorf("end of a sandbox that used up its memory: %s", end.Raw)
+		}
+		return
+	}
 	if end.Cause != "oom" || end.Signal == nil || *end.Signal != 9 {
 		t.Errorf("end: %s, Connect said %+v", end.Raw, run.End)
 	}
@@ -60,8 +66,9 @@ func TestTortureA17Daemon(t *testing.T) {
 	if d := time.Since(began); run.Stdout() != "done\n" || run.End == nil || run.End.ExitCode != 4 || d > 5*time.Second {
 		t.Errorf("after %v: %q, %+v", d, run.Stdout(), run.End)
 	}
-	if len(cmdlines(unique)) != 1 {
-		t.Errorf("the daemon is not there: %v", cmdlines(unique))
+	count := `for p in /proc/[0-9]*; do test "$(tr '\0' ' ' 2>/dev/null < $p/cmdline)" = "` + unique + ` " && echo there; done`
+	if out := a.StartStream(t, box.ID, count).All(t).Stdout(); out != "there\n" {
+		t.Errorf("of one daemon there is %q", out)
 	}
 	a.Kill(t, box.ID)
 	if !rig.Poll(5*time.Second, func() bool { return len(cmdlines(unique)) == 0 }) {
@@ -124,18 +131,20 @@ func TestTortureA21Control(t *testing.T) {
 	until(t, r, "\nruns\r\n")
 	typeIn(t, a, box.ID, pid, "line\r\x04")
 	until(t, r, "\nd=0\r\n")
-	// XOFF holds the output back, XON lets it go.
-	typeIn(t, a, box.ID, pid, "stty -echo ixon\r")
-	until(t, r, "$ ")
-	typeIn(t, a, box.ID, pid, "\x13echo held\r")
-	held := make(chan string, 1)
-	go func() { held <- until(t, r, "held\r\n") }()
-	select {
-	case s := <-held:
-		t.Errorf("output in spite of XOFF: %q", s)
-	case <-time.After(300 * time.Millisecond):
-		typeIn(t, a, box.ID, pid, "\x11")
-		<-held
+	if !kernelOfItsOwn(t) { // gVisor's terminals know no XOFF
+		// It holds the output back, XON lets it go.
+		typeIn(t, a, box.ID, pid, "stty -echo ixon\r")
+		until(t, r, "$ ")
+		typeIn(t, a, box.ID, pid, "\x13echo held\r")
+		held := make(chan string, 1)
+		go func() { held <- until(t, r, "held\r\n") }()
+		select {
+		case s := <-held:
+			t.Errorf("output in spite of XOFF: %q", s)
+		case <-time.After(300 * time.Millisecond):
+			typeIn(t, a, box.ID, pid, "\x11")
+			<-held
+		}
 	}
 	typeIn(t, a, box.ID, pid, "exit 9\r")
 	if end, _ := rest(t, r); end == nil || end.ExitCode != 9 {

@@ -42,7 +42,7 @@ func BenchmarkCreate(b *testing.B) {
 // smallShim is what a host starts in a sandbox: the test binary would take ten
 // times as long.
 func smallShim(b *testing.B) []string {
-	path, err := sidecar.Shim().Build(b.Context(), slog.New(slog.DiscardHandler))
+	path, err := sidecar.Shim().Build(b.Context(), slog.Info)
 	if err != nil {
 		b.Fatal(err)
 	}

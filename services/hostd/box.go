@@ -77,7 +77,10 @@ const (
 	stopTimeout   = 15 * time.Second // until what has not ended by itself is destroyed
 )
 
-var errShimGone = errors.New("the sandbox's shim is gone")
+var (
+	errShimGone = errors.New("the sandbox's shim is gone")
+	errNoMemory = errors.New("the sandbox used up its memory, and ended of that as a whole")
+)
 
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
@@ -236,6 +239,9 @@ func (b *box) bury(ctx context.Context, why error) error {
 	b.shut()
 	b.passEarly()             // they are refused
 	b.linkUsed(h.linksUsed()) // its interface goes with it
+	if errors.Is(why, errShimGone) && b.starved(ctx) {
+		why = errNoMemory
+	}
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}
@@ -246,7 +252,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := h.fault("destroyed"); err != nil {
 		return err
 	}
-	if err := b.endAll(ctx); err != nil {
+	if err := b.endAll(ctx, why); err != nil {
 		return err
 	}
 	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
@@ -279,7 +285,7 @@ func failure(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
-	case errors.Is(err, errShimGone) || errors.Is(err, link.ErrHostile):
+	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, link.ErrHostile):
 		return err.Error()
 	}
 	return kind.Message(err)
@@ -302,13 +308,26 @@ func (b *box) destroy(ctx context.Context) error {
 	}
 }
 
+// starved reports whether the place ended because its memory was used up.
+func (b *box) starved(ctx context.Context) bool {
+	o, ok := b.h.offer(b.driver.Name())
+	if !ok || !o.caps.WholeOOM || b.inst == nil {
+		return false
+	}
+	s, err := b.inst.Stats(ctx)
+	return err == nil && s.OOMKills > 0
+}
+
 // endAll gives the record of every process that is left its end, and waits
-// until all are stored.
-func (b *box) endAll(ctx context.Context) error {
-	cause := process.CauseShimLost
+// until all are stored. why is what ended the sandbox.
+func (b *box) endAll(ctx context.Context, why error) error {
+	lost := process.Exit{Cause: process.CauseShimLost}
+	if errors.Is(why, errNoMemory) {
+		lost.Message = why.Error()
+	}
 	b.mu.Lock()
 	if b.stopping {
-		cause = process.CauseSandboxGone
+		lost = process.Exit{Cause: process.CauseSandboxGone}
 	}
 	procs := make([]*proc, 0, len(b.procs))
 	for _, p := range b.procs {
@@ -317,7 +336,7 @@ func (b *box) endAll(ctx context.Context) error {
 	b.mu.Unlock()
 	procs = append(procs, b.orphans()...)
 	for _, p := range procs {
-		p.lose(cause)
+		p.lose(lost)
 	}
 	for _, p := range procs {
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
@@ -13,7 +14,7 @@ func (h *host) offerLate(ctx context.Context) error {
 	if h.cfg.drivers != nil || len(h.cfg.Drivers) > 0 && !slices.Contains(h.cfg.Drivers, Auto) {
 		return nil
 	}
-	if _, err := sidecar.Runsc().Build(ctx, h.slog); err != nil {
+	if _, err := sidecar.Runsc().Build(ctx, h.slog.Info); err != nil {
 		if ctx.Err() == nil {
 			h.slog.Info("a driver is not to be had", "driver", "gvisor", "err", err)
 		}
@@ -41,6 +42,16 @@ func (h *host) offerLate(ctx context.Context) error {
 		h.outdated()
 	}
 	return nil
+}
+
+// buildNamed builds what a driver needs that was asked for by name: who did so
+// waits for it, and is told how far it is.
+func (h *host) buildNamed(ctx context.Context) error {
+	if h.cfg.drivers != nil || !slices.Contains(h.cfg.Drivers, "gvisor") {
+		return nil
+	}
+	_, err := sidecar.Runsc().Build(ctx, h.slog.Warn)
+	return kind.Wrap(kind.Unavailable, "build", "gvisor", err)
 }
 
 // preferred reports whether a driver is to be the default as soon as it is ready: a

@@ -15,6 +15,9 @@ func (h *host) openDrivers(ctx context.Context) error {
 		h.unproven = true
 		return nil
 	}
+	if err := h.buildNamed(ctx); err != nil {
+		return err
+	}
 	var err error
 	if h.drivers, err = openDrivers(ctx, &h.cfg); err != nil {
 		return err

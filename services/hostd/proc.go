@@ -38,7 +38,7 @@ type proc struct {
 	taken   bool          // the shim has had its start
 	track   *link.Track   // nil: nothing may come from the shim yet
 	queue   []item
-	lost    process.Cause    // not empty: nothing more will come from the shim
+	lost    process.Exit     // with a Cause: nothing more will come from the shim, and that is its end
 	stored  process.Seq      // the last event on record
 	exit    *process.Exit    // of its Exited
 	sent    bool             // the start was sent: commands may follow
@@ -79,7 +79,7 @@ func (p *proc) poke() {
 func (p *proc) take(m *link.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over || p.lost != "" {
+	if p.over || p.lost.Cause != "" {
 		p.h.pool.Put(m.Mem)
 		return nil
 	}
@@ -99,11 +99,11 @@ func (p *proc) take(m *link.Message) error {
 
 // lose says that nothing more will come from the shim: the record ends for the
 // given cause, unless it has said how it ended.
-func (p *proc) lose(cause process.Cause) {
+func (p *proc) lose(as process.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lost == "" {
-		p.lost = cause
+	if p.lost.Cause == "" {
+		p.lost = as
 	}
 	p.poke()
 }

@@ -37,7 +37,7 @@ func (p *proc) publish(ctx context.Context) error {
 			if err != nil || finished {
 				return err
 			}
-		case lost != "":
+		case lost.Cause != "":
 			return p.endLost(ctx, lost)
 		default:
 			select {
@@ -55,7 +55,7 @@ func (p *proc) publish(ctx context.Context) error {
 
 // inLine is how much of a message waits to be stored, in bytes, and whether
 // nothing more will come.
-func (p *proc) inLine() (size int, lost process.Cause) {
+func (p *proc) inLine() (size int, lost process.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, size = p.message()
@@ -260,7 +260,7 @@ func (p *proc) putSummary(ctx context.Context) error {
 }
 
 // endLost ends the record of a process of which nothing more will come.
-func (p *proc) endLost(ctx context.Context, cause process.Cause) error {
+func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 	if p.presumed {
 		if err := p.ground(ctx); err != nil {
 			return err
@@ -269,18 +269,18 @@ func (p *proc) endLost(ctx context.Context, cause process.Cause) error {
 			return err
 		}
 	}
-	return p.end(ctx, cause)
+	return p.end(ctx, as)
 }
 
 // end ends the record of a process that nobody can see any more.
-func (p *proc) end(ctx context.Context, cause process.Cause) error {
+func (p *proc) end(ctx context.Context, as process.Exit) error {
 	p.mu.Lock()
 	exit, last := p.exit, p.w.Last()
 	p.mu.Unlock()
 	now := time.Now()
 	var evs []process.Event
 	if exit == nil {
-		exit = &process.Exit{Cause: cause}
+		exit = &as
 		evs = append(evs, process.Event{Seq: last + 1, Time: now, Body: process.Exited{Exit: *exit}})
 	}
 	evs = append(evs, process.Event{Seq: last + uint64(len(evs)) + 1, Time: now, Body: process.Finished{Exit: *exit}})

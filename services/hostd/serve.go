@@ -46,7 +46,7 @@ func (b *box) serve(ctx context.Context) error {
 		}
 		b.passEarly()
 		for _, p := range b.orphans() {
-			p.lose(process.CauseShimLost)
+			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 		reading := make(chan error, 1)
 		b.h.wg.Go(func() { reading <- b.read(conn) })
@@ -143,7 +143,7 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	}
 	for token, p := range b.procs {
 		if !there[token] && p.wasTaken() {
-			p.lose(process.CauseShimLost)
+			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 	}
 	revs := make([]uint64, 0, len(b.pending))

@@ -38,7 +38,7 @@ func (h *host) buildShim(ctx context.Context) error {
 	if len(h.cfg.Shim) > 0 || len(*h.shim.Load()) == 1 {
 		return nil
 	}
-	path, err := sidecar.Shim().BuildSame(ctx, h.slog)
+	path, err := sidecar.Shim().BuildSame(ctx, h.slog.Info)
 	if err == nil {
 		h.shim.Store(&[]string{path})
 	} else if ctx.Err() == nil && !errors.Is(err, sidecar.ErrNoSource) {

@@ -164,7 +164,7 @@ func (p *proc) again(ctx context.Context) error {
 		if err := p.lookBack(ctx, tip.Last); err != nil {
 			return err
 		}
-		return p.end(ctx, process.CauseShimLost)
+		return p.end(ctx, process.Exit{Cause: process.CauseShimLost})
 	}
 	first, err := p.accepted(ctx)
 	if err != nil {
@@ -234,7 +234,7 @@ func (p *proc) goOn(last process.Seq) {
 	p.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.track.Resume(last)
 	p.stored = last
-	if conn := p.b.conn; conn != nil && p.known != nil && p.lost == "" {
+	if conn := p.b.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.place)
 	}
 }

@@ -196,4 +196,5 @@ type Stats struct {
 	MemoryBytes uint64        // now, without what the kernel can take back at once
 	DiskBytes   uint64        // that it wrote and that are there
 	Processes   uint32
+	OOMKills    uint64 // processes that the kernel killed for want of memory; told until Destroy
 }

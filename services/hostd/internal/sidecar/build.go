@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +18,13 @@ import (
 
 const report = 10 * time.Second
 
+// Tell tells of something, with names and values.
+type Tell func(msg string, args ...any)
+
 // Build finds the program, or builds it, which takes as little of the machine as
-// can be. One who builds the same at the same time is waited for. Log gets its
-// progress.
-func (p Program) Build(ctx context.Context, log *slog.Logger) (string, error) {
+// can be. One who builds the same at the same time is waited for. tell gets its
+// progress, as the methods of a slog.Logger do.
+func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 	if path, err := p.Find(); err == nil {
 		return path, nil
 	}
@@ -42,7 +44,7 @@ func (p Program) Build(ctx context.Context, log *slog.Logger) (string, error) {
 		return to, nil
 	}
 	tmp := to + ".new"
-	if err := p.compile(ctx, tmp, log); err != nil {
+	if err := p.compile(ctx, tmp, tell); err != nil {
 		os.Remove(tmp) //nolint:errcheck // there may be none
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
@@ -73,13 +75,13 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error {
+func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 	root, err := source()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	log.Info("a program is built from source", "program", p.Name)
+	tell("a program is built from source", "program", p.Name)
 	// A service may go before others: a compiler must not.
 	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
 	cmd.Dir = filepath.Join(root, p.Main)
@@ -95,7 +97,7 @@ func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error
 		return err
 	}
 	last := follow(out, func(packages int) {
-		log.Info("a program is being built", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
+		tell("a program is being built", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
 	})
 	if err := cmd.Wait(); err != nil {
 		if ctx.Err() != nil {
@@ -103,7 +105,7 @@ func (p Program) compile(ctx context.Context, to string, log *slog.Logger) error
 		}
 		return fmt.Errorf("%w: %s", err, last)
 	}
-	log.Info("a program is built", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
+	tell("a program is built", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
 	return nil
 }
 

@@ -3,7 +3,6 @@ package sidecar
 import (
 	"context"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 )
@@ -23,11 +22,11 @@ func (p Program) FindSame() (string, error) {
 }
 
 // BuildSame is Build for such a program.
-func (p Program) BuildSame(ctx context.Context, log *slog.Logger) (string, error) {
+func (p Program) BuildSame(ctx context.Context, tell Tell) (string, error) {
 	if err := p.same(); err != nil {
 		return "", err
 	}
-	return p.Build(ctx, log)
+	return p.Build(ctx, tell)
 }
 
 // same is ErrNoSource where a source is here, but is not, or need not be, the one

@@ -16,7 +16,7 @@ import (
 // What the tests of drivers need is built here, with the time that it takes.
 func TestBuildsWhatWeNeed(t *testing.T) {
 	for _, p := range []Program{Shim(), Runsc()} {
-		path, err := p.Build(t.Context(), slog.Default())
+		path, err := p.Build(t.Context(), slog.Info)
 		if errors.Is(err, exec.ErrNotFound) {
 			t.Skip(err)
 		}
@@ -24,7 +24,7 @@ func TestBuildsWhatWeNeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		again, err := p.Build(t.Context(), slog.Default())
+		again, err := p.Build(t.Context(), slog.Info)
 		if err != nil || again != path {
 			t.Errorf("the second time: %s, %v; want %s", again, err, path)
 		}
@@ -44,7 +44,7 @@ func TestBuildEndsWithItsContext(t *testing.T) {
 	p := Runsc()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Build(ctx, slog.Default()); !errors.Is(err, context.Canceled) {
+	if _, err := p.Build(ctx, slog.Info); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := p.Find(); !errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func TestBuildTellsWhatIsWrong(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	p := Program{Name: "none", Main: "services/hostd/internal/sidecar", Inputs: []string{"go.mod"}}
 	t.Setenv("GOFLAGS", "-mod=nonsense")
-	if _, err := p.Build(t.Context(), slog.Default()); err == nil || !strings.Contains(err.Error(), "nonsense") {
+	if _, err := p.Build(t.Context(), slog.Info); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("got %v", err)
 	}
 	dir, err := cacheDir()

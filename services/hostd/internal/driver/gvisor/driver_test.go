@@ -28,7 +28,7 @@ func testConfig(t testing.TB) Config {
 	dir := drivertest.Templates(t)
 	path := os.Getenv(runscVariable)
 	if path == "" {
-		built, err := sidecar.Runsc().Build(t.Context(), slog.Default())
+		built, err := sidecar.Runsc().Build(t.Context(), slog.Info)
 		if err != nil {
 			t.Skipf("millrace-runsc cannot be built here: %v", err)
 		}

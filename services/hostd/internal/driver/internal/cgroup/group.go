@@ -178,11 +178,14 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 	return start()
 }
 
+// oomFiles count, where they are there, what was killed for want of memory.
+var oomFiles = [...]string{"memory.events", "memory.oom_control"}
+
 // OOM opens the file that counts what was killed for want of memory, for both
 // versions in a line "oom_kill N"; nil if nobody counts.
 func (g *Group) OOM() *os.File {
 	for _, p := range g.paths() {
-		for _, n := range []string{"memory.events", "memory.oom_control"} {
+		for _, n := range oomFiles {
 			if f, err := os.Open(filepath.Join(p, n)); err == nil {
 				return f
 			}

@@ -14,6 +14,7 @@ type Usage struct {
 	CPU       time.Duration
 	Memory    uint64 // bytes, without the file pages that nobody used lately
 	PIDs      []int
+	OOMKills  uint64
 	HasCPU    bool
 	HasMemory bool
 	HasPIDs   bool
@@ -33,6 +34,11 @@ func (g *Group) Usage() Usage {
 			if all, ok := number(p, f[0]); ok && !u.HasMemory {
 				cold, _ := field(p, "memory.stat", f[1])
 				u.Memory, u.HasMemory = all-min(cold, all), true
+			}
+		}
+		for _, f := range oomFiles {
+			if n, ok := field(p, f, "oom_kill"); ok {
+				u.OOMKills = n
 			}
 		}
 		if !u.HasPIDs {

@@ -24,7 +24,7 @@ func Descendants(all map[int]int, root int) []int {
 // that has ended counts once its parent knows, and shared memory several times.
 func Measure(group *cgroup.Group, root int) (driver.Stats, error) {
 	u := group.Usage()
-	s := driver.Stats{CPU: u.CPU, MemoryBytes: u.Memory, Processes: uint32(len(u.PIDs))}
+	s := driver.Stats{CPU: u.CPU, MemoryBytes: u.Memory, Processes: uint32(len(u.PIDs)), OOMKills: u.OOMKills}
 	if u.HasCPU && u.HasMemory && u.HasPIDs {
 		return s, nil
 	}
