@@ -68,6 +68,7 @@ type streams struct {
 	retention   time.Duration
 	maxOutput   int64
 	maxContexts int64
+	maxStore    int64
 }
 
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
@@ -80,10 +81,11 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "how long output is kept, when its streams are made")
 	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "bytes kept of the files that template builds copy, when their store is made: more is refused until what is a week old goes")
 	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "bytes of output kept, when its streams are made: past it, or where there is less room, the oldest goes")
+	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "bytes of templates, snapshots and volumes that the servers keep, when their store is made; less where there is no room; what is over it is refused")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, Log: log}
 }
 
 // open connects to the log; it waits for NATS as long as ctx lasts.

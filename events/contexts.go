@@ -26,7 +26,7 @@ func contextName(tenant, sum string) string { return tenant + "." + sum }
 func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
-	_, err := l.wholeContext(ctx, tenant, sum)
+	_, _, err := l.whole(ctx, bucketContexts, contextName(tenant, sum))
 	err = contextError("find files", sum, err)
 	if kind.Is(err, kind.NotFound) {
 		return false, nil
@@ -55,29 +55,15 @@ func (l *Log) PutContext(ctx context.Context, tenant, sum string, r io.Reader) e
 func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
-	store, err := l.js.ObjectStore(ctx, bucketContexts)
-	if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return store, err
-	}
-	cfg := jetstream.ObjectStoreConfig{
-		Bucket: bucketContexts, Description: "files that builds copy", Replicas: l.replicas, TTL: contextAge, MaxBytes: l.maxContexts,
-	}
-	for {
-		store, err = l.js.CreateObjectStore(ctx, cfg)
-		switch {
-		case errors.Is(err, jetstream.ErrBucketExists):
-			return l.js.ObjectStore(ctx, bucketContexts)
-		case !noRoom(err) || cfg.MaxBytes/2 < leastBytes:
-			return store, err
-		}
-		cfg.MaxBytes /= 2 // the servers set the room aside
-	}
+	return l.boundedStore(ctx, jetstream.ObjectStoreConfig{
+		Bucket: bucketContexts, Description: "files that builds copy", TTL: contextAge, MaxBytes: l.maxContexts,
+	})
 }
 
 // Context reads what PutContext stored. NotFound if there is nothing. A read that
 // ends in io.EOF has given all of it.
 func (l *Log) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
-	store, err := l.wholeContext(ctx, tenant, sum)
+	store, _, err := l.whole(ctx, bucketContexts, contextName(tenant, sum))
 	if err != nil {
 		return nil, contextError("read files", sum, err)
 	}
@@ -86,29 +72,6 @@ func (l *Log) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, e
 		return nil, contextError("read files", sum, err)
 	}
 	return obj, nil
-}
-
-// wholeContext gives the store if it has all of a tenant's files under a sum. A put
-// that fails for want of room may leave the object's name, and not all of its parts.
-func (l *Log) wholeContext(ctx context.Context, tenant, sum string) (jetstream.ObjectStore, error) {
-	store, err := l.js.ObjectStore(ctx, bucketContexts)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := store.GetInfo(ctx, contextName(tenant, sum))
-	if err != nil {
-		return nil, err
-	}
-	s, err := l.js.Stream(ctx, "OBJ_"+bucketContexts)
-	if err != nil {
-		return nil, err
-	}
-	parts := "$O." + bucketContexts + ".C." + obj.NUID
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(parts))
-	if err == nil && info.State.Subjects[parts] != uint64(obj.Chunks) {
-		err = jetstream.ErrObjectNotFound
-	}
-	return store, err
 }
 
 func contextError(op, sum string, err error) error {
@@ -120,7 +83,7 @@ func contextError(op, sum string, err error) error {
 		return kind.New(kind.NotFound, op, sum, "the files are not stored: upload them again")
 	case errors.As(err, &api) && api.ErrorCode == errMaxBytes:
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "there is no room for more files of builds: the oldest go when they are a week old"}
-	case errors.As(err, &api) && (api.ErrorCode == errNoResources || api.ErrorCode == errStorageLimit || noRoom(err)):
+	case isFull(err):
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the servers' store is full"}
 	}
 	return kind.Wrap(kind.Unavailable, op, sum, err)

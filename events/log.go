@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +28,7 @@ type Config struct {
 	Retention   time.Duration              // of output and the catalogue; default 24 h
 	MaxOutput   int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
 	MaxContexts int64                      // bytes of the files that builds copy, when their store is made; less where there is no room; default 16 GiB
+	MaxStore    int64                      // bytes of templates, snapshots and volumes kept at most, when their store is made; less where there is no room; default 64 GiB
 	Log         *slog.Logger
 }
 
@@ -51,6 +53,8 @@ type Log struct {
 	shards      int
 	replicas    int // of what is made later
 	maxContexts int64
+	maxStore    int64
+	bounded     atomic.Bool // the store of parts has its bound
 	retention   time.Duration
 	memory      []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
 
@@ -77,6 +81,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		retention:   cfg.Retention,
 		replicas:    cfg.Replicas,
 		maxContexts: cfg.MaxContexts,
+		maxStore:    cfg.MaxStore,
 		tails:       make(map[string]*tail),
 		back:        make(chan struct{}),
 	}
@@ -106,6 +111,9 @@ func setDefaults(cfg *Config) {
 	}
 	if cfg.Retention == 0 {
 		cfg.Retention = DefaultRetention
+	}
+	if cfg.MaxStore <= 0 {
+		cfg.MaxStore = DefaultMaxStore
 	}
 	if cfg.MaxOutput == 0 {
 		cfg.MaxOutput = DefaultMaxOutput

@@ -12,10 +12,15 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// bucketTemplates is the object store of templates' parts. A part is an object of
-// its own, by its sum: what several templates share is stored once, and who was
-// cut off goes on with the parts that lack.
+// bucketTemplates is the object store of parts: of templates, and of the copies of
+// hosts' files. A part is an object of its own, by its sum: what several share is
+// stored once, and who was cut off goes on with the parts that lack. It has a bound,
+// and what is over it is refused, so that nothing else lacks room.
 const bucketTemplates = "templates"
+
+// keptPrefix begins the names of the parts of copies. They are nobody's to ask for
+// by a sum, as those of templates are.
+const keptPrefix = "kept."
 
 const (
 	partAttempt = time.Minute // one try to store or read a part
@@ -32,20 +37,40 @@ const (
 // PutPart stores a part of a template, as the caller has packed it, under its
 // sum; a part that is there is left alone. Exhausted where the store is full.
 func (l *Log) PutPart(ctx context.Context, sum template.Sum, data []byte) error {
-	return l.withParts(ctx, "store template", sum, true, func(ctx context.Context, store jetstream.ObjectStore) error {
-		if _, err := store.GetInfo(ctx, string(sum)); !errors.Is(err, jetstream.ErrObjectNotFound) {
+	return l.putPart(ctx, string(sum), data, false)
+}
+
+// putPart stores a part. One that is there is only made to look new, so that nobody
+// takes it for forgotten (SweepParts), unless it is to be replaced.
+func (l *Log) putPart(ctx context.Context, name string, data []byte, replace bool) error {
+	meta := jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
+	return l.withParts(ctx, "store files", name, true, func(ctx context.Context, store jetstream.ObjectStore) error {
+		_, info, err := l.whole(ctx, bucketTemplates, name)
+		switch {
+		case err == nil && !replace && time.Since(info.ModTime) < freshPart:
+			return nil
+		case err == nil && !replace:
+			return store.UpdateMeta(ctx, name, meta)
+		case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
 			return err
 		}
-		meta := jetstream.ObjectMeta{Name: string(sum), Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
-		_, err := store.Put(ctx, meta, bytes.NewReader(data))
+		if _, err = store.Put(ctx, meta, bytes.NewReader(data)); err != nil && isFull(err) {
+			if half, hErr := store.GetInfo(ctx, name); hErr == nil {
+				l.purgePart(ctx, half) //nolint:errcheck // it is not taken for whole, and swept
+			}
+		}
 		return err
 	})
 }
 
 // HasPart reports whether a part is stored.
 func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
-	err := l.withParts(ctx, "find template", sum, false, func(ctx context.Context, store jetstream.ObjectStore) error {
-		_, err := store.GetInfo(ctx, string(sum))
+	return l.hasPart(ctx, string(sum))
+}
+
+func (l *Log) hasPart(ctx context.Context, name string) (bool, error) {
+	err := l.withParts(ctx, "find files", name, false, func(ctx context.Context, _ jetstream.ObjectStore) error {
+		_, _, err := l.whole(ctx, bucketTemplates, name)
 		return err
 	})
 	if kind.Is(err, kind.NotFound) {
@@ -54,12 +79,18 @@ func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
 	return err == nil, err
 }
 
-// Part reads a part as PutPart was given it. NotFound if it is not stored. The
-// caller checks its sum.
+// Part reads a part as PutPart was given it. NotFound if it is not stored. Invalid
+// if it is damaged, as far as the servers know: the caller checks its sum.
 func (l *Log) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
+	return l.getPart(ctx, string(sum))
+}
+
+func (l *Log) getPart(ctx context.Context, name string) ([]byte, error) {
 	var data []byte
-	err := l.withParts(ctx, "read template", sum, false, func(ctx context.Context, store jetstream.ObjectStore) (err error) {
-		data, err = store.GetBytes(ctx, string(sum))
+	err := l.withParts(ctx, "read files", name, false, func(ctx context.Context, store jetstream.ObjectStore) (err error) {
+		if _, _, err = l.whole(ctx, bucketTemplates, name); err == nil {
+			data, err = store.GetBytes(ctx, name)
+		}
 		return err
 	})
 	return data, err
@@ -67,8 +98,16 @@ func (l *Log) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 
 // RemovePart removes a part; one that is not there is removed.
 func (l *Log) RemovePart(ctx context.Context, sum template.Sum) error {
-	err := l.withParts(ctx, "remove template", sum, false, func(ctx context.Context, store jetstream.ObjectStore) error {
-		return store.Delete(ctx, string(sum))
+	return l.removePart(ctx, string(sum))
+}
+
+func (l *Log) removePart(ctx context.Context, name string) error {
+	err := l.withParts(ctx, "remove files", name, false, func(ctx context.Context, store jetstream.ObjectStore) error {
+		info, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
+		if err != nil {
+			return err
+		}
+		return l.purgePart(ctx, info)
 	})
 	if kind.Is(err, kind.NotFound) {
 		return nil
@@ -78,36 +117,41 @@ func (l *Log) RemovePart(ctx context.Context, sum template.Sum) error {
 
 // withParts has do try through outages until ctx ends; the store is made if it
 // is missing and wanted.
-func (l *Log) withParts(ctx context.Context, op string, sum template.Sum, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
+func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	for try := 0; ; {
 		err := l.tryParts(ctx, wanted, do)
-		var api *jetstream.APIError
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, jetstream.ErrObjectNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
-			return kind.New(kind.NotFound, op, string(sum), "the template's files are not stored any more: build or import it again")
-		case errors.As(err, &api) && (api.ErrorCode == errNoResources || api.ErrorCode == errMaxBytes || api.ErrorCode == errStorageLimit || noRoom(err)):
-			return &kind.Error{Op: op, ID: string(sum), Kind: kind.Exhausted, Err: err,
-				Msg: "the servers' store is full: remove templates, or give NATS more room"}
+			return kind.New(kind.NotFound, op, name, "the files are not stored any more: make the template or snapshot again")
+		case errors.Is(err, jetstream.ErrDigestMismatch):
+			return kind.New(kind.Invalid, op, name, "the files are damaged in the servers' store")
+		case isFull(err):
+			return &kind.Error{Op: op, ID: name, Kind: kind.Exhausted, Err: err,
+				Msg: "the servers' store is full: remove templates, snapshots or volumes, or give it more room (--max-store)"}
 		}
 		if !l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, op, string(sum), err)
+			return kind.Wrap(kind.Unavailable, op, name, err)
 		}
 	}
+}
+
+// isFull reports whether a store has no room for what was to be stored.
+func isFull(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == errNoResources || api.ErrorCode == errMaxBytes || api.ErrorCode == errStorageLimit || noRoom(err))
 }
 
 func (l *Log) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	store, err := l.js.ObjectStore(ctx, bucketTemplates)
-	if wanted && errors.Is(err, jetstream.ErrBucketNotFound) {
-		store, err = l.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucketTemplates, Description: "parts of templates, by their SHA-256", Replicas: l.replicas,
+	if wanted && (errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && !l.bounded.Load()) {
+		store, err = l.boundedStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: bucketTemplates, Description: "parts of templates, snapshots and volumes, by their SHA-256", MaxBytes: l.maxStore,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) {
-			store, err = l.js.ObjectStore(ctx, bucketTemplates)
-		}
+		l.bounded.Store(err == nil)
 	}
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
 		Name: s.Name, Memory: s.Memory, TakenNs: nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
 		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs, Layer: s.Layer,
+		Fits: s.Fits, Copy: encodeCopy(&s.Copy),
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put snapshot", string(s.ID), err)
@@ -43,8 +44,55 @@ func (v *View) applySnapshot(m stored) error {
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
 		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
+		Fits: b.Fits, Copy: decodeCopy(b.Copy),
 	}
 	return nil
+}
+
+func encodeCopy(c *sandbox.Copy) *pb.Copy {
+	return &pb.Copy{Manifest: []byte(c.Manifest), Wanted: c.Wanted, Kind: uint32(c.Refusal), Reason: c.Reason}
+}
+
+func decodeCopy(b *pb.Copy) sandbox.Copy {
+	return sandbox.Copy{Manifest: string(b.GetManifest()), Wanted: b.GetWanted(), Refusal: kind.Kind(b.GetKind()), Reason: b.GetReason()}
+}
+
+// ChangeSnapshot stores what change makes of what is known of a snapshot, again if
+// somebody else wrote first, and gives what the view then has. change says whether
+// there is something to store. NotFound if there is no such snapshot; one that was
+// deleted is given as it is.
+func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
+	for {
+		s, ok := v.Snapshot(id)
+		if !ok {
+			return s, kind.Newf(kind.NotFound, "change snapshot", string(id), "snapshot '%s' not found", id)
+		}
+		if s.Deleted || !change(&s) {
+			return s, nil
+		}
+		err := v.l.PutSnapshot(ctx, &s)
+		if err != nil && !kind.Is(err, kind.Conflict) {
+			return s, err
+		}
+		if err := v.Sync(ctx); err != nil {
+			return s, err
+		}
+		if err == nil {
+			s, _ = v.Snapshot(id)
+			return s, nil
+		}
+	}
+}
+
+// AwaitSnapshot waits until what is known of a snapshot satisfies done, or ctx's
+// end; it gives what is known at that moment.
+func (v *View) AwaitSnapshot(ctx context.Context, id sandbox.SnapshotID, done func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
+	var s sandbox.Snapshot
+	err := v.wait(ctx, func() bool {
+		s = v.snapshots[id]
+		return done(&s)
+	})
+	return s, err
 }
 
 // Snapshot gives a snapshot, also one that was deleted.

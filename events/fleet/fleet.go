@@ -19,7 +19,9 @@ type Lease struct {
 	TTL        time.Duration
 	Drivers    []string // the first is the default
 	Isolations []string // of the drivers, in their order: sandbox.Isolation
-	Templates  []string // that are ready there; a host that knows names none
+	Templates  []string // that are ready there, and copies of others' files; a host that knows names none
+	Fits       []string // of the drivers, in their order: what makes their snapshots usable elsewhere; empty: nothing does
+	System     string   // what the host's own files are, which the host template is made of
 	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
 	VolumeDrivers []string
 	Capacity      uint32 // sandboxes
@@ -34,6 +36,26 @@ type Lease struct {
 	Gone          bool   // written by the host as it leaves, or by the reaper
 	Instance      string // random, of this life of the daemon: tells two of one name apart
 	Version       string
+}
+
+// Fit is what a host must say of itself to use a snapshot that was made here with
+// the driver: of a sandbox that stands on the host's own files those must be alike,
+// too. Empty if no other host can.
+func (l *Lease) Fit(driver string, hostFiles bool) string {
+	for i, d := range l.Drivers {
+		if d == driver && i < len(l.Fits) {
+			return Fit(l.Fits[i], l.System, hostFiles)
+		}
+	}
+	return ""
+}
+
+// Fit is Lease.Fit for who has what the driver says, and the host's system.
+func Fit(driver, system string, hostFiles bool) string {
+	if driver != "" && hostFiles {
+		return driver + " on " + system
+	}
+	return driver
 }
 
 // Host is a lease as a reader sees it.

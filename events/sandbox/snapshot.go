@@ -29,13 +29,15 @@ func ParseSnapshotID(s string) (SnapshotID, error) {
 }
 
 // Snapshot is a sandbox as it was at one moment, from which others begin. It is
-// on the host of the sandbox that it was made of, and outlives that sandbox.
+// on the host of the sandbox that it was made of, and outlives that sandbox; with
+// a copy in the store it outlives its host, and others may have it.
 type Snapshot struct {
 	ID       SnapshotID
 	Tenant   string
 	Sandbox  ID     // that it was made of
-	Host     string // that has it
+	Host     string // that made it
 	Driver   string // that made it, and the only one that can use it
+	Fits     string // what a host must say of that driver to use it (fleet.Lease.Fit); empty: only Host can
 	Template string
 	Name     string // NAME or NAME:TAG; empty: none
 	Memory   bool   // it holds the processes too
@@ -43,6 +45,7 @@ type Snapshot struct {
 	Layer    string // of a build: the sum of all that it was made by; empty: of none
 	Taken    time.Time
 	Deleted  bool
+	Copy     Copy
 	Rev      uint64 // stream sequence of its last change: what the next must expect
 
 	// The limits of the sandbox; one made from it has them unless it says others.

@@ -18,6 +18,7 @@ type Manifest struct {
 	User    string            `json:"user,omitempty"`    // who runs what names no user; empty: "user"
 	Start   []string          `json:"start,omitempty"`   // the command that the image would run; for people, nobody runs it
 	Sudo    bool              `json:"sudo,omitempty"`    // set-uid programs work: User may become root
+	Exact   bool              `json:"exact,omitempty"`   // a copy of a host's files, with all that makes them what they are; its parts are stored apart from templates'
 	Files   int64             `json:"files"`             // entries of the tree
 	Size    int64             `json:"size"`              // bytes of the tree's files, as they are on a disk
 	Tar     int64             `json:"tar"`               // bytes of the parts together, which are a tar

@@ -1,0 +1,11 @@
+package events
+
+import (
+	"context"
+	"time"
+)
+
+// SweepPartsOlder is SweepParts with another age.
+func (v *View) SweepPartsOlder(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepParts(ctx, age)
+}

@@ -1,0 +1,218 @@
+package events
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// Kept is the store of the parts of copies of hosts' files. See PutPart.
+type Kept struct{ l *Log }
+
+// Kept gives it.
+func (l *Log) Kept() Kept { return Kept{l} }
+
+func keptName(sum template.Sum) string { return keptPrefix + string(sum) }
+
+// Put stores a part; one that is there is left alone unless it is to be replaced.
+// Exhausted where the store is full.
+func (k Kept) Put(ctx context.Context, sum template.Sum, packed []byte, replace bool) error {
+	return k.l.putPart(ctx, keptName(sum), packed, replace)
+}
+
+// Has reports whether a part is stored.
+func (k Kept) Has(ctx context.Context, sum template.Sum) (bool, error) {
+	return k.l.hasPart(ctx, keptName(sum))
+}
+
+// Part reads a part; the caller checks its sum. Errors are those of Log.Part.
+func (k Kept) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
+	return k.l.getPart(ctx, keptName(sum))
+}
+
+const (
+	// freshPart is how old a part may look that somebody counts on.
+	freshPart = 10 * time.Minute
+	// forgotten is how old a part is that nothing names, and that nobody is about
+	// to name: longer than storing a copy may take.
+	forgotten = 6 * time.Hour
+)
+
+// used are the names of all parts that something stands on.
+func (v *View) used() map[string]bool {
+	used := make(map[string]bool)
+	var copies []string
+	v.mu.Lock()
+	for _, t := range v.templates {
+		for _, sum := range t.Manifest.Parts {
+			used[string(sum)] = true
+		}
+	}
+	for _, s := range v.snapshots {
+		if !s.Deleted {
+			copies = append(copies, s.Copy.Manifest)
+		}
+	}
+	for _, s := range v.volumes {
+		if !s.Deleted {
+			copies = append(copies, s.Copy.Manifest)
+		}
+	}
+	v.mu.Unlock()
+	for _, raw := range copies {
+		if m, _, err := template.Decode([]byte(raw)); err == nil { // else there is none
+			for _, sum := range m.Parts {
+				used[keptName(sum)] = true
+			}
+		}
+	}
+	return used
+}
+
+// DropCopy removes the parts of a copy that nothing else has. What it does not come
+// to, SweepParts removes.
+func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
+	m, _, err := template.Decode([]byte(c.Manifest))
+	if err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	if err := v.Sync(ctx); err != nil {
+		return err
+	}
+	used := v.used()
+	for _, sum := range m.Parts {
+		if name := keptName(sum); !used[name] {
+			used[name] = true // it is there once, and may be named often
+			if err := v.l.removePart(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SweepParts removes the parts that nothing names and that are older than any
+// transfer, and what was left of those that were never stored whole. It gives their
+// number.
+func (v *View) SweepParts(ctx context.Context) (int, error) {
+	n, err := v.sweepParts(ctx, forgotten)
+	if err != nil {
+		err = kind.Wrap(kind.Unavailable, "sweep", bucketTemplates, err)
+	}
+	return n, err
+}
+
+func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
+	store, err := v.l.js.ObjectStore(ctx, bucketTemplates)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	// Chunks before names: what is stored meanwhile has its name, or is young.
+	chunks, err := v.l.partSubjects(ctx)
+	if err != nil {
+		return 0, err
+	}
+	all, err := store.List(ctx, jetstream.ListObjectsShowDeleted())
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return 0, err
+	}
+	if err := v.Sync(ctx); err != nil { // what was named before we looked is in it
+		return 0, err
+	}
+	used, n := v.used(), 0
+	for _, o := range all {
+		delete(chunks, chunkSubject(o.NUID))
+		if used[o.Name] && !o.Deleted || time.Since(o.ModTime) < age {
+			continue
+		}
+		gone, err := v.l.forgetPart(ctx, store, o.Name, age)
+		if err != nil {
+			return n, err
+		}
+		n += gone
+	}
+	for subject := range chunks {
+		gone, err := v.l.forgetChunks(ctx, subject, age)
+		if err != nil {
+			return n, err
+		}
+		n += gone
+	}
+	return n, nil
+}
+
+// forgetPart removes a part, unless somebody has come to count on it since it was
+// listed.
+func (l *Log) forgetPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
+	now, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
+	switch {
+	case errors.Is(err, jetstream.ErrObjectNotFound):
+		return 0, nil
+	case err != nil || time.Since(now.ModTime) < age:
+		return 0, err
+	}
+	return 1, l.purgePart(ctx, now)
+}
+
+// forgetChunks removes the bytes of a part that never got its name.
+func (l *Log) forgetChunks(ctx context.Context, subject string, age time.Duration) (int, error) {
+	s, err := l.js.Stream(ctx, partStream)
+	if err != nil {
+		return 0, err
+	}
+	last, err := s.GetLastMsgForSubject(ctx, subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil
+	case err != nil || time.Since(last.Time) < age:
+		return 0, err
+	}
+	return 1, s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+}
+
+// How an object store lays out its stream (NATS, ADR-20).
+const (
+	partStream = "OBJ_" + bucketTemplates
+	partMeta   = "$O." + bucketTemplates + ".M."
+	partChunks = "$O." + bucketTemplates + ".C."
+)
+
+func chunkSubject(nuid string) string { return partChunks + nuid }
+
+// purgePart removes a part for good, which an object store's own Delete does not:
+// that wants room for a last word, also in a store that is full. Whoever is cut off
+// in between leaves bytes without a name.
+func (l *Log) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
+	s, err := l.js.Stream(ctx, partStream)
+	if err != nil {
+		return err
+	}
+	name := base64.URLEncoding.EncodeToString([]byte(o.Name))
+	if err := s.Purge(ctx, jetstream.WithPurgeSubject(partMeta+name)); err != nil || o.NUID == "" {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(o.NUID)))
+}
+
+// partSubjects are those of the bytes of all parts.
+func (l *Log) partSubjects(ctx context.Context) (map[string]uint64, error) {
+	s, err := l.js.Stream(ctx, partStream)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(partChunks+">"))
+	if err != nil {
+		return nil, err
+	}
+	return info.State.Subjects, nil
+}

@@ -1,0 +1,215 @@
+package events_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+func randomPart(n int) ([]byte, template.Sum) {
+	data := make([]byte, n)
+	rand.Read(data)
+	return data, template.SumOf(data)
+}
+
+// streamOf gives the servers' own view of a stream.
+func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func storedBytes(t *testing.T, s jetstream.Stream) uint64 {
+	t.Helper()
+	info, err := s.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Bytes
+}
+
+// The store of parts refuses what is over its bound, says so, and harms nothing
+// else; what is removed makes room.
+func TestTheStoreOfPartsIsBounded(t *testing.T) {
+	srv := eventstest.Start(t)
+	const most = 20 << 20
+	log, err := events.Open(t.Context(), events.Config{InProcess: srv, Name: t.Name(), MaxStore: most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	view := eventstest.View(t, log)
+	var sums []template.Sum
+	for err == nil {
+		data, sum := randomPart(3 << 20)
+		if err = log.Kept().Put(t.Context(), sum, data, false); err == nil {
+			sums = append(sums, sum)
+		}
+		if len(sums) > 10 {
+			t.Fatal("the store has no bound")
+		}
+	}
+	if !kind.Is(err, kind.Exhausted) || len(sums) != 6 {
+		t.Errorf("after %d parts of 3 MiB: %v", len(sums), err)
+	}
+	data, sum := randomPart(3 << 20)
+	if err := log.PutPart(t.Context(), sum, data); !kind.Is(err, kind.Exhausted) {
+		t.Errorf("a template's part in a full store: %v", err)
+	}
+	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{}); err != nil {
+		t.Errorf("a sandbox beside a full store: %v", err)
+	}
+	if err := log.PutContext(t.Context(), "t", "sum", bytes.NewReader(data[:1<<20])); err != nil {
+		t.Errorf("a build's files beside a full store: %v", err)
+	}
+	c := copyOf(t, sums[0])
+	if err := view.DropCopy(t.Context(), &c); err != nil {
+		t.Fatalf("remove from a full store: %v", err)
+	}
+	if err := log.PutPart(t.Context(), sum, data); err != nil {
+		t.Errorf("after a part was removed: %v", err)
+	}
+	if s := streamOf(t, srv, "OBJ_templates"); s.CachedInfo().Config.MaxBytes != most || storedBytes(t, s) > most {
+		t.Errorf("bound %d, stored %d", s.CachedInfo().Config.MaxBytes, storedBytes(t, s))
+	}
+}
+
+// A store that an earlier version made gets its bound from whoever stores first.
+func TestAnOldStoreGetsItsBound(t *testing.T) {
+	srv := eventstest.Start(t)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "templates"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, sum := randomPart(100)
+	if err := eventstest.Open(t, srv).PutPart(t.Context(), sum, data); err != nil {
+		t.Fatal(err)
+	}
+	if most := streamOf(t, srv, "OBJ_templates").CachedInfo().Config.MaxBytes; most <= 0 || most > events.DefaultMaxStore {
+		t.Errorf("bound %d", most)
+	}
+}
+
+func copyOf(t *testing.T, sums ...template.Sum) sandbox.Copy {
+	t.Helper()
+	m := template.Manifest{Arch: runtime.GOARCH, Exact: true, Tar: int64(len(sums)) * template.PartSize, Parts: sums}
+	raw, _, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.Copy{Manifest: string(raw)}
+}
+
+// What a transfer that was cut off left goes: parts that nothing names, and bytes
+// that never got a name. What something stands on stays, and so does what is young.
+func TestOrphansAreSwept(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	view := eventstest.View(t, log)
+	put := func() template.Sum {
+		data, sum := randomPart(1 << 20)
+		if err := log.Kept().Put(t.Context(), sum, data, false); err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	shared, lone, orphan := put(), put(), put()
+	snaps := []sandbox.Snapshot{{ID: sandbox.NewSnapshotID(), Tenant: "t", Copy: copyOf(t, shared, lone)}, {ID: sandbox.NewSnapshotID(), Tenant: "t", Copy: copyOf(t, shared)}}
+	for i := range snaps {
+		if err := log.PutSnapshot(t.Context(), &snaps[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := streamOf(t, srv, "OBJ_templates")
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err == nil { // as one leaves it who is killed while he stores
+		_, err = js.Publish(t.Context(), "$O.templates.C.cutoff", make([]byte, 1<<20))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := view.SweepPartsOlder(t.Context(), time.Hour); n != 0 || err != nil {
+		t.Errorf("of young parts %d were swept, %v", n, err)
+	}
+	if n, err := view.SweepPartsOlder(t.Context(), 0); n != 2 || err != nil {
+		t.Errorf("%d parts were swept, %v; want the orphan and the bytes without a name", n, err)
+	}
+	for sum, want := range map[template.Sum]bool{shared: true, lone: true, orphan: false} {
+		if has, err := log.Kept().Has(t.Context(), sum); has != want || err != nil {
+			t.Errorf("has %v, %v; want %v", has, err, want)
+		}
+	}
+	gone, err := view.ChangeSnapshot(t.Context(), snaps[0].ID, func(s *sandbox.Snapshot) bool { s.Deleted = true; return true })
+	if err == nil {
+		err = view.DropCopy(t.Context(), &gone.Copy)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sum, want := range map[template.Sum]bool{shared: true, lone: false} {
+		if has, err := log.Kept().Has(t.Context(), sum); has != want || err != nil {
+			t.Errorf("after its snapshot was deleted: has %v, %v; want %v", has, err, want)
+		}
+	}
+	if size := storedBytes(t, s); size > 3<<19 {
+		t.Errorf("%d bytes are left of one part", size)
+	}
+}
+
+// Nobody who knows a part of a copy by its sum has it as a template's.
+func TestPartsOfCopiesAreNoTemplates(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	data, sum := randomPart(100)
+	if err := log.Kept().Put(t.Context(), sum, data, false); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := log.HasPart(t.Context(), sum); has || err != nil {
+		t.Errorf("has = %v, %v", has, err)
+	}
+	if _, err := log.Part(t.Context(), sum); !kind.Is(err, kind.NotFound) {
+		t.Errorf("read: %v", err)
+	}
+	other, _ := randomPart(100)
+	if err := log.Kept().Put(t.Context(), sum, other, true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := log.Kept().Part(t.Context(), sum); err != nil || !bytes.Equal(got, other) {
+		t.Errorf("replaced: %v", err)
+	}
+}
