@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/part"
 )
 
 // Image is what a template is made from: layers, the lowest first.
@@ -49,13 +50,13 @@ func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, temp
 	}
 	w := &writer{ctx: ctx, sink: sink}
 	w.tar = tar.NewWriter(&w.parts)
-	w.parts.flush = w.part
+	w.parts.Flush = w.part
 	if err := w.tree(t, img.Layers, &opt); err != nil {
 		return nil, "", err
 	}
 	m := template.Manifest{
 		Arch: img.Arch, Env: img.Env, Workdir: img.Workdir, User: img.User, Start: img.Start, Sudo: img.Sudo,
-		Files: w.files, Size: w.size, Tar: w.parts.n, Parts: w.sums,
+		Files: w.files, Size: w.size, Tar: w.parts.N, Parts: w.sums,
 	}
 	return m.Encode()
 }
@@ -82,7 +83,7 @@ type writer struct {
 	ctx   context.Context
 	sink  Sink
 	tar   *tar.Writer
-	parts cutter
+	parts part.Cutter
 	sums  []template.Sum
 	files int64
 	size  int64
@@ -150,7 +151,7 @@ func (w *writer) tree(t *tree, layers []Layer, opt *Options) error {
 	if err := w.tar.Close(); err != nil {
 		return err
 	}
-	return w.parts.end()
+	return w.parts.End()
 }
 
 func (w *writer) header(flag byte, name, link string, f *inode) error {
@@ -186,40 +187,4 @@ func (w *writer) part(b []byte) error {
 	sum := template.SumOf(b)
 	w.sums = append(w.sums, sum)
 	return w.sink(w.ctx, sum, b)
-}
-
-// cutter cuts what is written into parts.
-type cutter struct {
-	flush func([]byte) error
-	buf   []byte
-	n     int64
-}
-
-func (c *cutter) Write(p []byte) (int, error) {
-	wrote := len(p)
-	for len(p) > 0 {
-		if c.buf == nil {
-			c.buf = make([]byte, 0, template.PartSize)
-		}
-		n := min(len(p), cap(c.buf)-len(c.buf))
-		c.buf, p = append(c.buf, p[:n]...), p[n:]
-		if c.n += int64(n); c.n > template.MaxTar {
-			return 0, errTooLarge
-		}
-		if len(c.buf) == cap(c.buf) {
-			if err := c.end(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return wrote, nil
-}
-
-func (c *cutter) end() error {
-	if len(c.buf) == 0 {
-		return nil
-	}
-	b := c.buf
-	c.buf = nil
-	return c.flush(b)
 }

@@ -19,6 +19,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
@@ -121,7 +122,18 @@ type Caps struct {
 	Files       bool     // Instance.Snapshot keeps files
 	Memory      bool     // Instance.Snapshot keeps the memory, too
 	Volumes     bool     // Spec.Volumes are seen
+	Fits        string   // whose snapshots it can use: those of this driver on a host where it says the same; empty: this host's only
 	Notes       []string // what is missing and why, for `doctor`
+}
+
+// FilesFit is Caps.Fits of a driver whose snapshots are files: those that keep
+// owners are for hosts that can give them.
+func FilesFit(name string) string {
+	owners := "any owner"
+	if os.Geteuid() != 0 {
+		owners = "one owner"
+	}
+	return name + " 1, " + owners + ", " + runtime.GOARCH
 }
 
 // Driver makes places. Its methods may be called at the same time.

@@ -30,7 +30,8 @@ type Source interface {
 type Config struct {
 	Dir    string // absolute, for one Cache at a time; made with mode 0700
 	Source Source
-	Max    int64 // bytes of trees that are kept though nobody uses them; 0: 32 GiB
+	Kept   Source // of the parts of copies of hosts' files; nil: there are none
+	Max    int64  // bytes of trees that are kept though nobody uses them; 0: 32 GiB
 	Log    *slog.Logger
 }
 
@@ -214,10 +215,7 @@ func (c *Cache) Get(ctx context.Context, manifest []byte) (*Tree, error) {
 		t, mine := c.claim(id, &m)
 		if mine {
 			err := c.fill(ctx, id, &m, manifest)
-			c.settle(t, err)
-			if err != nil {
-				return nil, err
-			}
+			return c.settle(t, err), err
 		}
 		select {
 		case <-t.ready:
@@ -235,6 +233,42 @@ func (c *Cache) Get(ctx context.Context, manifest []byte) (*Tree, error) {
 	}
 }
 
+// Adopt makes the directory dir, which is the tree of a manifest and beside the
+// cache's, the cache's own.
+func (c *Cache) Adopt(dir string, manifest []byte) error {
+	m, id, err := template.Decode(manifest)
+	if err != nil {
+		return err
+	}
+	t, mine := c.claim(id, &m)
+	if !mine { // it is there, or comes
+		return removeAll(dir)
+	}
+	err = c.adopt(dir, id, manifest)
+	c.settle(t, err).Release()
+	c.evict(0)
+	return err
+}
+
+func (c *Cache) adopt(dir string, id template.ID, manifest []byte) error {
+	if err := syncAll(dir); err != nil {
+		return err
+	}
+	place, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
+	if err != nil {
+		return err
+	}
+	tree := filepath.Join(place, treeName)
+	err = os.WriteFile(filepath.Join(place, manifestName), manifest, 0o600)
+	if err == nil {
+		err = os.Rename(dir, tree)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(place))
+	}
+	return os.Rename(place, filepath.Join(c.cfg.Dir, string(id)))
+}
+
 // claim gives a template's tree, and whether the caller is to fill it.
 func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool) {
 	c.mu.Lock()
@@ -247,15 +281,18 @@ func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool)
 	return t, true
 }
 
-// settle tells those who wait how the filling ended.
-func (c *Cache) settle(t *tree, err error) {
+// settle tells those who wait how the filling ended, and has who filled it use it.
+func (c *Cache) settle(t *tree, err error) (used *Tree) {
 	c.mu.Lock()
 	if t.err = err; err != nil {
 		delete(c.trees, t.id)
+	} else {
+		used = c.use(t) // before it is looked at for what can go
 	}
 	close(t.ready)
 	c.mu.Unlock()
 	c.evict(0)
+	return used
 }
 
 // evict removes unused trees, the longest unused first, until what is kept fits
@@ -284,13 +321,31 @@ func (c *Cache) victim(need int64) (dir string, ok bool) {
 	if oldest == nil || total <= c.cfg.Max && (need == 0 || c.free() >= need) {
 		return "", false
 	}
-	dir = filepath.Join(c.cfg.Dir, oldPrefix+string(oldest.id))
-	err := os.Rename(filepath.Join(c.cfg.Dir, string(oldest.id)), dir)
-	delete(c.trees, oldest.id)
+	return c.takeAway(oldest), true
+}
+
+// takeAway takes a tree out of everybody's reach; it is by mu.
+func (c *Cache) takeAway(t *tree) (dir string) {
+	dir = filepath.Join(c.cfg.Dir, oldPrefix+string(t.id))
+	err := os.Rename(filepath.Join(c.cfg.Dir, string(t.id)), dir)
+	delete(c.trees, t.id)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.cfg.Log.Warn("a template cannot be removed", "template", oldest.id, "err", err)
+		c.cfg.Log.Warn("a template cannot be removed", "template", t.id, "err", err)
 	}
-	return dir, true
+	return dir
+}
+
+// Drop removes a tree that nobody is to use any more, unless somebody does.
+func (c *Cache) Drop(id template.ID) {
+	c.mu.Lock()
+	t := c.trees[id]
+	if t == nil || !t.done() || t.refs > 0 {
+		c.mu.Unlock()
+		return
+	}
+	dir := c.takeAway(t)
+	c.mu.Unlock()
+	c.remove(dir)
 }
 
 // Room reports whether a template is here, or can be without others having to go.

@@ -74,7 +74,7 @@ func (c *Cache) fetch(ctx context.Context, m *template.Manifest) error {
 			}
 			defer p.Close()
 			for i := range next {
-				if err := c.fetchPart(ctx, p, m.Parts[i], m.Part(i)); err != nil {
+				if err := c.fetchPart(ctx, p, m, i); err != nil {
 					return err
 				}
 			}
@@ -88,16 +88,20 @@ func (c *Cache) partFile(sum template.Sum) string {
 	return filepath.Join(c.cfg.Dir, partsName, string(sum))
 }
 
-func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, sum template.Sum, size int) error {
+func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, m *template.Manifest, i int) error {
+	sum, source := m.Parts[i], c.cfg.Source
+	if m.Exact {
+		source = c.cfg.Kept
+	}
 	file := c.partFile(sum)
 	if _, err := os.Stat(file); err == nil {
 		return nil // it is checked once more when it is used
 	}
-	packed, err := c.cfg.Source.Part(ctx, sum)
+	packed, err := source.Part(ctx, sum)
 	if err != nil {
 		return err
 	}
-	if _, err := p.Unpack(packed, sum, size); err != nil {
+	if _, err := p.Unpack(packed, sum, m.Part(i)); err != nil {
 		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(file), "new-") // two templates may share a part

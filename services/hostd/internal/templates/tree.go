@@ -2,6 +2,7 @@ package templates
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,8 @@ import (
 )
 
 // fillTree makes the directory root of a template's tar. As root the files get
-// their owners; else they are hostd's, and nothing is set-uid.
+// their owners; else they are hostd's, and nothing is set-uid. A copy of a host's
+// files is made exact: it comes from a host whose files ours can be.
 func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 	if err := os.Mkdir(root, 0o700); err != nil {
 		return err
@@ -26,7 +28,7 @@ func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it
-	f := filler{root: dir, owners: os.Geteuid() == 0, files: m.Files, size: m.Size}
+	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size}
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -45,7 +47,7 @@ func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 	if f.files != 0 || f.size != 0 {
 		return damaged("it has %d files and %d bytes less than its manifest says", f.files, f.size)
 	}
-	if err := f.finish(); err != nil {
+	if err := f.finish(); err != nil || f.exact {
 		return err
 	}
 	return os.Chmod(root, 0o755)
@@ -59,6 +61,7 @@ func damaged(format string, args ...any) error {
 type filler struct {
 	root   *os.Root
 	owners bool
+	exact  bool
 	files  int64 // that may come
 	size   int64 // bytes that may come
 	dirs   []*tar.Header
@@ -66,7 +69,7 @@ type filler struct {
 
 func (f *filler) add(h *tar.Header, body io.Reader) error {
 	name := strings.TrimSuffix(h.Name, "/")
-	if name == "" || path.Clean(name) != name || !filepath.IsLocal(name) {
+	if name == "" || path.Clean(name) != name || !filepath.IsLocal(name) || name == "." && !f.exact {
 		return damaged("path %q", h.Name)
 	}
 	if f.files--; f.files < 0 {
@@ -75,6 +78,9 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		f.dirs = append(f.dirs, h)
+		if name == "." {
+			return nil
+		}
 		return f.root.Mkdir(name, 0o700) // its mode comes last: it may be shut
 	case tar.TypeReg:
 		return f.file(name, h, body)
@@ -85,6 +91,10 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 		return f.own(name, h)
 	case tar.TypeLink:
 		return f.root.Link(h.Linkname, name)
+	case tar.TypeFifo, tar.TypeChar:
+		if f.exact {
+			return f.node(name, h)
+		}
 	}
 	return damaged("%q is of type %q", h.Name, h.Typeflag)
 }
@@ -97,7 +107,13 @@ func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, body)
+	if f.exact {
+		if err = sparse(out, body, h.Size); err == nil {
+			err = setAttributes(out, h)
+		}
+	} else {
+		_, err = io.Copy(out, body)
+	}
 	if err == nil && f.owners {
 		err = out.Chown(h.Uid, h.Gid)
 	}
@@ -110,10 +126,52 @@ func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
 	return f.root.Chtimes(name, h.ModTime, h.ModTime)
 }
 
+// node makes a pipe, a socket, or an overlay's whiteout.
+func (f *filler) node(name string, h *tar.Header) error {
+	at, err := f.root.Open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer at.Close() //nolint:errcheck // nothing is written through it
+	if err := makeNode(at, path.Base(name), h); err != nil {
+		return err
+	}
+	err = f.own(name, h)
+	if err == nil {
+		err = f.root.Chmod(name, f.mode(h))
+	}
+	if err == nil {
+		err = f.root.Chtimes(name, h.ModTime, h.ModTime)
+	}
+	return err
+}
+
+// sparse writes a file of that size, with holes for the zeros in it.
+func sparse(out *os.File, body io.Reader, size int64) error {
+	buf := make([]byte, 64<<10)
+	for at := int64(0); at < size; {
+		n, err := io.ReadFull(body, buf[:min(int64(len(buf)), size-at)])
+		if err != nil {
+			return err
+		}
+		if !zero(buf[:n]) {
+			if _, err := out.WriteAt(buf[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+	}
+	return out.Truncate(size)
+}
+
+func zero(b []byte) bool {
+	return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
+}
+
 // mode is an entry's, without what only root's files can use where we are not.
 func (f *filler) mode(h *tar.Header) fs.FileMode {
 	mode := h.FileInfo().Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
-	if !f.owners {
+	if !f.owners && !f.exact {
 		mode = mode&^(fs.ModeSetuid|fs.ModeSetgid) | 0o400 // what we cannot read nobody could
 	}
 	return mode
@@ -132,10 +190,13 @@ func (f *filler) finish() error {
 		h := f.dirs[i]
 		name := strings.TrimSuffix(h.Name, "/")
 		mode := f.mode(h)
-		if !f.owners {
+		if !f.owners && !f.exact {
 			mode |= 0o700 // else we could not remove it
 		}
 		err := f.own(name, h)
+		if err == nil && f.exact {
+			err = f.attributes(name, h)
+		}
 		if err == nil {
 			err = f.root.Chmod(name, mode)
 		}
@@ -143,6 +204,28 @@ func (f *filler) finish() error {
 			err = f.root.Chtimes(name, h.ModTime, h.ModTime)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *filler) attributes(name string, h *tar.Header) error {
+	d, err := f.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(setAttributes(d, h), d.Close())
+}
+
+// setAttributes gives an open file the user's attributes of its entry.
+func setAttributes(out *os.File, h *tar.Header) error {
+	for key, value := range h.PAXRecords {
+		name, ok := strings.CutPrefix(key, xattrRecord)
+		if !ok || !strings.HasPrefix(name, userAttribute) {
+			continue
+		}
+		if err := setAttribute(out, name, value); err != nil {
 			return err
 		}
 	}

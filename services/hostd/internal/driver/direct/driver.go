@@ -73,8 +73,8 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze, Files: c.Freeze,
-		Volumes: canShow(),
-		Notes:   append(c.Notes, "sandboxes are not isolated from the host or from each other"),
+		Volumes: canShow(), Fits: driver.FilesFit(name),
+		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
 	}
 	if !c.Kill {
 		caps.Notes = append(caps.Notes, "without a cgroup, a process that hides from /proc's tree outlives its sandbox")

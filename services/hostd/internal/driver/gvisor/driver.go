@@ -90,6 +90,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		Notes: append(groups.Notes, "a sandbox that starts far too many processes ends as a whole",
 			"what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
+	if path, err := d.cfg.Runsc(); err == nil {
+		caps.Fits = fits(path)
+	}
 	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)

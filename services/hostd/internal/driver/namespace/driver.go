@@ -111,7 +111,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
 		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: groups.Freeze,
-		Volumes: true, Notes: groups.Notes,
+		Volumes: true, Fits: driver.FilesFit(name), Notes: groups.Notes,
 	}
 	if err := d.disks(); err != nil {
 		caps.Notes = append(caps.Notes, "the disk space of a sandbox is not limited: "+err.Error())

@@ -1,0 +1,267 @@
+package templates
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// keep is a Sink of the store.
+func (s *store) keep(_ context.Context, sum template.Sum, packed []byte) error {
+	return os.WriteFile(filepath.Join(s.dir, string(sum)), packed, 0o644)
+}
+
+// layerTree fills a directory with what an overlay's layer may have in it.
+func layerTree(t *testing.T, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(os.MkdirAll(in("layers/0/over/home"), 0o755))
+	must(os.WriteFile(in("layers/0/over/home/suid"), []byte("x"), 0o600))
+	must(os.Chmod(in("layers/0/over/home/suid"), fs.ModeSetuid|0o711))
+	must(os.WriteFile(in("layers/0/over/shut"), []byte("shut"), 0o600))
+	must(os.Chmod(in("layers/0/over/shut"), 0))
+	must(os.Link(in("layers/0/over/home/suid"), in("layers/0/over/other")))
+	must(os.Symlink("/etc/passwd", in("layers/0/over/link")))
+	must(unix.Mkfifo(in("layers/0/over/pipe"), 0o640))
+	must(unix.Mknod(in("layers/0/over/gone"), unix.S_IFCHR, 0))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: in("s"), Net: "unix"})
+	must(err)
+	l.SetUnlinkOnClose(false)
+	must(l.Close())
+	must(os.Mkdir(in("layers/0/over/opaque"), 0o700))
+	must(unix.Setxattr(in("layers/0/over/opaque"), "user.overlay.opaque", []byte("y"), 0))
+	must(unix.Setxattr(in("layers/0/over/home/suid"), "user.note", []byte("n"), 0))
+	must(os.WriteFile(in("layers/0/over/opaque/new"), []byte("new"), 0o644))
+	f, err := os.Create(in("sparse"))
+	must(err)
+	_, err = f.WriteAt([]byte("end"), 3<<20)
+	must(err)
+	must(f.Close())
+	must(os.WriteFile(in("z.json"), []byte("{}"), 0o600))
+	must(os.Chtimes(in("z.json"), time.Unix(5, 7), time.Unix(5, 7)))
+	must(os.Chmod(in("layers/0/over/opaque"), 0o311))
+	if os.Geteuid() == 0 {
+		must(os.Chown(in("layers/0/over/home"), 1000, 1001))
+		must(os.Lchown(in("layers/0/over/link"), 1000, 1000))
+	}
+	must(os.Chtimes(in("layers"), time.Unix(9, 0), time.Unix(9, 0)))
+}
+
+// looks is everything that must be the same of a tree and its copy.
+func looks(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil && !os.IsPermission(err) {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, p)
+		text := fmt.Sprintf("mode %o of %d:%d, links %d, device %d", st.Mode, st.Uid, st.Gid, st.Nlink, st.Rdev)
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK && name != "." {
+			text += fmt.Sprintf(", time %d.%d", st.Mtim.Sec, st.Mtim.Nsec)
+		}
+		for _, attr := range []string{"user.overlay.opaque", "user.note"} {
+			value := make([]byte, 10)
+			if n, err := unix.Lgetxattr(p, attr, value); err == nil {
+				text += ", " + attr + " " + string(value[:n])
+			}
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			b, err := os.ReadFile(p)
+			text += fmt.Sprintf(", %d bytes %s, err %v", st.Size, template.SumOf(b), err != nil)
+		case unix.S_IFLNK:
+			to, _ := os.Readlink(p)
+			text += " to " + to
+		}
+		out[name] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func pack(t *testing.T, s *store, dir string) []byte {
+	t.Helper()
+	raw, err := Pack(t.Context(), dir, template.MaxTar, s.keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestACopyIsTheTree(t *testing.T) {
+	dir, s := t.TempDir(), newStore(t)
+	t.Cleanup(func() { removeAll(filepath.Join(dir, "layers")) })
+	layerTree(t, dir)
+	before := looks(t, dir)
+	raw := pack(t, s, dir)
+	if after := looks(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("packing changed the tree:\n%v\n%v", before, after)
+	}
+	if again := pack(t, s, dir); !bytes.Equal(again, raw) {
+		t.Error("the same tree has another manifest")
+	}
+	if size, err := Measure(t.Context(), dir); err != nil || size < 3<<20 || size > 4<<20 {
+		t.Errorf("measured %d, %v", size, err)
+	}
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Get(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAll(c.cfg.Dir) })
+	have := looks(t, got.Root)
+	for name, want := range before {
+		if have[name] != want {
+			t.Errorf("%s: %s, want %s", name, have[name], want)
+		}
+	}
+	if len(have) != len(before) {
+		t.Errorf("%d entries, want %d", len(have), len(before))
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(got.Root, "sparse"), &st); err != nil || st.Blocks*512 > 1<<20 {
+		t.Errorf("holes were filled: %d bytes on the disk, %v", st.Blocks*512, err)
+	}
+	if again := pack(t, s, got.Root); !bytes.Equal(again, raw) {
+		t.Error("the copy of a copy is another one")
+	}
+	got.Release()
+	c.cfg.Max = 1
+	c.evict(0)
+	if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 {
+		t.Errorf("left of what was evicted: %v", left)
+	}
+}
+
+// A chain of snapshots stores what they have in common once.
+func TestCopiesShareTheirBeginning(t *testing.T) {
+	dir, s := t.TempDir(), newStore(t)
+	if err := os.MkdirAll(filepath.Join(dir, "layers/0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 3*template.PartSize)
+	rand.Read(big)
+	if err := os.WriteFile(filepath.Join(dir, "layers/0/big"), big, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(filepath.Join(dir, "namespace.json"), []byte("1"), 0o600)
+	if err := os.Chtimes(filepath.Join(dir, "layers"), time.Unix(1, 1), time.Unix(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	pack(t, s, dir)
+	before, _ := os.ReadDir(s.dir)
+	os.MkdirAll(filepath.Join(dir, "layers/1"), 0o755)
+	os.WriteFile(filepath.Join(dir, "layers/1/small"), []byte("x"), 0o644)
+	os.WriteFile(filepath.Join(dir, "namespace.json"), []byte("2"), 0o600)
+	pack(t, s, dir)
+	after, _ := os.ReadDir(s.dir)
+	t.Logf("%d parts, then %d", len(before), len(after))
+	if len(before) != 4 || len(after)-len(before) > 2 {
+		t.Errorf("of %d parts %d are new", len(after), len(after)-len(before))
+	}
+}
+
+func TestWhatIsTooLargeIsNotCopied(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1 << 40); err != nil { // a hole of a TiB
+		t.Fatal(err)
+	}
+	f.Close()
+	none := func(context.Context, template.Sum, []byte) error { t.Error("a part was stored"); return nil }
+	if _, err := Pack(t.Context(), dir, 1<<30, none); !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "1024 MiB") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Measure(t.Context(), dir); !kind.Is(err, kind.Invalid) {
+		t.Errorf("measured: %v", err)
+	}
+}
+
+// Packing and filling hold a few parts in memory, whatever their size.
+func TestACopyIsStreamed(t *testing.T) {
+	dir, s := t.TempDir(), newStore(t)
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 256 << 20
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	most := uint64(0)
+	see := func() {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		most = max(most, m.HeapAlloc)
+	}
+	raw, err := Pack(t.Context(), dir, size, func(ctx context.Context, sum template.Sum, packed []byte) error {
+		see()
+		return s.keep(ctx, sum, packed)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Get(t.Context(), raw)
+	see()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(filepath.Join(got.Root, "f")); err != nil || fi.Size() != size || most > size/2 {
+		t.Errorf("%v, %v; %d MiB of memory", fi, err, most>>20)
+	}
+	m, _, err := template.Decode(raw)
+	if err != nil || len(slices.Compact(m.Parts)) > 4 {
+		t.Errorf("zeros are %d parts, %v", len(slices.Compact(m.Parts)), err)
+	}
+}
+
+// A tar that a stranger made may not have in it what a copy of a host's files may.
+func TestDevicesAreInCopiesOnly(t *testing.T) {
+	s := newStore(t)
+	raw := s.add(t, entry{"dev", "", '3', 0o600, 0})
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, 0)
+	if _, err := c.Get(t.Context(), raw); !kind.Is(err, kind.Invalid) {
+		t.Errorf("a device in a template: %v", err)
+	}
+}
