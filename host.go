@@ -40,6 +40,7 @@ type host struct {
 	network  string
 	veths    string
 	cache    int64
+	ahead    int64
 	destroy  func() bool // see hostd.Config.DestroyOnExit
 
 	kernel    string
@@ -62,7 +63,8 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.network, "network", networkProxy, "what sandboxes with --egress internet get: proxy, or veth: an interface, too, for those whose own rules name nothing (root, nft, driver namespace)")
 	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
 	h.output.flags(f)
-	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates that are kept although no sandbox uses them; 0: 32 GiB")
+	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates and of copies of snapshots that are kept although no sandbox uses them; 0: 32 GiB")
+	f.Int64Var(&h.ahead, "copy-ahead", 0, "bytes of a snapshot or volume that is copied to the servers' store before another host asks; 0: 4 GiB; negative: none is")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
 }
 
@@ -156,7 +158,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	}
 	for {
 		err = hostd.Run(ctx, hostd.Config{
-			Shim: shim, TemplateCache: h.cache,
+			Shim: shim, TemplateCache: h.cache, CopyAhead: h.ahead,
 			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,

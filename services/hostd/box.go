@@ -28,6 +28,7 @@ type box struct {
 	driver driver.Driver
 	inst   driver.Instance
 	tree   *templates.Tree // nil: the host's own files
+	from   *templates.Tree // the snapshot that it stands on, as the store had it; nil: none, or this host's own
 	req    sandbox.Requested
 	tenant string
 	by     string        // the driver that is to make it; empty: the host's default
@@ -161,7 +162,7 @@ func (b *box) create(ctx context.Context) error {
 		return err
 	}
 	spec := b.spec()
-	if spec.From, err = h.from(&b.req); err != nil {
+	if spec.From, err = b.begins(ctx); err != nil {
 		return err
 	}
 	if spec.Volumes, err = h.mounts(&b.req); err != nil {
@@ -249,6 +250,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	b.tree.Release()
+	b.from.Release()
 	if err := h.fault("destroyed"); err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ type Config struct {
 	// events.MaxSamples of a sandbox are kept.
 	SampleEvery time.Duration
 
-	TemplateCache int64         // bytes of templates that are kept though no sandbox uses them; default 32 GiB
+	TemplateCache int64         // bytes of templates and copies of snapshots that are kept though no sandbox uses them; default 32 GiB
+	CopyAhead     int64         // bytes of a snapshot or volume that is copied to the servers' store before somebody asks; default 4 GiB; negative: none is
 	Capacity      int           // sandboxes; default 64
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
 	Grace         time.Duration // see wire.Limits; default 2 s
@@ -118,6 +119,9 @@ func setDefaults(cfg *Config) error {
 	}
 	if cfg.meterEvery == 0 {
 		cfg.meterEvery = defaultMeterEvery
+	}
+	if cfg.CopyAhead == 0 {
+		cfg.CopyAhead = defaultCopyAhead
 	}
 	if cfg.Spool == 0 {
 		cfg.Spool = defaultSpool

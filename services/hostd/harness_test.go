@@ -63,14 +63,20 @@ func newRig(t testing.TB) *rig {
 func newRigOn(t testing.TB, driver string) *rig {
 	t.Helper()
 	srv := eventstest.Start(t)
-	r := &rig{t: t, srv: srv, log: eventstest.Open(t, srv)}
-	r.view = eventstest.View(t, r.log)
+	log := eventstest.Open(t, srv)
+	return newHost(t, &rig{srv: srv, log: log, view: eventstest.View(t, log)}, hostName, driver)
+}
+
+// newHost is a rig of a host on another one's log.
+func newHost(t testing.TB, on *rig, name, driver string) *rig {
+	t.Helper()
+	r := &rig{t: t, srv: on.srv, log: on.log, view: on.view}
 	dir, err := os.MkdirTemp("", "hostd") // short: sockets live in it
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.cfg = Config{
-		Log: r.log, Name: hostName, DataDir: dir, Drivers: []string{driver}, Shim: []string{os.Args[0], shimRole},
+		Log: r.log, Name: name, CopyAhead: -1, DataDir: dir, Drivers: []string{driver}, Shim: []string{os.Args[0], shimRole},
 		Slog:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		LeaseTTL: 4 * time.Second, Grace: 300 * time.Millisecond, TCG: true,
 	}
@@ -85,7 +91,7 @@ func newRigOn(t testing.TB, driver string) *rig {
 // clear lives once more, to destroy what is left. The test's own view does not
 // follow any more.
 func (r *rig) clear() {
-	before, _, _, err := r.log.Lease(r.ctx(), hostName)
+	before, _, _, err := r.log.Lease(r.ctx(), r.cfg.Name)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -97,7 +103,7 @@ func (r *rig) clear() {
 			r.t.Fatalf("the last life: %v", l.err)
 		default:
 		}
-		now, _, _, err := r.log.Lease(r.ctx(), hostName)
+		now, _, _, err := r.log.Lease(r.ctx(), r.cfg.Name)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -165,7 +171,7 @@ func (r *rig) awaitLease(after uint64) uint64 {
 	defer stop()
 	deadline := time.After(patience)
 	for {
-		if h, ok := r.view.Host(hostName); ok && h.Epoch > after && !h.Draining && !h.Gone {
+		if h, ok := r.view.Host(r.cfg.Name); ok && h.Epoch > after && !h.Draining && !h.Gone {
 			return h.Epoch
 		}
 		select {
@@ -184,7 +190,7 @@ func (r *rig) request(req sandbox.Requested) sandbox.ID {
 		r.t.Fatal(err)
 	}
 	_, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) {
-		return []sandbox.Body{sandbox.Placed{Host: hostName, Epoch: 1}}, nil
+		return []sandbox.Body{sandbox.Placed{Host: r.cfg.Name, Epoch: 1}}, nil
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -232,7 +238,7 @@ func (r *rig) stopSandbox(id sandbox.ID) {
 
 func (r *rig) send(id process.ID, body events.CommandBody) {
 	r.t.Helper()
-	if err := r.log.Send(r.ctx(), hostName, command(id, body)); err != nil {
+	if err := r.log.Send(r.ctx(), r.cfg.Name, command(id, body)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -242,7 +248,7 @@ func command(id process.ID, body events.CommandBody) events.Command {
 }
 
 func (r *rig) call(id process.ID, body events.CommandBody) (events.Reply, error) {
-	return r.log.Call(r.ctx(), hostName, command(id, body))
+	return r.log.Call(r.ctx(), r.cfg.Name, command(id, body))
 }
 
 func (r *rig) start(sbx sandbox.ID, spec process.Spec) process.ID {
@@ -315,7 +321,7 @@ func describe(x *process.Exit) string {
 func (r *rig) read(id process.ID, until func(*record) bool) *record {
 	r.t.Helper()
 	rec := &record{out: make(map[process.Stream][]byte)}
-	rd := r.log.Read(events.Ref{Host: hostName, ID: id}, 0)
+	rd := r.log.Read(events.Ref{Host: r.cfg.Name, ID: id}, 0)
 	defer rd.Close()
 	ctx := r.ctx()
 	for {

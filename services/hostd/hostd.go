@@ -54,7 +54,9 @@ type host struct {
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
-	veth      *veth.Net // nil: no sandbox has an interface of its own
+	origin    sync.Mutex // held while a snapshot's directory is looked for, or given away
+	system    string     // what the host's own files are
+	veth      *veth.Net  // nil: no sandbox has an interface of its own
 }
 
 // leaveTimeout bounds a clean end.
@@ -79,7 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)),
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)), system: system(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	if err := h.findShim(); err != nil {
@@ -152,6 +154,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })
 	g.Go(func() error { return h.volumes(work) })
+	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { return h.fill(work) })
 	g.Go(func() error { return h.prove(work) })
 	g.Go(func() error { return h.offerLate(work) })

@@ -64,6 +64,7 @@ func (h *host) find(ctx context.Context, b *box, was made) {
 	if !template.IsHost(b.req.Template) && !b.hold() {
 		h.slog.Warn("a sandbox's template is not here any more", "sandbox", b.id, "template", b.req.Template)
 	}
+	b.holdSnapshot()
 	d, err := h.driverFor(was.driver)
 	if err == nil {
 		b.driver = d

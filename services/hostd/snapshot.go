@@ -64,6 +64,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	}
 	err := b.h.log.PutSnapshot(ctx, &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
+		Fits: b.h.fit(b.driver.Name(), b.req.Template),
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	})
@@ -103,21 +104,6 @@ func (b *box) fill(ctx context.Context, dir string, memory bool) error {
 	return b.h.fault("snapshotted")
 }
 
-// from is the directory that a sandbox begins from; empty: none.
-func (h *host) from(req *sandbox.Requested) (string, error) {
-	if req.From == "" {
-		return "", nil
-	}
-	dir := h.snapshotDir(req.From)
-	if s, ok := h.view.Snapshot(req.From); !ok || s.Deleted || s.Host != h.cfg.Name {
-		return "", kind.New(kind.NotFound, "create", string(req.From), "the snapshot is not here any more")
-	}
-	if _, err := os.Stat(dir); err != nil {
-		return "", kind.Wrap(kind.NotFound, "create", string(req.From), err)
-	}
-	return dir, nil
-}
-
 // sweepSnapshots removes the snapshots that were deleted or never became known,
 // except what a sandbox still stands on. It must not run beside snapshot unless
 // only what was deleted is to go.
@@ -137,6 +123,23 @@ func (h *host) sweepSnapshots(deleted bool) {
 			h.slog.Error("a snapshot cannot be removed", "snapshot", id, "err", err)
 		}
 	}
+	h.sweepCopies()
+}
+
+// sweepCopies drops the copies of deleted snapshots that nothing stands on.
+func (h *host) sweepCopies() {
+	live := make(map[string]bool)
+	gone := h.view.Snapshots(func(s *sandbox.Snapshot) bool {
+		if !s.Deleted {
+			live[s.Copy.Manifest] = true
+		}
+		return s.Deleted && s.Copy.Manifest != ""
+	})
+	for _, s := range gone {
+		if !live[s.Copy.Manifest] {
+			h.templates.Drop(copyID(&s.Copy))
+		}
+	}
 }
 
 // origins are the snapshots that this host's sandboxes began from.
@@ -150,7 +153,7 @@ func (h *host) origins() map[sandbox.SnapshotID]struct{} {
 	return used
 }
 
-// deletedSnapshots counts those of this host that were deleted.
+// deletedSnapshots counts those that were deleted.
 func (h *host) deletedSnapshots() int {
-	return len(h.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Deleted && s.Host == h.cfg.Name }))
+	return len(h.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Deleted }))
 }

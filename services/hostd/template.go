@@ -30,7 +30,7 @@ const (
 
 func openTemplates(cfg *Config) (*templates.Cache, error) {
 	return templates.Open(templates.Config{
-		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Max: cfg.TemplateCache, Log: cfg.Slog,
+		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Kept: cfg.Log.Kept(), Max: cfg.TemplateCache, Log: cfg.Slog,
 	})
 }
 
@@ -183,6 +183,7 @@ func (h *host) prefetch(ctx context.Context) error {
 			}
 			tree.Release()
 		}
+		h.prefetchBuilt(ctx, tried)
 		if !rest(ctx, prefetchPause) {
 			return nil
 		}
@@ -191,6 +192,29 @@ func (h *host) prefetch(ctx context.Context) error {
 			return nil
 		case <-changed:
 		}
+	}
+}
+
+// prefetchBuilt is prefetch of what builds made.
+func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
+	for _, t := range h.view.Templates("") {
+		if t.Built == nil {
+			continue
+		}
+		s, ok := h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
+		if _, own := h.ownSnapshot(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || s.Fits != h.fit(s.Driver, s.Template) {
+			continue
+		}
+		m, id, err := template.Decode([]byte(s.Copy.Manifest))
+		if err != nil || tried[id] || !h.templates.Room(&m) {
+			continue
+		}
+		tried[id] = true
+		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
+		if err != nil && ctx.Err() == nil {
+			h.slog.Warn("a built template cannot be fetched ahead", "template", t.Name, "err", err)
+		}
+		tree.Release()
 	}
 }
 

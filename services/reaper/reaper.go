@@ -3,6 +3,7 @@ package reaper
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -20,6 +21,9 @@ type Config struct {
 	// Tick is the most time between two looks at leases and deadlines; default
 	// one second.
 	Tick time.Duration
+	// Sweep is how often the store of templates, snapshots and volumes is searched
+	// for what nothing stands on; default half an hour.
+	Sweep time.Duration
 }
 
 const (
@@ -45,6 +49,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Second
 	}
+	if cfg.Sweep == 0 {
+		cfg.Sweep = 30 * time.Minute
+	}
 	view, err := cfg.view(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -54,6 +61,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	r := &reaper{cfg: cfg, view: view, settled: make(map[string]uint64)}
 	r.contact.MaxGap = 5 * cfg.Tick / 2
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	sweeping.Go(func() { r.sweep(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -92,6 +102,26 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 		r.bury(ctx, dead)
 	}
 	return max(soonest, r.stopExpired(ctx))
+}
+
+// sweep removes what was left in the store, until ctx ends.
+func (r *reaper) sweep(ctx context.Context) {
+	t := time.NewTicker(r.cfg.Sweep)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		n, err := r.view.SweepParts(ctx)
+		if err != nil {
+			r.warn(ctx, "the store cannot be swept", "", err)
+		}
+		if n > 0 {
+			r.cfg.Slog.Info("parts that nothing stands on were removed", "parts", n)
+		}
+	}
 }
 
 func (r *reaper) warn(ctx context.Context, msg, id string, err error) {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -13,9 +14,10 @@ type room struct {
 	Host       string
 	Epoch      uint64
 	Drivers    []string
-	Isolations []string // of the drivers, in their order
-	Templates  []string // that are ready there
-	Volumes    []string // the drivers that show volumes
+	Isolations []string                                   // of the drivers, in their order
+	Templates  []string                                   // that are ready there
+	Volumes    []string                                   // the drivers that show volumes
+	Fits       func(driver string, hostFiles bool) string // fleet.Lease.Fit
 	Capacity   int
 	Used       int  // sandboxes placed there that are not over
 	CPU        part // thousandths of a CPU
@@ -57,6 +59,30 @@ func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
 	return "", false
 }
 
+// origin is the snapshot that a sandbox begins from, as placement sees it.
+type origin struct {
+	host   string // that made it; empty: there is none
+	driver string
+	fits   string // what another host must say of the driver; empty: it will not do
+	copied bool   // it can be had of the store, whatever became of its host
+	tree   string // what hosts call the copy that they have
+	base   bool   // its sandbox stood on its host's own files
+}
+
+// has reports whether a host has the snapshot already.
+func (o *origin) has(r *room) bool {
+	return r.Host == o.host || o.tree != "" && slices.Contains(r.Templates, o.tree)
+}
+
+// suits reports whether a host can have the snapshot; alive says whether its own can
+// be asked for it.
+func (o *origin) suits(r *room, alive bool) bool {
+	if o.host == "" || r.Host == o.host {
+		return true
+	}
+	return (o.copied || alive) && o.fits != "" && r.Fits != nil && r.Fits(o.driver, o.base) == o.fits
+}
+
 // verdict is what place says of a sandbox: a host and its driver, a refusal, or
 // (when all are empty) to ask again later.
 type verdict struct {
@@ -66,16 +92,17 @@ type verdict struct {
 }
 
 // place picks the least loaded host that may take the sandbox, before all others
-// one that has its template. Load is the part of the capacity that is used; the
+// one that has its template, or the snapshot that it begins from. Load is the part of the capacity that is used; the
 // name decides between equals. A host in doubt is never picked, but nothing is
 // refused for want of a host while there is one.
-func place(req *sandbox.Requested, rooms []room) verdict {
+func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	var best verdict
 	var seen census
+	alive := slices.ContainsFunc(rooms, func(r room) bool { return r.Host == from.host && !r.Doubtful })
 	for i := range rooms {
 		r := &rooms[i]
 		switch {
-		case req.FromHost != "" && req.FromHost != r.Host, req.VolumeHost != "" && req.VolumeHost != r.Host:
+		case !from.suits(r, alive), req.VolumeHost != "" && req.VolumeHost != r.Host:
 			continue
 		case r.Draining:
 			seen.draining++
@@ -91,7 +118,7 @@ func place(req *sandbox.Requested, rooms []room) verdict {
 		}
 		seen.offers++
 		room := r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
-		if room && (best.Host == nil || less(r, best.Host, req.Template)) {
+		if room && (best.Host == nil || less(r, best.Host, req.Template, &from)) {
 			best = verdict{Host: r, Driver: driver}
 		}
 	}
@@ -101,17 +128,19 @@ func place(req *sandbox.Requested, rooms []room) verdict {
 	case seen.doubtful > 0:
 		return verdict{}
 	}
-	return seen.refuse(req)
+	return seen.refuse(req, &from)
 }
 
 // census counts the hosts that were looked at.
 type census struct{ alive, offers, draining, doubtful int }
 
 // refuse says why no host may take the sandbox.
-func (n *census) refuse(req *sandbox.Requested) verdict {
+func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 	switch {
-	case n.alive == 0 && req.FromHost != "":
-		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox")
+	case n.alive == 0 && from.host != "" && !from.copied:
+		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox, and no other can have it")
+	case n.alive == 0 && from.host != "":
+		return refuse(kind.Unavailable, "no host that can use the snapshot takes sandboxes: it fits "+cmp.Or(from.fits, "host "+from.host))
 	case n.alive == 0 && req.VolumeHost != "":
 		return refuse(kind.Unavailable, "the host that has the volumes takes no sandbox")
 	case n.alive == 0 && n.draining > 0:
@@ -128,7 +157,10 @@ func (n *census) refuse(req *sandbox.Requested) verdict {
 	return refuse(kind.Exhausted, "no host has room for another sandbox")
 }
 
-func less(a, b *room, template string) bool {
+func less(a, b *room, template string, from *origin) bool {
+	if l, r := from.has(a), from.has(b); l != r {
+		return l
+	}
 	if l, r := slices.Contains(a.Templates, template), slices.Contains(b.Templates, template); l != r {
 		return l
 	}

@@ -13,6 +13,7 @@ func TestPlace(t *testing.T) {
 		name   string
 		driver string
 		req    sandbox.Requested
+		from   origin
 		rooms  []room
 		want   string // a host, or empty
 		refuse kind.Kind
@@ -49,12 +50,25 @@ func TestPlace(t *testing.T) {
 		{name: "a snapshot is where it is", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
 		{name: "a snapshot on a host that is gone", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
 		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
+		{name: "a snapshot whose host is full goes where it fits", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
+		{name: "a snapshot whose host drains", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
+		{name: "a snapshot stays with its host while there is room", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "who has a copy is as good", from: origin{host: "b", driver: "x", fits: "x 1", copied: true, tree: "t"}, rooms: []room{{Host: "a", Capacity: 9, Templates: []string{"t"}, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}, {Host: "c", Capacity: 9, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot whose host is gone, with a copy", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot whose host is gone, without", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "a snapshot whose host is in doubt, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "a snapshot that fits no other host", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "a snapshot that can be used nowhere else", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("")}}, refuse: kind.Unavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			req := tt.req
 			req.Driver = tt.driver
-			got := place(&req, tt.rooms)
+			from := tt.from
+			if from.host == "" {
+				from.host = req.FromHost
+			}
+			got := place(&req, from, tt.rooms)
 			switch {
 			case tt.wait:
 				if got.Host != nil || got.Refused != nil {
@@ -74,7 +88,7 @@ func TestPlace(t *testing.T) {
 func TestPlaceSpreads(t *testing.T) {
 	rooms := []room{{Host: "a", Capacity: 3}, {Host: "b", Capacity: 3}, {Host: "c", Capacity: 3}}
 	for range 9 {
-		v := place(&sandbox.Requested{}, rooms)
+		v := place(&sandbox.Requested{}, origin{}, rooms)
 		if v.Host == nil {
 			t.Fatalf("refused with room left: %+v", rooms)
 		}
@@ -87,7 +101,7 @@ func TestPlaceSpreads(t *testing.T) {
 			}
 		}
 	}
-	if v := place(&sandbox.Requested{}, rooms); v.Refused == nil {
+	if v := place(&sandbox.Requested{}, origin{}, rooms); v.Refused == nil {
 		t.Fatalf("tenth sandbox of nine placed on %v", v.Host)
 	}
 }
@@ -96,7 +110,7 @@ func TestPlaceSpreads(t *testing.T) {
 func TestPlaceNamesTheDriver(t *testing.T) {
 	rooms := []room{{Host: "a", Capacity: 9, Drivers: []string{"direct", "namespace", "gvisor"}, Isolations: []string{"none", "process", "kernel"}}}
 	for level, want := range map[sandbox.Isolation]string{"": "direct", "none": "direct", "process": "namespace", "kernel": "gvisor"} {
-		if v := place(&sandbox.Requested{Isolation: level}, rooms); v.Driver != want {
+		if v := place(&sandbox.Requested{Isolation: level}, origin{}, rooms); v.Driver != want {
 			t.Errorf("isolation %q: driver %q, want %q", level, v.Driver, want)
 		}
 	}
@@ -111,3 +125,5 @@ func TestWhatStandsStillTakesNoCPU(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func fits(all string) func(string, bool) string { return func(string, bool) string { return all } }

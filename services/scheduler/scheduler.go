@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 )
 
 // Config says how to run a scheduler. The zero value of a field is its default.
@@ -181,7 +182,7 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 	}
 	rooms := s.rooms(s.view.Hosts())
 	for i := len(waiting) - 1; i >= 0; i-- { // the oldest is the last
-		v := place(&waiting[i].Request, rooms)
+		v := place(&waiting[i].Request, s.origin(&waiting[i].Request), rooms)
 		switch {
 		case v.Refused != nil && !listened:
 			return unsure, nil
@@ -214,7 +215,7 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 		}
 		at[h.Host] = len(rooms)
 		rooms = append(rooms, room{
-			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers,
+			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers, Fits: h.Fit,
 			Capacity: int(h.Capacity), Draining: h.Draining, Doubtful: !alive,
 			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
 			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},
@@ -227,6 +228,20 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 		return false
 	})
 	return rooms
+}
+
+// origin is what the view has of the snapshot that a sandbox begins from, which may
+// have got a copy since it was asked for.
+func (s *scheduler) origin(req *sandbox.Requested) origin {
+	if req.FromHost == "" {
+		return origin{}
+	}
+	snap, _ := s.view.Snapshot(req.From)
+	o := origin{host: req.FromHost, driver: snap.Driver, fits: snap.Fits, base: template.IsHost(snap.Template)}
+	if snap.Copy.Manifest != "" {
+		o.copied, o.tree = true, string(template.SumOf([]byte(snap.Copy.Manifest)))
+	}
+	return o
 }
 
 // decide writes down what place said of one sandbox, counts it, and gives the

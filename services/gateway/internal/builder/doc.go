@@ -16,7 +16,7 @@
 // are to begin with, is the template; see events/template.Built.
 //
 // # Limits
-// A layer is on the host that made it, and so is the template. A build ends after
-// an hour, its log after 50,000 lines. A chain of layers is as long as the driver
+// A layer is on the host that made it; the template is in the store, too, before the
+// build says that it is done. A build ends after an hour, its log after 50,000 lines. A chain of layers is as long as the driver
 // lets it be: 50 with namespace.
 package builder

@@ -180,6 +180,11 @@ func (r *run) build(ctx context.Context) error {
 	if err := r.finalize(ctx, from); err != nil {
 		return at(stepFinalize, err)
 	}
+	if from.snap.ID != "" {
+		if err := r.cfg.Core.KeepLayer(ctx, from.snap.ID); err != nil {
+			return at(stepFinalize, err)
+		}
+	}
 	b := &template.Built{
 		ID: template.ID(r.state.Request.Template), Build: string(r.state.ID), Base: from.template, Snapshot: string(from.snap.ID),
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,

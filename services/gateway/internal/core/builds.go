@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -173,11 +174,50 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 	return c.Sync(ctx)
 }
 
+// KeepLayer returns when a layer is in the store, where every host that fits has it
+// from, whatever becomes of the one that made it. Errors: Exhausted where the store is
+// full, Unavailable if the host dies before. What no other host can use is left where
+// it is.
+func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
+	s, err := c.view.ChangeSnapshot(ctx, id, func(s *sandbox.Snapshot) bool {
+		if s.Fits == "" || s.Copy.Wanted || s.Copy.Manifest != "" {
+			return false
+		}
+		s.Copy = sandbox.Copy{Wanted: true}
+		return true
+	})
+	if err != nil {
+		return logError("store layer", string(id), err)
+	}
+	changed, stop := c.view.Changes()
+	defer stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for s.Fits != "" && s.Copy.Manifest == "" {
+		switch {
+		case s.Deleted:
+			return kind.New(kind.NotFound, "store layer", string(id), "the layer was deleted")
+		case s.Copy.Reason != "":
+			return s.Copy.Err("store layer", string(id))
+		case !c.HostAlive(s.Host):
+			return kind.Newf(kind.Unavailable, "store layer", string(id), "host %s, which made the template's files, died before they were stored", s.Host)
+		}
+		select {
+		case <-changed:
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s, _ = c.view.Snapshot(id)
+	}
+	return nil
+}
+
 // Layer gives the newest snapshot that a tenant's builds made by a sum, on a host
-// that lives.
+// that lives or in the store.
 func (c *Core) Layer(p Principal, sum string) (sandbox.Snapshot, bool) {
 	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
-		if c.HostAlive(s.Host) {
+		if s.Copy.Manifest != "" || c.HostAlive(s.Host) {
 			return s, true
 		}
 	}

@@ -95,7 +95,8 @@ func (c *Core) Snapshots(p Principal, keep func(*sandbox.Snapshot) bool) []sandb
 	})
 }
 
-// DeleteSnapshot has a snapshot's host remove it once no sandbox stands on it.
+// DeleteSnapshot has hosts remove a snapshot once no sandbox stands on it, and
+// removes its copy from the store.
 // NotFound if there is none.
 func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) error {
 	if p.Sandbox != "" {
@@ -111,19 +112,18 @@ func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) erro
 func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	s.Deleted = true
-	err := c.log.PutSnapshot(ctx, &s)
-	if kind.Is(err, kind.Conflict) { // it changes once
-		return kind.Newf(kind.NotFound, "delete snapshot", string(s.ID), "snapshot '%s' not found", s.ID)
-	}
+	now, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool { now.Deleted = true; return true })
 	if err != nil {
 		return logError("delete snapshot", string(s.ID), err)
 	}
-	return c.Sync(ctx)
+	if err := c.view.DropCopy(ctx, &now.Copy); err != nil {
+		c.slog.Warn("the copy of a snapshot is left to the reaper", "snapshot", s.ID, "err", err)
+	}
+	return nil
 }
 
-// From is req for a sandbox that begins from a snapshot: on its host, with its
-// driver, and with its limits.
+// From is req for a sandbox that begins from a snapshot: on its host or one that can
+// have it, with its driver, and with its limits.
 func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	req.From, req.FromSandbox, req.FromHost = s.ID, s.Sandbox, s.Host
 	req.Driver, req.Template = s.Driver, s.Template

@@ -1,0 +1,275 @@
+package hostd
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// pair is two hosts of one log, node1 and node2, that live.
+func pair(t *testing.T, change func(*Config)) (one, two *rig) {
+	t.Helper()
+	one = newRig(t)
+	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
+	two = newHost(t, one, "node2", cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "direct"))
+	two.cfg.CopyAhead = 0
+	for _, r := range []*rig{one, two} {
+		if change != nil {
+			change(&r.cfg)
+		}
+		r.begin()
+		r.awaitLease(0)
+	}
+	return one, two
+}
+
+// awaitCopy waits until what is known of a snapshot's copy is as it should be.
+func (r *rig) awaitCopy(id sandbox.SnapshotID, done func(*sandbox.Copy) bool) sandbox.Snapshot {
+	r.t.Helper()
+	s, err := r.view.AwaitSnapshot(r.ctx(), id, func(s *sandbox.Snapshot) bool { return s.ID == id && done(&s.Copy) })
+	if err != nil {
+		r.t.Fatalf("the copy %.200q, refused %q: %v", s.Copy.Manifest, s.Copy.Reason, err)
+	}
+	return s
+}
+
+func copied(c *sandbox.Copy) bool { return c.Manifest != "" && !c.Wanted }
+
+// keptText makes a sandbox with a file, keeps it, and ends it.
+func (r *rig) keptText(text string) sandbox.Snapshot {
+	r.t.Helper()
+	sbx := r.sandbox()
+	if s, _ := r.view.Sandbox(sbx); !s.Can.Files {
+		r.t.Skipf("driver %s keeps no files here", s.Driver)
+	}
+	r.write(sbx, text)
+	snap := r.snapshot(sbx)
+	r.stopSandbox(sbx)
+	r.awaitPhase(sbx, sandbox.PhaseDestroyed)
+	return snap
+}
+
+// A snapshot is usable on another host, also when its own is gone for good, and on
+// one that comes later; what begins from it has its files, and can be kept again.
+func TestASnapshotOutlivesItsHost(t *testing.T) {
+	one, two := pair(t, nil)
+	snap := one.keptText("then")
+	snap = one.awaitCopy(snap.ID, copied)
+	one.kill()
+	s := two.begunFrom(&snap)
+	if got := two.file(s.ID, "file"); got != "then\n" {
+		t.Fatalf("on another host the file says %q; %s %s", got, s.Phase, s.Cause)
+	}
+	again := two.snapshot(s.ID)
+	again = two.awaitCopy(again.ID, copied)
+	two.stopSandbox(s.ID)
+	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
+	two.kill()
+	three := newHost(t, one, "node3", one.cfg.Drivers[0])
+	three.begin()
+	three.awaitLease(0)
+	s = three.begunFrom(&again)
+	if got := three.file(s.ID, "file"); got != "then\n" {
+		t.Errorf("on a host that came later the file says %q; %s %s", got, s.Phase, s.Cause)
+	}
+}
+
+// A sandbox stands on a copy over lives of its host, which does not evict it.
+func TestACopyIsHeldOverLives(t *testing.T) {
+	one, two := pair(t, func(cfg *Config) { cfg.TemplateCache = 1 })
+	snap := one.keptText("then")
+	snap = one.awaitCopy(snap.ID, copied)
+	s := two.begunFrom(&snap)
+	two.write(s.ID, "now")
+	two.kill()
+	two.begin()
+	two.awaitLease(1)
+	if got := two.file(s.ID, "file"); got != "now\n" {
+		t.Fatalf("in the next life the file says %q", got)
+	}
+	trees := func() int {
+		n, _ := filepath.Glob(filepath.Join(two.cfg.DataDir, templatesDir, "*", "root"))
+		return len(n)
+	}
+	if trees() != 1 {
+		t.Errorf("%d trees are there, want the one in use", trees())
+	}
+	two.stopSandbox(s.ID)
+	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
+	one.forget(snap)
+	two.awaitTrue(func() bool { return trees() == 0 })
+}
+
+// awaitTrue waits for what a host does after some change of the log.
+func (r *rig) awaitTrue(done func() bool) {
+	r.t.Helper()
+	changed, stop := r.view.Changes()
+	defer stop()
+	ctx := r.ctx()
+	for !done() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			r.t.Fatal("it does not come to that")
+		}
+	}
+}
+
+// What is not copied ahead is copied when another host wants it.
+func TestACopyOnDemand(t *testing.T) {
+	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
+	snap := one.keptText("then")
+	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
+		t.Errorf("copied ahead: %+v", now.Copy)
+	}
+	s := two.begunFrom(&snap)
+	if got := two.file(s.ID, "file"); got != "then\n" {
+		t.Errorf("the file says %q; %s %s", got, s.Phase, s.Cause)
+	}
+}
+
+// Without a copy, a snapshot is gone with its host, and a sandbox that wants it says so.
+func TestNoCopyAndNoHost(t *testing.T) {
+	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
+	snap := one.keptText("then")
+	one.kill()
+	two.awaitTrue(func() bool { h, _ := two.view.Host("node1"); return !h.Alive(time.Now()) })
+	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
+		t.Errorf("%s: %q", s.Phase, s.Cause)
+	}
+}
+
+// A host that cannot use a snapshot refuses it, and does not try.
+func TestASnapshotThatDoesNotFit(t *testing.T) {
+	one, two := pair(t, nil)
+	snap := one.keptText("then")
+	snap = one.awaitCopy(snap.ID, copied)
+	snap.Fits = "another machine's"
+	if err := one.log.PutSnapshot(one.ctx(), &snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.view.Sync(one.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "another machine's") {
+		t.Errorf("%s: %q", s.Phase, s.Cause)
+	}
+}
+
+// A copy that is damaged in the store is seen on arrival and mended by who has the
+// files; when nobody has them it is refused, and nothing of it stays.
+func TestADamagedCopy(t *testing.T) {
+	one, two := pair(t, nil)
+	snap := one.keptText("then")
+	snap = one.awaitCopy(snap.ID, copied)
+	m, _, err := template.Decode([]byte(snap.Copy.Manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage := func() {
+		t.Helper()
+		if err := one.log.Kept().Put(one.ctx(), m.Parts[0], []byte("no part at all"), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage()
+	s := two.begunFrom(&snap)
+	if got := two.file(s.ID, "file"); got != "then\n" {
+		t.Fatalf("mended, the file says %q; %s %s", got, s.Phase, s.Cause)
+	}
+	two.stopSandbox(s.ID)
+	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
+	one.kill()
+	two.kill()
+	damage()
+	three := newHost(t, one, "node3", one.cfg.Drivers[0])
+	three.begin()
+	three.awaitLease(0)
+	if s := three.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
+		t.Errorf("with nobody to mend it: %s: %q", s.Phase, s.Cause)
+	}
+	if left, _ := filepath.Glob(filepath.Join(three.cfg.DataDir, templatesDir, "*-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Whichever host is cut off in mid-transfer, its next life goes on.
+func TestCutOffInMidTransfer(t *testing.T) {
+	one := newRig(t)
+	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
+	var cuts atomic.Int32
+	one.cfg.Fault = func(point string) error {
+		if point == "copying" && cuts.Add(1) == 1 {
+			return errCut
+		}
+		return nil
+	}
+	l := one.begin()
+	one.awaitLease(0)
+	sbx := one.sandbox()
+	one.write(sbx, "then")
+	id := sandbox.NewSnapshotID()
+	one.send(process.NewID(sbx), events.TakeSnapshot{ID: id})
+	snap := one.awaitCopy(id, func(*sandbox.Copy) bool { return true })
+	<-l.done
+	if !errors.Is(l.err, errCut) {
+		t.Fatalf("the host ended by %v", l.err)
+	}
+	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
+		t.Errorf("half a copy is known: %+v", now.Copy)
+	}
+	one.begin()
+	one.awaitLease(1)
+	one.awaitCopy(snap.ID, copied)
+}
+
+// A store that is full is said to who wants the copy, and harms nothing else; with
+// room it works.
+func TestTheStoreIsFull(t *testing.T) {
+	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
+	small, err := events.Open(t.Context(), events.Config{InProcess: one.srv, MaxStore: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	var sums []template.Sum
+	for err == nil {
+		data := []byte(strings.Repeat(rand.Text(), 20<<10)) // half a MiB that nobody packs
+		sums = append(sums, template.SumOf(data))
+		err = small.PutPart(t.Context(), sums[len(sums)-1], data)
+	}
+	if !kind.Is(err, kind.Exhausted) {
+		t.Fatalf("after %d parts: %v", len(sums), err)
+	}
+	sbx := one.sandbox()
+	if rec := one.whole(one.start(sbx, sh("echo then > ~/file; head -c 2000000 /dev/urandom > ~/noise"))); describe(rec.end()) != "exited 0" {
+		t.Fatal(describe(rec.end()))
+	}
+	snap := one.snapshot(sbx)
+	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "store is full") {
+		t.Errorf("with a full store: %s: %q", s.Phase, s.Cause)
+	}
+	if s := one.begunFrom(&snap); one.file(s.ID, "file") != "then\n" {
+		t.Errorf("where it was made: %s: %q", s.Phase, s.Cause)
+	}
+	for _, sum := range sums {
+		if err := small.RemovePart(t.Context(), sum); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := two.begunFrom(&snap); two.file(s.ID, "file") != "then\n" {
+		t.Errorf("with room again: %s: %q", s.Phase, s.Cause)
+	}
+}

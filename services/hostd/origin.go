@@ -1,0 +1,165 @@
+package hostd
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
+)
+
+// copyWait bounds how long a sandbox waits for a copy that another host makes.
+const copyWait = 5 * time.Minute
+
+// fit is what a host must say of itself to use a snapshot that this one makes.
+func (h *host) fit(driver, tmpl string) string {
+	o, _ := h.offer(driver)
+	return fleet.Fit(o.caps.Fits, h.system, template.IsHost(tmpl))
+}
+
+// ownSnapshot is the directory of a snapshot that was made here, if it still stands
+// by itself: one that has a copy in the store may have become the cache's.
+func (h *host) ownSnapshot(s *sandbox.Snapshot) (dir string, ok bool) {
+	if s.Host != h.cfg.Name {
+		return "", false
+	}
+	dir = h.snapshotDir(s.ID)
+	_, err := os.Stat(dir)
+	return dir, err == nil
+}
+
+// begins has what the sandbox begins from on this host, and gives its directory;
+// empty: it begins from its template alone. Errors: NotFound for a snapshot that was
+// deleted, Precondition for one that this host cannot use, Unavailable if nobody who
+// has it stores it, and those of templates.Cache.Get.
+func (b *box) begins(ctx context.Context) (string, error) {
+	if b.req.From == "" {
+		return "", nil
+	}
+	h := b.h
+	ctx, cancel := context.WithTimeout(ctx, copyWait)
+	defer cancel()
+	go func() {
+		select {
+		case <-b.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for mended := false; ; {
+		s, ok := h.view.Snapshot(b.req.From)
+		if !ok || s.Deleted {
+			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot is not there any more")
+		}
+		h.origin.Lock() // until who begins from it is seen to: it has its box
+		dir, ok := h.ownSnapshot(&s)
+		h.origin.Unlock()
+		if ok {
+			return dir, nil
+		}
+		if have := h.fit(s.Driver, s.Template); s.Fits == "" || s.Fits != have {
+			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s for %q, this host has %q", s.Host, s.Fits, have)
+		}
+		if s.Copy.Manifest == "" || s.Copy.Wanted {
+			if err := h.askForCopy(ctx, &s); err != nil {
+				return "", err
+			}
+			continue
+		}
+		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
+		if err == nil {
+			b.from = tree
+			return tree.Root, nil
+		}
+		// What is damaged or lost is mended once by who has the files.
+		if mended || !kind.Is(err, kind.Invalid) && !kind.Is(err, kind.NotFound) {
+			return "", err
+		}
+		mended = true
+		h.slog.Warn("a copy of a snapshot is damaged", "snapshot", s.ID, "err", err)
+		if err := h.doubt(ctx, &s); err != nil {
+			return "", err
+		}
+	}
+}
+
+// doubt has a copy stored again that is not what it should be.
+func (h *host) doubt(ctx context.Context, s *sandbox.Snapshot) error {
+	_, err := h.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
+		same := now.Copy.Manifest == s.Copy.Manifest && !now.Copy.Wanted
+		now.Copy.Wanted = true
+		return same
+	})
+	return err
+}
+
+// askForCopy waits until somebody has stored a snapshot, or cannot.
+func (h *host) askForCopy(ctx context.Context, s *sandbox.Snapshot) error {
+	asked, err := h.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
+		if now.Copy.Wanted || now.Copy.Manifest != "" {
+			return false
+		}
+		now.Copy = sandbox.Copy{Wanted: true}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	changed, stop := h.view.Changes()
+	defer stop()
+	for {
+		now, ok := h.view.Snapshot(s.ID)
+		switch {
+		case !ok || now.Deleted || now.Rev >= asked.Rev && !now.Copy.Wanted:
+			return now.Copy.Err("create", string(s.ID))
+		case !h.somebodyHas(&now):
+			return kind.Newf(kind.Unavailable, "create", string(s.ID), "the snapshot is on host %s only, which does not answer", s.Host)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return kind.Newf(kind.Unavailable, "create", string(s.ID), "the snapshot did not come from host %s in time", s.Host)
+		}
+	}
+}
+
+// somebodyHas reports whether a host lives that has a snapshot's files.
+func (h *host) somebodyHas(s *sandbox.Snapshot) bool {
+	id := copyID(&s.Copy)
+	for _, other := range h.view.Hosts() {
+		if !other.Alive(time.Now()) {
+			continue
+		}
+		if other.Host == s.Host || slices.Contains(other.Templates, string(id)) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdSnapshot keeps the copy that a sandbox of an earlier life stands on.
+func (b *box) holdSnapshot() {
+	s, ok := b.h.view.Snapshot(b.req.From)
+	if !ok {
+		return
+	}
+	if _, own := b.h.ownSnapshot(&s); own {
+		return
+	}
+	b.from, _ = b.h.heldCopy(&s)
+}
+
+// heldCopy uses the copy of a snapshot in the cache, if there is one.
+func (h *host) heldCopy(s *sandbox.Snapshot) (*templates.Tree, bool) {
+	return h.templates.Hold(copyID(&s.Copy))
+}
+
+// copyID is what the cache calls a copy's tree; of none it is nobody's.
+func copyID(c *sandbox.Copy) template.ID {
+	return template.ID(template.SumOf([]byte(c.Manifest)))
+}
