@@ -206,7 +206,7 @@ type Netted interface {
 type Stats struct {
 	CPU         time.Duration // since it was made
 	MemoryBytes uint64        // now, without what the kernel can take back at once
-	DiskBytes   uint64        // that it wrote and that are there
+	DiskBytes   uint64        // that it wrote and that are there; of very many files at least so many
 	Processes   uint32
 	OOMKills    uint64 // processes that the kernel killed for want of memory; told until Destroy
 }

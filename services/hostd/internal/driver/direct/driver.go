@@ -213,11 +213,11 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	group := cgroup.Reopen(state.Cgroups)
+	group, usage := cgroup.Reopen(state.Cgroups), &live.Usage{}
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state.PID) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, usage, state.PID) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
@@ -239,12 +239,12 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 }
 
 // measure is what a sandbox uses; of the disk, what is in its home.
-func measure(ctx context.Context, dir string, group *cgroup.Group, pid int) (driver.Stats, error) {
+func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.Usage, pid int) (driver.Stats, error) {
 	s, err := live.Measure(group, pid)
 	if err != nil {
 		return s, err
 	}
-	s.DiskBytes, err = live.DiskUsage(ctx, filepath.Join(dir, homeDir))
+	s.DiskBytes, err = usage.Of(ctx, filepath.Join(dir, homeDir))
 	return s, err
 }
 

@@ -162,11 +162,11 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 // box is the Instance of a living sandbox. Its pid 1 takes all others with it:
 // the kernel lets it end only when they have ended.
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	group := cgroup.Reopen(state.Cgroups)
+	group, usage := cgroup.Reopen(state.Cgroups), &live.Usage{}
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc, Net: true,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, state) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, usage, state) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
@@ -177,7 +177,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 }
 
 // measure is what a sandbox uses.
-func measure(ctx context.Context, dir string, group *cgroup.Group, state live.State) (driver.Stats, error) {
+func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.Usage, state live.State) (driver.Stats, error) {
 	s, err := live.Measure(group, state.PID)
 	if err != nil {
 		return s, err
@@ -191,7 +191,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, state live.St
 		s.DiskBytes = (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
 		return s, nil
 	}
-	s.DiskBytes, err = live.DiskUsage(ctx, filepath.Join(dir, workDir))
+	s.DiskBytes, err = usage.Of(ctx, filepath.Join(dir, workDir))
 	return s, err
 }
 

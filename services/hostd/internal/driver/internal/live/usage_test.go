@@ -1,0 +1,65 @@
+//go:build linux
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// fill makes files of a block each.
+func fill(t *testing.T, dir string, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		sub := filepath.Join(dir, fmt.Sprint(i%7))
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sub, fmt.Sprint(i)), make([]byte, 4096), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Who has many files is looked at seldom, and never longer than so many take.
+func TestUsageIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	u := Usage{most: 100, step: 10}
+	look := func() uint64 {
+		t.Helper()
+		n, err := u.Of(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	fill(t, dir, 0, 4)
+	few := look()
+	fill(t, dir, 4, 53)
+	all := look()
+	if few < 4*4096 || all < 53*4096 {
+		t.Errorf("4 files take %d bytes, 53 take %d", few, all)
+	}
+	fill(t, dir, 53, 60) // with the directories it looked at 60, and so leaves 6 looks out
+	for i := range 6 {
+		if n := look(); n != all {
+			t.Errorf("look %d: %d bytes, not %d", i, n, all)
+		}
+	}
+	if n := look(); n < 60*4096 {
+		t.Errorf("after a while 60 files take %d bytes", n)
+	}
+	u = Usage{most: 100, step: 1000}
+	fill(t, dir, 60, 1000)
+	if n := look(); n < 50*4096 || n > 150*4096 {
+		t.Errorf("of 1000 files a look at 100 finds %d bytes", n)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := u.Of(over, dir); err != nil || n == 0 {
+		t.Errorf("without time: %d bytes, %v", n, err)
+	}
+}
