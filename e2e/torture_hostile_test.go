@@ -1,0 +1,210 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// tells is what a command printed on either stream, and its exit code.
+func tells(t *testing.T, a *rig.API, box, cmd string) (string, int) {
+	t.Helper()
+	lines := a.Commands(t, box, cmd).All(t)
+	end := rig.End(t, lines)
+	if end.ExitCode == nil {
+		return strings.TrimSpace(outputOf(lines)), -1
+	}
+	return strings.TrimSpace(outputOf(lines)), *end.ExitCode
+}
+
+// undisturbed fails if a sandbox does not do as ever.
+func undisturbed(t *testing.T, a *rig.API, box, beside string) {
+	t.Helper()
+	if got, code := tells(t, a, box, "echo alive > ~/f && cat ~/f && (sleep 0.01 & wait)"); got != "alive" || code != 0 {
+		t.Errorf("beside %s: %d %q", beside, code, got)
+	}
+}
+
+// TORTURE 83: a fork bomb ends at its limit, and with its sandbox.
+func TestTortureE83ForkBomb(t *testing.T) {
+	onlySandboxed(t)
+	a := api(t)
+	const most = 64
+	box, beside := a.Create(t, "pids", most), a.Create(t).ID
+	word := fmt.Sprintf("bomb-%d-%d", os.Getpid(), time.Now().UnixNano())
+	a.Commands(t, box.ID, "bash -c 'f() { f \"$1\" | f \"$1\" & }; f \"$1\"; sleep 1000' sh "+word+" >/dev/null 2>&1 & sleep 0.1").All(t)
+	if !rig.Poll(20*time.Second, func() bool { return len(cmdlines(word)) > 0 }) {
+		t.Fatal("it did not begin")
+	}
+	for range 5 {
+		if n := len(cmdlines(word)); n > most {
+			t.Errorf("%d processes, want %d at most", n, most)
+		}
+		undisturbed(t, a, beside, "a fork bomb")
+	}
+	a.Kill(t, box.ID)
+	if !rig.Poll(10*time.Second, func() bool { return len(cmdlines(word)) == 0 }) {
+		t.Errorf("%d processes outlived their sandbox", len(cmdlines(word)))
+	}
+}
+
+// TORTURE 85: what is written ends at the limit of the disk, for commands and uploads,
+// and the sandbox goes on when some of it is gone.
+func TestTortureE85DiskFull(t *testing.T) {
+	onlySandboxed(t)
+	t.Parallel()
+	a := api(t)
+	const most = 16 << 20
+	box, beside := a.Create(t, "diskSizeMB", 16).ID, a.Create(t).ID
+	got, _ := tells(t, a, box, "head -c 40m /dev/zero > ~/big 2>/dev/null; stat -c %s ~/big")
+	if n, err := strconv.Atoi(got); err != nil || n > most {
+		t.Errorf("one file has %q bytes, want %d at most", got, most)
+	}
+	undisturbed(t, a, beside, "a full disk")
+	limited, _ := tells(t, a, box, "df -B1 --output=size ~ | tail -1")
+	if n, err := strconv.Atoi(limited); err != nil || n > most {
+		t.Skipf("all files together are not bounded here: %q", limited)
+	}
+	ans := a.Do(t, http.MethodPost, filesPath("/home/user/more"), make([]byte, 1<<20), "Content-Type", octets, "E2b-Sandbox-Id", box)
+	if ans.Status != http.StatusInsufficientStorage {
+		t.Errorf("an upload to a full disk: %v", ans)
+	}
+	got, _ = tells(t, a, box, `rm ~/big; mkdir ~/many; i=0; while [ $i -lt 30000 ] && true 2>/dev/null > ~/many/$i; do i=$((i+1)); done 2>/dev/null; echo $i`)
+	if n, err := strconv.Atoi(got); err != nil || n >= 30000 {
+		t.Errorf("%s files", got)
+	}
+	if got, code := tells(t, a, box, "rm -r ~/many && echo again > ~/x && cat ~/x"); got != "again" || code != 0 {
+		t.Errorf("after some was removed: %d %q", code, got)
+	}
+}
+
+// TORTURE 86: descriptors end for the process that wastes them.
+func TestTortureE86Descriptors(t *testing.T) {
+	onlySandboxed(t)
+	t.Parallel()
+	a := api(t)
+	box, beside := a.Create(t).ID, a.Create(t).ID
+	waste := a.Commands(t, box, `n=0; while exec {fd}</dev/null; do n=$((n+1)); done 2>/dev/null; echo $n; read -t 3 < <(sleep 3)`)
+	first := waste.Must(t)
+	for first.Data == nil {
+		first = waste.Must(t)
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(*first.Data)); err != nil || n < 200 || n > 1<<16 {
+		t.Errorf("%q descriptors", *first.Data)
+	}
+	undisturbed(t, a, box, "a process without descriptors")
+	undisturbed(t, a, beside, "a process without descriptors")
+	waste.All(t)
+}
+
+// TORTURE 88: a flood on both streams holds nobody up.
+func TestTortureE88Flood(t *testing.T) {
+	a := api(t)
+	box, beside := a.Create(t), a.Create(t).ID
+	flood := a.Commands(t, box.ID, "yes >&2 & yes")
+	flood.Must(t)
+	for range 10 {
+		undisturbed(t, a, beside, "a flood")
+	}
+	undisturbed(t, a, box.ID, "a flood in the same sandbox")
+	flood.Close()
+	a.Kill(t, box.ID)
+}
+
+// TORTURE 77, 89: thousands of processes come and go, orphans among them, and none is
+// left as a zombie.
+func TestTortureE89ManyProcesses(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t).ID
+	got, code := tells(t, a, box, `i=0; while [ $i -lt 5000 ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`)
+	if got != "5000" || code != 0 {
+		t.Errorf("%d %q", code, got)
+	}
+	if got, _ := tells(t, a, box, `sleep 0.2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '`); got != "0" && rig.Driver(t) != "direct" {
+		t.Errorf("%s zombies", got)
+	}
+}
+
+// TORTURE 93: what is no file is neither read nor written as one, and one of a terabyte
+// of nothing costs nothing.
+func TestTortureE93WhatIsNoFile(t *testing.T) {
+	onlySandboxed(t)
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t).ID
+	if got, code := tells(t, a, box, "cd ~ && mkfifo fifo && truncate -s 1T sparse && echo own > own && ln own linked && ln -s /dev/zero zero && "+
+		`perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => "socket", Listen => 1) or die' || true`); code != 0 {
+		t.Fatalf("%d %q", code, got)
+	}
+	in := []string{"E2b-Sandbox-Id", box}
+	for _, p := range []string{"fifo", "socket", "zero", "/dev/zero", "/dev/null", "/dev/full", "/dev/tty", "/dev/ptmx", "/proc/self/fd/0", "/proc/1/fd/3", "/proc/1/mem", "/proc/kcore", "/dev/fd/3"} {
+		for method, body := range map[string]any{http.MethodGet: nil, http.MethodPost: []byte("ours")} {
+			ans := a.Do(t, method, filesPath(p), body, append([]string{"Content-Type", octets}, in...)...)
+			if ans.Status < 400 || ans.Status >= 500 {
+				t.Errorf("%s %s: %.200v", method, p, ans)
+			}
+		}
+	}
+	if ans := a.Do(t, http.MethodPost, filesPath("linked"), []byte("new"), append([]string{"Content-Type", octets}, in...)...); ans.Status != 200 {
+		t.Errorf("onto a hard link: %v", ans)
+	}
+	if got, _ := tells(t, a, box, "cat ~/own ~/linked"); got != "own\nnew" { // an upload takes the place of a name
+		t.Errorf("hard links: %q", got)
+	}
+	ans := a.Do(t, http.MethodGet, filesPath("sparse"), nil, append([]string{"Range", "bytes=1099511627770-"}, in...)...)
+	if ans.Status != http.StatusPartialContent || string(ans.Body) != strings.Repeat("\x00", 6) {
+		t.Errorf("the end of a terabyte: %.100v", ans)
+	}
+	var snap struct{ SnapshotID string }
+	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+box+"/snapshots", nil).Decode(t, &snap)
+	if snap.SnapshotID == "" {
+		t.Fatal("no snapshot")
+	}
+	t.Cleanup(func() { a.Do(t, http.MethodDelete, "/templates/"+snap.SnapshotID, nil) })
+	fork := a.Create(t, "templateID", snap.SnapshotID).ID
+	if got, code := tells(t, a, fork, "stat -c '%s' ~/sparse; [ $(stat -c %b ~/sparse) -lt 1000 ] && echo still sparse"); got != "1099511627776\nstill sparse" || code != 0 {
+		t.Errorf("in a sandbox made from a snapshot: %d %q", code, got)
+	}
+}
+
+// TORTURE 99, 100: no process finds what is its host's in environments, arguments,
+// mounts or descriptors, on pipes or on a terminal.
+func TestTortureE99NothingOfTheHost(t *testing.T) {
+	onlySandboxed(t)
+	t.Setenv("MILLRACE_CANARY", "canary-of-the-host")
+	u := rig.NewUp(t, rig.Options{Env: []string{"MILLRACE_CANARY=canary-of-the-host", "MILLRACE_NATS_TOKEN=canary-of-the-host"}})
+	box := u.Create(t).ID
+	for _, user := range []string{"root", "user"} {
+		for _, pty := range []bool{false, true} {
+			spec := map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-c",
+				"env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/cmdline /proc/self/mountinfo 2>/dev/null | tr '\\0' '\\n'; echo; for f in /proc/self/fd/*; do echo fd=${f##*/}; done; echo over"}}}
+			if pty {
+				spec["pty"] = map[string]any{"size": map[string]int{"cols": 200, "rows": 50}}
+			}
+			run := u.StartSpec(t, box, spec, "Authorization", basic(user)).All(t)
+			out := run.Stdout() + string(run.Out["pty"])
+			if !strings.Contains(out, "over") {
+				t.Errorf("as %s: %q, %+v", user, out, run.End)
+			}
+			for _, secret := range []string{"canary-of-the-host", u.Key, u.Data} {
+				if strings.Contains(out, secret) {
+					t.Errorf("as %s finds %q in %q", user, secret, out)
+				}
+			}
+			for _, line := range strings.Fields(out) {
+				// The shell itself has 255 open on a terminal or for a script.
+				fd, ok := strings.CutPrefix(line, "fd=")
+				if n, err := strconv.Atoi(fd); ok && err == nil && n > 3 && n != 255 {
+					t.Errorf("as %s: descriptor %d is open", user, n)
+				}
+			}
+		}
+	}
+}
