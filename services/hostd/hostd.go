@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := h.findShim(); err != nil {
 		return err
+	}
+	if os.Geteuid() == 0 {
+		widen("/proc/sys", cfg.Slog)
 	}
 	h.clearTrials(ctx)
 	if err := h.openDrivers(ctx); err != nil {
