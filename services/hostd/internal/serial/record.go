@@ -27,7 +27,7 @@ const (
 	nonceLen  = 16
 	version   = 1
 
-	batch = 2 * maxRecord // of one write
+	batch = 8 * maxRecord // of one write: each one wakes the other end
 	small = 4 << 10       // buffer of an idle end
 )
 

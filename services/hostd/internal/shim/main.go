@@ -27,7 +27,8 @@ const ListenFD = 3
 // instead of USER, with his own home; -workdir DIR where what names no directory
 // starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
 // sandbox's cgroup; -serial IN,OUT are two descriptors of a stream to hostd
-// (package serial) instead of a socket.
+// (package serial) instead of a socket; -gather D lets the output of one who prints
+// much gather for so long: for a kernel whose system calls are dear.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -35,6 +36,7 @@ func Main(args []string, stderr io.Writer) int {
 	workdir := flags.String("workdir", "", "where what names no directory starts; default: the user's home")
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
+	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -53,7 +55,7 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	if err := New(Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom}).Run(ctx); err != nil {
+	if err := New(Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Gather: *gather}).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
 	}

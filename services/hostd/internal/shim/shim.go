@@ -18,6 +18,8 @@ type Config struct {
 	User     string       // who runs what names no user; default: $USER, else who runs the shim
 	Workdir  string       // where what names no directory starts, if it is there; default: the user's home
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
+
+	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
 }
 
 // The defaults of wire.Limits.

@@ -215,7 +215,7 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	p.in, p.tty = e.in, e.tty
 	p.record(process.Started{PID: uint32(pid)})
 	for _, o := range e.out {
-		st := &stream{p: p, id: o.id, f: o.f, rc: o.rc, fd: o.fd}
+		st := &stream{p: p, id: o.id, f: o.f, rc: o.rc, fd: o.fd, gathers: gather{wait: s.cfg.Gather}}
 		p.streams = append(p.streams, st)
 	}
 	p.open, p.undrained = len(p.streams), len(p.streams)

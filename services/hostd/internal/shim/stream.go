@@ -40,13 +40,14 @@ type stream struct {
 	owed    int  // bytes that it left at its exit
 	wide    bool // the pipe was made larger
 	reads   int  // since the last time that something was let go
+	gathers gather
 }
 
 // run reads until the stream's end.
 func (st *stream) run() {
 	for {
 		st.p.s.waitRoom(st.p)
-		err := st.rc.Read(func(uintptr) bool { return st.pump() })
+		err := st.rc.Read(func(uintptr) bool { st.gather(); return st.pump() })
 		if err != nil || st.ended() {
 			break
 		}
@@ -115,6 +116,7 @@ func (st *stream) read() bool {
 	case err == unix.EINTR:
 		return true
 	case err == unix.EAGAIN:
+		st.gathers.empty(time.Now())
 		s.mu.Lock()
 		st.rest()
 		if st.exited {
@@ -134,11 +136,12 @@ func (st *stream) read() bool {
 		return false
 	}
 	st.hung = false
+	st.gathers.got += n
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.take(n)
 	if n == blockSize && !st.wide {
-		st.widen()
+		st.widen(4 * blockSize)
 	}
 	if st.exited {
 		if st.owed -= n; st.owed <= 0 {
@@ -176,10 +179,10 @@ func (st *stream) rest() {
 }
 
 // widen gives a busy pipe more room, so that one read finds more.
-func (st *stream) widen() {
+func (st *stream) widen(n int) {
 	st.wide = true
 	if st.id != process.PTY {
-		setPipeSize(st.fd, 4*blockSize)
+		setPipeSize(st.fd, n)
 	}
 }
 

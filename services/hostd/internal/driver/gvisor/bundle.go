@@ -20,6 +20,7 @@ import (
 const (
 	configFile = "config.json"
 	shimInside = "/sys" // where shimDir is: a directory in every root, so that none is made in a template's
+	gather     = "1ms"  // a third less work for one who prints in pieces of 4 KiB, and for the shim
 	userID     = 1000
 	home       = "home/user"
 	shmMiB     = 64 // at least
@@ -83,7 +84,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	c := config{
 		Version: "1.0.2", Hostname: string(s.ID), Root: configRoot{root},
 		Process: configProcess{
-			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1")...),
+			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", gather)...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, Caps: map[string][]string{},
 			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", pids, pids}, {Type: "RLIMIT_CORE"}},
 		},

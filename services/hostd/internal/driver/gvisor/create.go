@@ -25,7 +25,7 @@ import (
 const (
 	workDir       = "gv"             // in Spec.Dir
 	createTimeout = 60 * time.Second // for a host under load; on a quiet one it takes 0.1 s
-	pipeSize      = 256 << 10        // of each FIFO, where the host allows it
+	pipeSize      = 1 << 20          // of each FIFO, where the host allows it
 )
 
 // Create is driver.Driver.Create.
