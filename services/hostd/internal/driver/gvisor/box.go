@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,8 @@ type box struct {
 	conn *serial.Conn // by mu: the stream takes one at a time
 
 	still sync.Mutex // held while the sandbox is stopped or started
+
+	counted atomic.Uint32 // its processes when last asked; 0: never
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
@@ -45,9 +48,13 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 		State: state, Dir: dir, Proc: proc,
 		Brake: tasks{b},
 		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(context.Context) (driver.Stats, error) {
+		Measure: func(ctx context.Context) (driver.Stats, error) {
+			n, counted := b.processes(ctx)
 			s, err := live.Measure(group, state.PID)
 			s.DiskBytes = written(state.PID)
+			if counted == nil { // else it ends, stands or is of an older hostd: gVisor's own are told
+				s.Processes = n
+			}
 			return s, err
 		},
 	}

@@ -62,6 +62,7 @@ type (
 	}
 	configLinux struct {
 		Namespaces []configNamespace `json:"namespaces"`
+		Cgroup     string            `json:"cgroupsPath,omitempty"` // inside; see pids.go
 	}
 	configNamespace struct {
 		Type string `json:"type"`
@@ -77,7 +78,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	if s.MemoryMiB > 0 {
 		shm = max(shm, s.MemoryMiB/2)
 	}
-	files, pids := uint64(s.OpenFiles), uint64(s.MaxPIDs(driver.MaxProcesses))
+	files, pids := uint64(s.OpenFiles), userPIDs(s.MaxPIDs(driver.MaxProcesses))
 	if files == 0 {
 		files = driver.DefaultOpenFiles
 	}
@@ -92,9 +93,10 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 			{To: "/proc", Type: "proc", From: "proc"},
 			{To: "/dev", Type: "tmpfs", From: "tmpfs"},
 			{To: "/dev/shm", Type: "tmpfs", From: "tmpfs", Options: []string{"mode=1777", fmt.Sprintf("size=%dm", shm)}},
+			{To: shimInside, Type: "cgroup", From: "cgroup", Options: []string{"ro"}}, // under the next: nobody sees it
 			{To: shimInside, Type: "bind", From: r.in(shimDir), Options: []string{"ro"}},
 		},
-		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}},
+		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}, "/" + string(s.ID)},
 		Notes: map[string]string{seedNote: r.in(seedFile)},
 	}
 	for _, set := range []string{"bounding", "effective", "permitted"} {
@@ -127,12 +129,20 @@ func (c *config) save(path string) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
+func readConfig(path string) (c config, err error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	return c, err
+}
+
 // restored makes the bundle of a snapshot that of another sandbox: what the
 // processes in it know stays as it is.
 func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	c.Hostname, c.Root.Path, c.Notes = string(s.ID), root, nil
 	for i := range c.Mounts {
-		if c.Mounts[i].To == shimInside {
+		if c.Mounts[i].To == shimInside && c.Mounts[i].Type == "bind" {
 			c.Mounts[i].From = r.in(shimDir)
 		}
 	}

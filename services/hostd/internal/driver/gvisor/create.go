@@ -4,7 +4,6 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,7 +76,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err := r.makeDirs(s); err != nil {
 		return nil, err
 	}
-	first, err := d.bundle(s, r)
+	first, inner, err := d.bundle(s, r)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +102,11 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err != nil {
 		return nil, err
 	}
-	return d.box(s.Dir, state, proc), nil
+	b := d.box(s.Dir, state, proc)
+	if inner != "" {
+		err = b.limitPIDs(ctx, inner, s.MaxPIDs(driver.MaxProcesses))
+	}
+	return b, err
 }
 
 // makeDirs makes the workDir with its directories, FIFOs and the shim.
@@ -157,30 +160,26 @@ func link(from, to string) error {
 }
 
 // bundle writes what the sandbox is to be, and gives the first arguments of the
-// call that starts it.
-func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, err error) {
+// call that starts it, and the name of its cgroup inside, if it has one.
+func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, inner string, err error) {
 	view, err := d.host.View(*s)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	root := s.Root
 	if root == "" {
 		root = r.in(rootDir)
 		arg, err := viewArg(&view, root)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		first = append(first, arg)
 	}
 	var c config
 	switch {
 	case s.From != "" && hasMemory(s.From):
-		b, err := os.ReadFile(filepath.Join(s.From, configFile))
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(b, &c); err != nil {
-			return nil, err
+		if c, err = readConfig(filepath.Join(s.From, configFile)); err != nil {
+			return nil, "", err
 		}
 		c.restored(r, s, root)
 	case s.From != "":
@@ -189,10 +188,13 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, err error) {
 	default:
 		c = newConfig(r, s, &view, root)
 		if err := writeSeed(r.in(seedFile), view.Files, s.Root == ""); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return first, c.save(r.in(configFile))
+	if c.Linux.Cgroup != "" {
+		first = append(first, withGroup)
+	}
+	return first, c.Linux.Cgroup, c.save(r.in(configFile))
 }
 
 // begin starts the sandbox and returns when its shim has been executed, or goes

@@ -85,10 +85,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
-		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, CPULimit: groups.CPU,
+		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true,
-		Notes: append(groups.Notes, "a sandbox that starts far too many processes ends as a whole",
-			"what files hold is bounded together by the limit of the disk, their number by the memory only"),
+		Notes: append(groups.Notes, "what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
 	if path, err := d.cfg.Runsc(); err == nil {
 		caps.Fits = fits(path)

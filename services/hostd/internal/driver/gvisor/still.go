@@ -60,7 +60,7 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	if err := t.r.control(ctx, method, nil); err != nil {
+	if err := t.r.control(ctx, method, struct{}{}, nil); err != nil {
 		return t.settle(err)
 	}
 	return t.r.noteStill(stand)
@@ -115,7 +115,7 @@ func (r *runsc) standing(ctx context.Context) (bool, error) {
 	const looks, pause = 100, 10 * time.Millisecond // a stop may be under way
 	for range looks {
 		var stacks string
-		if err := r.control(ctx, "debug.Stacks", &stacks); err != nil {
+		if err := r.control(ctx, "debug.Stacks", struct{}{}, &stacks); err != nil {
 			return false, err
 		}
 		all, stopped := strings.Count(stacks, "kernel.(*Task).run("), strings.Count(stacks, "kernel.(*Task).doStop(")
@@ -135,7 +135,7 @@ func (r *runsc) standing(ctx context.Context) (bool, error) {
 const maxControl = 64 << 20
 
 // control calls a method of the sandbox's own process.
-func (r *runsc) control(ctx context.Context, method string, result any) error {
+func (r *runsc) control(ctx context.Context, method string, arg, result any) error {
 	conn, err := r.dialControl(ctx)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (r *runsc) control(ctx context.Context, method string, result any) error {
 	defer conn.Close()                                                           //nolint:errcheck // one question, one connection
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
 	defer stop()
-	question, err := json.Marshal(map[string]any{"method": method, "arg": struct{}{}})
+	question, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,110 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// A sandbox's processes are counted by gVisor itself, in a cgroup of its own kernel:
+// what the host counts are gVisor's threads. It is mounted below something else, and
+// its files are root's: only root inside can change its limits, from a namespace of
+// users in which he mounts it again. (gVisor could refuse that too, by a namespace of
+// cgroups, but then its own call for writing the limit is a fault of memory.) In what was
+// made from memory, it has the name of the sandbox that the memory was of first.
+
+// withGroup has gVisor make that cgroup, where the bundle names one.
+const withGroup = "--in-sandbox-cgroup=v2"
+
+// userPIDs is how many of most one user may have; gVisor holds root to it, too. The
+// rest is the shim's, which dies where it wants a thread and gets none.
+func userPIDs(most uint32) uint64 {
+	const shims = 24
+	return uint64(most - min(most/4, shims))
+}
+
+type (
+	groupFile struct {
+		Controller string `json:"controller"`
+		Path       string `json:"path"`
+		Name       string `json:"name"`
+	}
+	groupOp struct {
+		File  groupFile `json:"file"`
+		Value string    `json:"value,omitempty"`
+	}
+	groupArg struct {
+		Args []groupOp `json:"args"`
+	}
+	groupResults struct {
+		Results []struct {
+			Value   string `json:"value"`
+			IsError bool   `json:"is_error"`
+		} `json:"results"`
+	}
+)
+
+// limitPIDs bounds how many processes and threads the sandbox may have.
+func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
+	_, err := b.r.group(ctx, "Cgroups.WriteControlFiles", groupOp{groupFile{"pids", inner, "pids.max"}, strconv.Itoa(int(most))})
+	if err == nil {
+		return nil
+	}
+	err = tasks{b}.settle(err)
+	select {
+	case <-b.Done():
+		return live.ErrGone
+	default:
+		return err
+	}
+}
+
+// processes tells how many the sandbox has, or had before it was stopped: to answer is
+// work, and what stands does none.
+func (b *box) processes(ctx context.Context) (uint32, error) {
+	if stands, err := b.Brake.Frozen(); err != nil {
+		return 0, err
+	} else if n := b.counted.Load(); stands && n == 0 {
+		return 0, errors.New("it stands, and was never asked")
+	} else if stands {
+		return n, nil
+	}
+	n, err := b.r.countPIDs(ctx)
+	if err == nil {
+		b.counted.Store(n)
+	}
+	return n, err
+}
+
+func (r *runsc) countPIDs(ctx context.Context) (uint32, error) {
+	c, err := readConfig(r.in(configFile))
+	if err != nil {
+		return 0, err
+	}
+	count, err := r.group(ctx, "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.current"}})
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 32)
+	return uint32(n), err
+}
+
+func (r *runsc) group(ctx context.Context, method string, op groupOp) (string, error) {
+	var got groupResults
+	if err := r.control(ctx, method, groupArg{[]groupOp{op}}, &got); err != nil {
+		return "", err
+	}
+	if len(got.Results) != 1 {
+		return "", errors.New(method + ": an answer to another question")
+	}
+	if got.Results[0].IsError {
+		return "", fmt.Errorf("%s: %s: %.1000s", method, op.File.Name, got.Results[0].Value)
+	}
+	return got.Results[0].Value, nil
+}
