@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/fresh"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -12,7 +13,9 @@ import (
 // over is that one's alone, and so are its watches: nobody here reads them.
 // Shim.mu is held.
 func (s *Shim) move(a *wire.Attach) {
-	refresh(s.pid1, time.Unix(0, a.Now), a.Seed)
+	if s.pid1 {
+		fresh.Kernel(time.Unix(0, a.Now), a.Seed)
+	}
 	s.outcomes = outcomes{} // the commands of this sandbox are others
 	for _, p := range s.procs {
 		switch {

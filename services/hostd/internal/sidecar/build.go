@@ -3,7 +3,6 @@ package sidecar
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/millrace/millrace/services/hostd/internal/filelock"
 )
 
 const report = 10 * time.Second
@@ -35,7 +34,7 @@ func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lock(ctx, filepath.Join(filepath.Dir(to), p.Name+".lock"))
+	unlock, err := filelock.Wait(ctx, filepath.Join(filepath.Dir(to), p.Name+".lock"))
 	if err != nil {
 		return "", err
 	}
@@ -49,30 +48,6 @@ func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)
-}
-
-// lock waits for an exclusive lock on a file.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil //nolint:errcheck // nothing was written
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-			if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-				continue
-			}
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		f.Close() //nolint:errcheck // nothing was written
-		return nil, err
-	}
 }
 
 func (p Program) compile(ctx context.Context, to string, tell Tell) error {
