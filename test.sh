@@ -77,6 +77,7 @@ guests() {
 		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
 		(cd "$(mktemp -d)" && apt-get download -qq "$package" && mkdir -p "$kernel" && dpkg-deb -x ./*.deb "$kernel")
 	fi
+	# All of the driver's contract, at a small scale: MILLRACE_TEST_MICROVM=1 is the whole.
 	step "guests, translated by QEMU"
 	CGO_ENABLED=0 go test -count=1 -timeout 10m ./services/hostd/internal/driver/microvm/...
 }

@@ -74,10 +74,10 @@ func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 // next life finds what there is.
 func (s *suite) killed(task string) func(*testing.T) {
 	return func(t *testing.T) {
-		const moments = 40
-		whole := s.kill(t, task, time.Minute)
-		for i := range moments {
-			s.kill(t, task, whole*time.Duration(i)/moments)
+		s.kill(t, task, patient) // prepares what is kept for good
+		whole := s.kill(t, task, patient)
+		for i := range s.scale.Moments {
+			s.kill(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 		}
 	}
 }

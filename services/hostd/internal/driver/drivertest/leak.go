@@ -39,7 +39,7 @@ func descriptors(t *testing.T) int {
 	return len(fds)
 }
 
-// leaks makes and destroys creates places, five at a time, and compares what
+// leaks makes and destroys Scale.Creates places, five at a time, and compares what
 // there is on the host.
 func (s *suite) leaks(t *testing.T) {
 	d := s.newDriver(t)
@@ -69,7 +69,7 @@ func (s *suite) leaks(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			for i := range creates / 5 {
+			for i := range s.scale.Creates / 5 {
 				if once(i); t.Failed() {
 					return
 				}

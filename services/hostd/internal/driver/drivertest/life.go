@@ -259,3 +259,28 @@ func (s *suite) lists(t *testing.T) {
 	want = nil
 	list("destroyed")
 }
+
+// differs: places may be made of one memory, but what their kernels give as random is
+// theirs alone, and the time is the host's.
+func (s *suite) differs(t *testing.T) {
+	const random = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid"
+	seen := map[string]bool{}
+	for range 2 {
+		before := time.Now().Unix()
+		b := s.create(t, nil)
+		for line := range strings.Lines(b.sh(t, random)) {
+			if seen[line] {
+				t.Errorf("%q was random elsewhere", line)
+			}
+			seen[line] = true
+		}
+		if id := b.sh(t, "cat /proc/sys/kernel/random/boot_id 2>/dev/null"); s.own && id != "" && seen[id] {
+			t.Errorf("two kernels have the id %s", id)
+		} else {
+			seen[id] = true
+		}
+		if now := number(t, b.sh(t, "date +%s")); int64(now) < before {
+			t.Errorf("its time is %d, before it was made at %d", now, before)
+		}
+	}
+}

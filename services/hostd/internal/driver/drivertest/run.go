@@ -22,11 +22,24 @@ const (
 	patient = time.Minute // a machine that QEMU translates on a busy host
 )
 
+// Scale says how often what is tried many times is tried: less often where each time
+// costs seconds.
+type Scale struct {
+	Creates int // of places that leak nothing
+	Moments int // at which a hostd is killed in a task
+}
+
 // Run runs the contract against the driver that newDriver makes; each call is a
 // new life of hostd. It skips where the driver's Probe says that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
+	Scale{Creates: creates, Moments: 40}.Run(t, newDriver)
+}
+
+// Run is Run at this scale.
+func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	victim(t, newDriver(t))
 	s, caps := probed(t, newDriver)
+	s.scale = scale
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)
@@ -47,7 +60,8 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"list names living and dead", s.lists},
 		{"hostd killed while it creates", s.killed("create")},
 		{"hostd killed while it destroys", s.killed("destroy")},
-		{"two hundred creates leak nothing", s.leaks},
+		{"creates leak nothing", s.leaks},
+		{"two places have no secret in common", s.differs},
 		{"a memory hog dies alone", s.limitsMemory(caps)},
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
@@ -87,7 +101,9 @@ func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 type suite struct {
 	newDriver func(*testing.T) driver.Driver
+	scale     Scale
 	own       bool // its places have kernels of their own
+	machine   bool // and are machines
 }
 
 // ownKernel reports whether a driver's places have kernels of their own.
@@ -103,7 +119,7 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 		t.Skipf("%s does not work here: %v", d.Name(), err)
 	}
 	t.Logf("%s: %+v", d.Name(), caps)
-	return &suite{newDriver: newDriver, own: ownKernel(caps)}, caps
+	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine"}, caps
 }
 
 // box is one sandbox of a test.
@@ -112,7 +128,9 @@ type box struct {
 	d    driver.Driver
 	spec driver.Spec
 	root string
-	own  bool // it has a kernel of its own
+
+	own     bool // it has a kernel of its own
+	machine bool // and a machine
 }
 
 // spec is a spec in a root of its own.
@@ -139,7 +157,7 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	b := &box{Instance: in, d: d, spec: sp, root: root, own: s.own}
+	b := &box{Instance: in, d: d, spec: sp, root: root, own: s.own, machine: s.machine}
 	t.Cleanup(func() {
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("destroy: %v", err)
@@ -160,6 +178,16 @@ func (b *box) shAs(t *testing.T, uid int, script string) string {
 	r := ask(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: uid})
 	return strings.TrimSuffix(r.Out, "\n")
 }
+
+// Sh is what a shell command says, as the shim of a place runs it. In is one that was
+// made with Spec.ShimArgs of Shim.
+func Sh(ctx context.Context, in driver.Instance, script string) (string, error) {
+	r, err := try(ctx, in, request{Args: []string{"sh", "-c", script}, UID: -1})
+	return r.Out, err
+}
+
+// Shim has a driver run this program as the shim of its tests.
+func Shim(s *driver.Spec) { s.ShimPath, s.ShimArgs = self, []string{shimArg} }
 
 func ask(t *testing.T, in driver.Instance, req request) response {
 	t.Helper()

@@ -4,6 +4,7 @@ package microvm
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -11,11 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
+	"github.com/millrace/millrace/services/hostd/internal/fresh"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
@@ -31,31 +33,18 @@ type box struct {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	b := &box{brake: brake{dir, proc.Done()}}
-	b.Box = &live.Box{
-		State: state, Dir: dir, Proc: proc, Brake: b.brake,
-		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
-		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
-		Measure: func(context.Context) (driver.Stats, error) {
-			return live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
-		},
-	}
+	b := &box{Box: machineBox(dir, state, proc), brake: brake{dir, proc.Done()}}
+	b.Brake, b.Keep = b.brake, b.keep
 	return b
 }
 
-// begin notes the machine down and waits until its shim answers.
-func (b *box) begin(ctx context.Context, state *live.State) error {
-	if err := note(b.Box, state); err != nil {
+// begin lets the machine go on where it was saved, and waits until its shim answers. One
+// that was saved without memory waits for its spec.
+func (b *box) begin(ctx context.Context, spec *vminit.Spec) error {
+	if err := wake(ctx, b.Dir, spec == nil); err != nil {
 		return err
 	}
-	ctx, cancel := until(ctx, b.Done()) // then nobody will answer
-	defer cancel()
-	if state.From != "" {
-		if err := wake(ctx, b.Dir); err != nil {
-			return err
-		}
-	}
-	conn, err := b.Dial(ctx)
+	conn, err := b.dial(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -64,13 +53,20 @@ func (b *box) begin(ctx context.Context, state *live.State) error {
 
 // Dial is driver.Instance.Dial. It waits for the answer of a shim that
 // does not stand still.
-func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+func (b *box) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, nil) }
+
+// dial is Dial, also of a guest that first must be told its spec.
+func (b *box) dial(ctx context.Context, spec *vminit.Spec) (net.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.conn != nil {
 		b.conn.Close() //nolint:errcheck // it is over
 	}
 	conn, err := live.Dial(ctx, b.Dir)
+	if err == nil && spec != nil {
+		spec.Now, spec.Seed = time.Now().UnixNano(), seed()
+		err = vminit.Send(conn, spec)
+	}
 	if err == nil {
 		b.conn, err = b.open(ctx, conn)
 	}
@@ -99,25 +95,18 @@ const (
 
 // saved is the machine of a snapshot: its memory fits no other.
 type saved struct {
+	Board     int    `json:"board"`
 	Accel     string `json:"accel"`
 	MemoryMiB uint32 `json:"memory_mib"`
 	CPUs      uint32 `json:"cpus"`
 	Image     string `json:"image"`
 }
 
-// Snapshot is driver.Instance.Snapshot. It has the memory, or there is none.
-func (b *box) Snapshot(ctx context.Context, dir string, memory bool) error {
+// keep is live.Box.Keep. There is the memory, or no snapshot.
+func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 	if !memory {
-		return b.Box.Snapshot(ctx, dir, memory)
+		return errNoFiles
 	}
-	err := b.snapshot(ctx, dir)
-	if err != nil {
-		err = errors.Join(err, live.Remove(dir, memoryFile, machineFile))
-	}
-	return kind.Wrap(over(b.Box, err), "snapshot sandbox", string(b.State.ID), err)
-}
-
-func (b *box) snapshot(ctx context.Context, dir string) (err error) {
 	m, err := os.ReadFile(filepath.Join(b.Dir, workDir, machineFile))
 	if err != nil {
 		return err
@@ -146,12 +135,22 @@ func (b *box) snapshot(ctx context.Context, dir string) (err error) {
 	if _, err := q.do("stop", nil); err != nil {
 		return err
 	}
-	return q.migrate(ctx, f)
+	return q.migrate(ctx, f, true)
+}
+
+// seed is what a kernel's random numbers are to begin with.
+func seed() []byte {
+	b := make([]byte, fresh.MaxSeed)
+	rand.Read(b) //nolint:errcheck // never fails
+	return b
 }
 
 // save notes down what the memory will fit.
 func (m *machine) save(dir string) error {
-	b, err := json.Marshal(saved{m.accel, m.memoryMiB, m.cpus, m.image})
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image})
 	if err != nil {
 		return err
 	}
@@ -171,6 +170,9 @@ func (m *machine) load(dir string) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
+	if s.Board != board {
+		return kind.New(kind.Invalid, "load snapshot", "", "it was made by another version, on another board")
+	}
 	if s.Accel != m.accel {
 		return kind.Newf(kind.Invalid, "load snapshot", "", "it was made with %s, and here is %s", s.Accel, m.accel)
 	}
@@ -179,12 +181,4 @@ func (m *machine) load(dir string) error {
 	}
 	m.memoryMiB, m.cpus, m.image = s.MemoryMiB, s.CPUs, s.Image
 	return nil
-}
-
-// openMemory opens the memory of a snapshot; nil without one.
-func openMemory(from string) (*os.File, error) {
-	if from == "" {
-		return nil, nil
-	}
-	return os.Open(filepath.Join(from, memoryFile))
 }

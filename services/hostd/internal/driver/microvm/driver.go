@@ -10,9 +10,15 @@
 // files of a linux-image-*-cloud-amd64 package, unpacked in Config.Kernel or
 // installed; busybox-static for the template that needs nothing. The shim must be a
 // static binary: it is the guest's first process, before there is any library.
-// With KVM a guest is there in a fraction of a second; Probe boots one to find out
-// whether KVM truly works, because inside of some virtual machines it does not.
-// Without it QEMU translates, 20 to 50 times slower, and only if Config.TCG says so.
+// Probe boots a guest to find out whether KVM truly works, because inside of some
+// virtual machines it does not. Without it QEMU translates, 20 to 50 times slower, and
+// only if Config.TCG says so.
+//
+// # Create
+// No sandbox waits for a guest to boot but the first of its kind. That one is stopped
+// before it has met any sandbox, and kept in Config.Cache: every other is made of its
+// memory, which the host has once for all of them, but for the pages that they change.
+// It is then told what to become, the time, and random bytes of its own.
 //
 // # Files
 // The root is an image of Spec.Root, made once and kept in Config.Cache, and what
@@ -22,8 +28,9 @@
 //
 // # Limits
 // Memory is the guest's; CPU time is that of the guest's CPUs, and of QEMU's cgroup
-// where there is one; the guest's own cgroup bounds its processes. What the host
-// measures is QEMU: its memory once touched stays with it.
+// where there is one, which also bounds QEMU's memory and threads; the guest's own
+// cgroup bounds its processes. What the host measures is QEMU: its memory once touched
+// stays with it.
 package microvm
 
 import (
@@ -43,6 +50,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
 
 const (
@@ -156,7 +164,7 @@ func (d *Driver) tryKVM() error {
 	if err != nil {
 		return err
 	}
-	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, trialSpec()); err != nil {
+	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, vminit.Boot{Trial: true}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
@@ -232,14 +240,4 @@ func until(ctx context.Context, done <-chan struct{}) (context.Context, context.
 		}
 	}()
 	return ctx, cancel
-}
-
-// over is the kind of an error that the end of the machine may be the cause of.
-func over(b *live.Box, err error) kind.Kind {
-	select {
-	case <-b.Done():
-		return kind.Unavailable
-	default:
-		return kind.Of(err)
-	}
 }

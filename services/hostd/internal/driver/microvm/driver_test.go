@@ -18,25 +18,40 @@ func TestMain(m *testing.M) {
 	drivertest.Main(m)
 }
 
-// Where a test looks for a kernel that is not installed, and what makes it run the
-// whole contract, which takes a quarter of an hour where QEMU translates.
+// Where a test looks for a kernel that is not installed; what makes it try all as often
+// as for other drivers, which takes many minutes where QEMU translates; and what hands
+// its cache on to the processes that it starts.
 const (
 	kernelVariable = "MILLRACE_TEST_KERNEL"
 	wholeVariable  = "MILLRACE_TEST_MICROVM"
+	cacheVariable  = "MILLRACE_TEST_CACHE"
 )
 
-func newDriver(t *testing.T) driver.Driver {
+func newDriver(t testing.TB) driver.Driver {
 	t.Helper()
 	if err := static("/proc/self/exe"); err != nil {
 		t.Skip("this test must be built with CGO_ENABLED=0: ", err)
 	}
-	return New(Config{TCG: true, Console: true, Kernel: os.Getenv(kernelVariable), Cache: filepath.Join(os.TempDir(), "millrace-microvm-test")})
+	cache := os.Getenv(cacheVariable)
+	if cache == "" {
+		cache = filepath.Join(os.TempDir(), "millrace-microvm-test")
+		t.Setenv(cacheVariable, cache)
+	}
+	return New(Config{TCG: true, Console: true, Kernel: os.Getenv(kernelVariable), Cache: cache})
 }
+
+func ofTest(t *testing.T) driver.Driver { return newDriver(t) }
 
 func TestContract(t *testing.T) {
 	if os.Getenv(wholeVariable) != "" {
-		drivertest.Run(t, newDriver)
+		drivertest.Run(t, ofTest)
 		return
 	}
-	drivertest.RunSlow(t, newDriver)
+	drivertest.Scale{Creates: 20, Moments: 4}.Run(t, ofTest)
 }
+
+func TestAttacks(t *testing.T)   { drivertest.RunAttacks(t, ofTest) }
+func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, ofTest) }
+func TestTemplate(t *testing.T)  { drivertest.RunTemplate(t, ofTest) }
+
+func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, newDriver(b)) }

@@ -120,30 +120,30 @@ func (d *Firecracker) List(_ context.Context, root string) ([]sandbox.ID, error)
 
 // Create is driver.Driver.Create. It returns when the guest's shim has answered.
 func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return create(ctx, d, d.groups(), d.cfg.Log, s, d.make)
+	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare)
 }
 
-func (d *Firecracker) make(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*fcBox, error) {
-	if err := state.Save(s.Dir); err != nil {
-		return nil, err
+// prepare writes the guest's first file system and the calls that boot it.
+func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
+	memory := s.MemoryMiB
+	if memory == 0 {
+		memory = defaultMemory
 	}
-	calls, err := d.calls(ctx, s)
+	if fi, err := os.Stat(filepath.Join(s.From, memoryFile)); s.From != "" && err == nil {
+		memory = uint32(fi.Size() >> 20)
+	}
+	calls, err := d.calls(ctx, s, memory)
 	if err != nil {
 		return nil, err
 	}
-	group, err := d.groups().Make(state.Cgroups, limits)
-	if err != nil {
-		return nil, err
-	}
-	proc, err := d.start(s, group)
-	if err != nil {
-		return nil, err
-	}
-	box := d.box(s.Dir, *state, proc)
-	if err := box.begin(ctx, state, calls); err != nil {
-		return nil, errors.Join(early(box.Box, err), live.End(context.WithoutCancel(ctx), proc))
-	}
-	return box, nil
+	return &plan{
+		// Its stdout is the guest's console, which has no bounds, and goes nowhere.
+		program: d.cfg.Program, args: []string{"--api-sock", apiFile, "--id", string(s.ID)}, memoryMiB: memory, cpus: cpus(s),
+		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
+			b := d.box(s.Dir, state, proc)
+			return b, b.Box, func(ctx context.Context) error { return b.begin(ctx, calls) }
+		},
+	}, nil
 }
 
 // call is one request to Firecracker's API.
@@ -155,7 +155,7 @@ type call struct {
 type object map[string]any
 
 // calls are what makes the machine that s wants, or loads it.
-func (d *Firecracker) calls(ctx context.Context, s driver.Spec) ([]call, error) {
+func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32) ([]call, error) {
 	if s.From != "" {
 		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
 			return nil, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
@@ -178,16 +178,13 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec) ([]call, error) 
 		return nil, err
 	}
 	spec := guest(s)
-	spec.VSock, spec.Argv = shimPort, append([]string{"shim"}, s.ShimArgs...)
-	if err := k.writeInitrd(filepath.Join(work, initrdFile), s.ShimPath, spec); err != nil {
+	spec.Now, spec.Seed = time.Now().UnixNano(), seed()
+	spec.Argv = append([]string{"shim"}, s.ShimArgs...)
+	if err := k.writeInitrd(filepath.Join(work, initrdFile), s.ShimPath, vminit.Boot{VSock: shimPort, Spec: spec}); err != nil {
 		return nil, err
 	}
-	memory := s.MemoryMiB
-	if memory == 0 {
-		memory = defaultMemory
-	}
 	return []call{
-		{"PUT", "/machine-config", object{"vcpu_count": max((s.CPUMilli+999)/1000, 1), "mem_size_mib": memory}},
+		{"PUT", "/machine-config", object{"vcpu_count": cpus(s), "mem_size_mib": memoryMiB}},
 		{"PUT", "/boot-source", object{
 			"kernel_image_path": k.image, "initrd_path": filepath.Join(workDir, initrdFile),
 			"boot_args": "quiet reboot=k panic=-1 rdinit=/" + vminit.ShimFile + " -- " + vminit.Arg,
@@ -199,12 +196,6 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec) ([]call, error) 
 	}, nil
 }
 
-// start starts Firecracker. Its stdout is the guest's console, which has no bounds,
-// and goes nowhere.
-func (d *Firecracker) start(s driver.Spec, group *cgroup.Group) (*live.Proc, error) {
-	return launch(s, group, d.cfg.Program, []string{"--api-sock", apiFile, "--id", string(s.ID)})
-}
-
 // fcBox is the Instance of a living machine.
 type fcBox struct {
 	*live.Box
@@ -212,25 +203,13 @@ type fcBox struct {
 }
 
 func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
-	b := &fcBox{api: newAPI(dir)}
-	b.Box = &live.Box{
-		State: state, Dir: dir, Proc: proc, Brake: b.api,
-		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
-		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
-		Measure: func(context.Context) (driver.Stats, error) {
-			return live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
-		},
-	}
+	b := &fcBox{Box: machineBox(dir, state, proc), api: newAPI(dir)}
+	b.Brake, b.Keep = b.api, b.keep
 	return b
 }
 
-// begin notes the machine down, makes the calls and waits until its shim answers.
-func (b *fcBox) begin(ctx context.Context, state *live.State, calls []call) error {
-	if err := note(b.Box, state); err != nil {
-		return err
-	}
-	ctx, cancel := until(ctx, b.Done())
-	defer cancel()
+// begin makes the calls and waits until the machine's shim answers.
+func (b *fcBox) begin(ctx context.Context, calls []call) error {
 	for {
 		// The socket is there a moment after the program.
 		conn, err := live.DialAt(ctx, b.Dir, apiFile)
@@ -301,19 +280,11 @@ func knock(conn net.Conn) error {
 	return nil
 }
 
-// Snapshot is driver.Instance.Snapshot. It has the memory, or there is none.
-func (b *fcBox) Snapshot(ctx context.Context, dir string, memory bool) error {
+// keep is live.Box.Keep. There is the memory, or no snapshot.
+func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 	if !memory {
-		return b.Box.Snapshot(ctx, dir, memory)
+		return errNoFiles
 	}
-	err := b.snapshot(ctx, dir)
-	if err != nil {
-		err = errors.Join(err, live.Remove(dir, stateFile, memoryFile))
-	}
-	return kind.Wrap(over(b.Box, err), "snapshot sandbox", string(b.State.ID), err)
-}
-
-func (b *fcBox) snapshot(ctx context.Context, dir string) error {
 	frozen, err := b.api.Frozen()
 	if err != nil {
 		return err

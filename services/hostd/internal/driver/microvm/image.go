@@ -67,16 +67,21 @@ func keyOf(tree string) (string, error) {
 
 // busybox is a tree that needs nothing of the host but one static program.
 func (i *images) busybox(ctx context.Context) (string, error) {
-	tree := filepath.Join(i.dir, "busybox")
-	if _, err := os.Stat(tree); err == nil {
-		return tree, nil
-	}
 	program, err := exec.LookPath("busybox")
 	if err == nil {
 		err = static(program)
 	}
 	if err != nil {
 		return "", fmt.Errorf("the template without a tree: %w; Debian: apt-get install busybox-static", err)
+	}
+	key, err := keyOf(program)
+	if err != nil {
+		return "", err
+	}
+	const layout = 2 // counts what fillBusybox made
+	tree := filepath.Join(i.dir, fmt.Sprintf("tree-%d-%s", layout, key))
+	if _, err := os.Stat(tree); err == nil {
+		return tree, nil
 	}
 	tmp, err := os.MkdirTemp(i.dir, "busybox-")
 	if err != nil {
@@ -90,7 +95,7 @@ func (i *images) busybox(ctx context.Context) (string, error) {
 }
 
 func fillBusybox(ctx context.Context, tree, program string) error {
-	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc", "run", "root", "home/user", "var/tmp", "usr/bin"} {
+	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc", "run", "root", "home/user", "var/tmp", "var/lib", "usr/bin", "usr/local/bin", "opt", "mnt"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
 			return err
 		}
@@ -126,5 +131,5 @@ func fillBusybox(ctx context.Context, tree, program string) error {
 			return err
 		}
 	}
-	return os.Chmod(tree, 0o755)
+	return errors.Join(os.Chmod(filepath.Join(tree, "root"), 0o700), os.Chmod(tree, 0o755))
 }

@@ -61,8 +61,6 @@ func findKernel(in, prefix string, modules []string) (kernel, error) {
 	return kernel{}, fmt.Errorf("no %s*-cloud-amd64 in boot of %v; Debian: apt-get download linux-image-*-cloud-amd64, and dpkg-deb -x it there", prefix, dirs)
 }
 
-func trialSpec() *vminit.Spec { return &vminit.Spec{Trial: true} }
-
 // errDynamic says what is wrong with most shims that do not boot.
 var errDynamic = errors.New("the shim is no static binary: build it with CGO_ENABLED=0")
 
@@ -80,7 +78,7 @@ func static(path string) error {
 }
 
 // writeInitrd makes the guest's first file system.
-func (k *kernel) writeInitrd(path, shim string, spec *vminit.Spec) (err error) {
+func (k *kernel) writeInitrd(path, shim string, boot vminit.Boot) (err error) {
 	if err := static(shim); err != nil {
 		return err
 	}
@@ -98,15 +96,15 @@ func (k *kernel) writeInitrd(path, shim string, spec *vminit.Spec) (err error) {
 	a.add(entry{name: "dev/null", mode: modeChar | 0o666, major: 1, minor: 3})
 	for _, file := range k.modules {
 		name := filepath.Base(file)
-		spec.Modules = append(spec.Modules, name)
+		boot.Modules = append(boot.Modules, name)
 		a.addFile(vminit.Modules+"/"+name, file, 0o600)
 	}
 	a.addFile(vminit.ShimFile, shim, 0o755)
-	b, err := json.Marshal(spec)
+	b, err := json.Marshal(boot)
 	if err != nil {
 		return err
 	}
-	a.add(entry{name: vminit.SpecFile, mode: modeFile | 0o600, data: b})
+	a.add(entry{name: vminit.BootFile, mode: modeFile | 0o600, data: b})
 	if err := a.close(); err != nil {
 		return err
 	}

@@ -170,14 +170,27 @@ func (q *qmp) status() (string, error) {
 	return s.Status, err
 }
 
-// wake waits until the memory of a snapshot is loaded and lets the guest go on: it
-// stands still as it did when it was saved.
-func wake(ctx context.Context, dir string) error {
+// withMemory says whether memory that is a file is part of what is saved or loaded.
+func (q *qmp) withMemory(yes bool) error {
+	type object map[string]any
+	_, err := q.do("migrate-set-capabilities", object{"capabilities": []object{{"capability": "x-ignore-shared", "state": !yes}}})
+	return err
+}
+
+// wake loads the state of a machine, with the memory or without, and lets the guest go
+// on: it stands still as it did when it was saved.
+func wake(ctx context.Context, dir string, memory bool) error {
 	q, err := openQMP(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer q.close()
+	if err := q.withMemory(memory); err != nil {
+		return err
+	}
+	if _, err := q.do("migrate-incoming", map[string]any{"uri": fmt.Sprintf("fd:%d", memoryFd)}); err != nil {
+		return err
+	}
 	for {
 		switch s, err := q.status(); {
 		case err != nil:
@@ -204,9 +217,13 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// migrate writes the memory of a guest that stands still to a file.
-func (q *qmp) migrate(ctx context.Context, to *os.File) error {
+// migrate writes the state of a guest that stands still to a file, with its memory or
+// without.
+func (q *qmp) migrate(ctx context.Context, to *os.File, memory bool) error {
 	type args map[string]any
+	if err := q.withMemory(memory); err != nil {
+		return err
+	}
 	if _, err := q.do("migrate-set-parameters", args{"max-bandwidth": int64(1) << 40}); err != nil {
 		return err
 	}

@@ -4,8 +4,10 @@
 // guest, which turns the bare kernel into a sandbox and becomes its shim. It is
 // part of the shim's binary and imports little.
 //
-// The kernel finds in its first file system the binary (Shim), this package's
-// Spec, and the kernel modules that it needs to go on.
+// The kernel finds in its first file system the binary (ShimFile), this package's
+// Boot, and the kernel modules that it needs to go on. A guest whose Boot has no Spec
+// waits for one, which comes by its serial port: so that many can be made of the memory
+// of one that waits. It knows nothing of a sandbox until then.
 package vminit
 
 import (
@@ -15,31 +17,39 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/fresh"
 )
 
 // Names in the guest's first file system.
 const (
 	ShimFile = "shim"
-	SpecFile = "spec.json"
+	BootFile = "boot.json"
 	Modules  = "modules" // a directory
 )
 
+// Boot is what the guest's first file system says.
+type Boot struct {
+	Modules []string // files in Modules, in the order in which they are loaded
+	VSock   uint32   // the port at which the shim listens; 0: it talks by the serial port
+	Trial   bool     // switch off instead of all else
+	Spec    *Spec    // nil: it will come by the serial port
+}
+
 // Spec is what the guest is to become.
 type Spec struct {
-	Modules  []string // files in Modules, in the order in which they are loaded
 	Hostname string
 	Argv     []string // the shim's
 	Env      []string
 	PIDs     int    // most processes
 	Files    uint64 // most that a process has open
 	DiskMiB  int    // most of what is written; 0: half of the memory
-	VSock    uint32 // the port at which the shim listens; 0: it talks by the serial port
-	Trial    bool   // switch off instead of all else
+	Sudo     bool   // set-uid programs of the template work
+	Now      int64  // the host's time, in nanoseconds since 1970
+	Seed     []byte // the host's random bytes; see package fresh
 }
 
 const (
@@ -69,25 +79,18 @@ func begin(args []string) error {
 	if len(args) > 0 || os.Getpid() != 1 {
 		return errors.New("this is for the first process of a guest")
 	}
-	// Before the runtime takes the shim's descriptors for its own.
-	for fd := 0; fd <= oomFd; {
-		var err error
-		if fd, err = unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
-			return err
-		}
-	}
-	b, err := os.ReadFile("/" + SpecFile)
+	b, err := os.ReadFile("/" + BootFile)
 	if err != nil {
 		return err
 	}
-	var s Spec
-	if err := json.Unmarshal(b, &s); err != nil {
+	var boot Boot
+	if err := json.Unmarshal(b, &boot); err != nil {
 		return err
 	}
-	if s.Trial {
+	if boot.Trial {
 		return nil
 	}
-	port, err := s.devices()
+	fd, err := boot.devices()
 	if err != nil {
 		return err
 	}
@@ -95,6 +98,17 @@ func begin(args []string) error {
 	if err != nil {
 		return err
 	}
+	if boot.Spec == nil {
+		if boot.Spec, err = receive(port(fd)); err != nil {
+			return err
+		}
+	}
+	return boot.Spec.become(shim, fd, boot.VSock != 0)
+}
+
+// become makes the guest the sandbox of the Spec.
+func (s *Spec) become(shim, port int, listens bool) error {
+	fresh.Kernel(time.Unix(0, s.Now), s.Seed)
 	for _, step := range []func() error{s.root, s.view, s.names, pivot, loopback} {
 		if err := step(); err != nil {
 			return err
@@ -104,11 +118,11 @@ func begin(args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.become(shim, port, events)
+	return s.execute(shim, port, events, listens)
 }
 
 // devices waits for the port and the disk.
-func (s *Spec) devices() (port int, err error) {
+func (b *Boot) devices() (port int, err error) {
 	for _, m := range []mount{
 		{"devtmpfs", "/dev", "devtmpfs", 0, "mode=0755"},
 		{"proc", "/proc", "proc", noExec, ""},
@@ -117,7 +131,7 @@ func (s *Spec) devices() (port int, err error) {
 			return 0, err
 		}
 	}
-	for _, name := range s.Modules {
+	for _, name := range b.Modules {
 		if err := load(filepath.Join("/", Modules, name)); err != nil {
 			return 0, err
 		}
@@ -125,8 +139,11 @@ func (s *Spec) devices() (port int, err error) {
 	if err := await("/dev/vda"); err != nil {
 		return 0, err
 	}
-	if s.VSock != 0 {
-		return s.listen()
+	if err := (mount{"/dev/vda", "/lower", "squashfs", unix.MS_RDONLY, ""}).make(); err != nil {
+		return 0, err
+	}
+	if b.VSock != 0 {
+		return listen(b.VSock)
 	}
 	if err := await("/dev/vport*"); err != nil {
 		return 0, err
@@ -139,12 +156,12 @@ func (s *Spec) devices() (port int, err error) {
 }
 
 // listen opens the socket that the host's end of the machine's vsock reaches.
-func (s *Spec) listen() (int, error) {
+func listen(port uint32) (int, error) {
 	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: s.VSock}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port}); err != nil {
 		return 0, err
 	}
 	return fd, unix.Listen(fd, 128)
@@ -198,18 +215,17 @@ func (s *Spec) root() error {
 	if s.DiskMiB > 0 {
 		size = fmt.Sprintf("size=%dm", s.DiskMiB)
 	}
-	for _, m := range []mount{
-		{"/dev/vda", "/lower", "squashfs", unix.MS_RDONLY, ""},
-		{"tmpfs", "/rw", "tmpfs", 0, "mode=0755," + size},
-	} {
-		if err := m.make(); err != nil {
-			return err
-		}
+	if err := (mount{"tmpfs", "/rw", "tmpfs", 0, "mode=0755," + size}).make(); err != nil {
+		return err
 	}
 	if err := errors.Join(os.Mkdir("/rw/upper", 0o755), os.Mkdir("/rw/work", 0o755)); err != nil {
 		return err
 	}
-	return mount{"overlay", newRoot, "overlay", 0, "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"}.make()
+	var flags uintptr = unix.MS_NODEV
+	if !s.Sudo {
+		flags |= unix.MS_NOSUID
+	}
+	return mount{"overlay", newRoot, "overlay", flags, "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"}.make()
 }
 
 func (s *Spec) view() error {
@@ -305,39 +321,16 @@ func (s *Spec) group() (events int, err error) {
 	return unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// become executes the shim: stdin and stdout are the port, stderr the console.
-func (s *Spec) become(shim, port, events int) error {
-	argv, err := syscall.SlicePtrFromStrings(s.Argv)
-	if err != nil {
-		return err
-	}
-	env, err := syscall.SlicePtrFromStrings(s.Env)
-	if err != nil {
-		return err
-	}
-	empty, err := syscall.BytePtrFromString("")
-	if err != nil {
-		return err
-	}
-	high, err := unix.FcntlInt(uintptr(events), unix.F_DUPFD_CLOEXEC, 64)
-	if err != nil {
-		return err
-	}
-	dups := []struct{ from, to int }{{port, 0}, {port, 1}, {high, listenFd}, {high, oomFd}}
-	if s.VSock != 0 {
-		dups = []struct{ from, to int }{{port, listenFd}, {high, oomFd}}
-	}
-	for _, d := range dups {
-		if err := unix.Dup3(d.from, d.to, 0); err != nil {
-			return os.NewSyscallError("dup3", err)
-		}
+// execute executes the shim: stdin and stdout are the port, stderr the console.
+func (s *Spec) execute(shim, port, events int, listens bool) error {
+	files := []dup{{port, 0}, {port, 1}, {events, listenFd}, {events, oomFd}}
+	if listens {
+		files = []dup{{port, listenFd}, {events, oomFd}}
 	}
 	for what, most := range map[int]uint64{unix.RLIMIT_NOFILE: s.Files, unix.RLIMIT_CORE: 0} {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return err
 		}
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_EXECVEAT, uintptr(shim), uintptr(unsafe.Pointer(empty)),
-		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
-	return os.NewSyscallError("execveat", errno)
+	return replace(shim, s.Argv, s.Env, files)
 }

@@ -1,0 +1,62 @@
+//go:build linux
+
+package vminit
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// dup is a descriptor that a program gets as another one.
+type dup struct{ from, to int }
+
+// froms are the places of the descriptors that are to be others.
+func froms(files []dup) []*int {
+	all := make([]*int, 0, len(files)+1)
+	for i := range files {
+		all = append(all, &files[i].from)
+	}
+	return all
+}
+
+// replace executes the program behind a descriptor in place of this one. It returns
+// only on error, and then the thread is good for nothing.
+func replace(program int, argv, env []string, files []dup) error {
+	args, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return err
+	}
+	vars, err := syscall.SlicePtrFromStrings(env)
+	if err != nil {
+		return err
+	}
+	empty, err := syscall.BytePtrFromString("")
+	if err != nil {
+		return err
+	}
+	// The runtime polls descriptors of its own, which may have these numbers. Its other
+	// threads would find a poller gone before they are: so the descriptors become this
+	// thread's, and it the process.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	const high = 64 // above all that are given
+	for _, fd := range append(froms(files), &program) {
+		if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, high); err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+	}
+	for _, d := range files {
+		if err := unix.Dup3(d.from, d.to, 0); err != nil {
+			return os.NewSyscallError("dup3", err)
+		}
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_EXECVEAT, uintptr(program), uintptr(unsafe.Pointer(empty)),
+		uintptr(unsafe.Pointer(&args[0])), uintptr(unsafe.Pointer(&vars[0])), unix.AT_EMPTY_PATH, 0)
+	return os.NewSyscallError("execveat", errno)
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package vminit
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"reflect"
+	"testing"
+)
+
+// TestSpecIsHandedOver: what the guest is told reaches it, and not a byte of what the
+// host says next.
+func TestSpecIsHandedOver(t *testing.T) {
+	host, guest := net.Pipe()
+	defer host.Close()
+	want := &Spec{Hostname: "i1", Argv: []string{"shim", "-x"}, Env: []string{"A=b"}, Seed: []byte{1, 2, 3}, Now: 7, Sudo: true}
+	failed := make(chan error, 1)
+	go func() {
+		err := AwaitReady(host)
+		if err == nil {
+			err = Send(host, want)
+		}
+		if err == nil {
+			_, err = io.WriteString(host, "next")
+		}
+		failed <- err
+	}()
+	got, err := receive(guest)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v; want %+v", got, err, want)
+	}
+	next := make([]byte, 4)
+	if _, err := io.ReadFull(guest, next); err != nil || string(next) != "next" {
+		t.Errorf("after it the guest reads %q, %v", next, err)
+	}
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}
+
+type said struct {
+	io.Reader
+	io.Writer
+}
+
+// TestGuestTakesNoNonsense: one who dials the shim of a guest that waits is not taken
+// for one who sends a spec.
+func TestGuestTakesNoNonsense(t *testing.T) {
+	for name, text := range map[string]string{
+		"a length beyond all bounds": "\xff\xff\xff\xff{}",
+		"no JSON":                    "\x00\x00\x00\x02xx",
+		"half of it":                 "\x00\x00\x00\x09{}",
+		"nothing":                    "",
+	} {
+		if s, err := receive(said{bytes.NewBufferString(text), io.Discard}); err == nil {
+			t.Errorf("%s: taken for %+v", name, s)
+		}
+	}
+	if err := AwaitReady(bytes.NewBufferString("x")); err == nil {
+		t.Error("a guest that says something else is taken for ready")
+	}
+	if err := Send(io.Discard, &Spec{Hostname: string(make([]byte, maxSpec))}); err == nil {
+		t.Error("a spec was sent that no guest takes")
+	}
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package microvm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
+	"github.com/millrace/millrace/services/hostd/internal/filelock"
+)
+
+// A guest that has booted and waits for its spec is kept as files: its memory, which
+// those that are made of it map, each changing pages of its own only, and the state of
+// its devices. It has met no sandbox, and holds no secret. It is booted by who first
+// wants such a machine, once in a life of the host's kernel.
+const (
+	waitingPrefix = "guest-"
+	unfinished    = ".new"
+	ramFile       = "ram"
+	deviceFile    = "devices"
+	mostWaiting   = 8 // are kept; those that were longest unused go
+)
+
+// waiting is such a guest, opened: its files stay while one begins, whoever removes
+// them.
+type waiting struct{ ram, devices *os.File }
+
+func openWaiting(dir string) (w waiting, err error) {
+	if w.ram, err = os.Open(filepath.Join(dir, ramFile)); err != nil {
+		return w, err
+	}
+	if w.devices, err = os.Open(filepath.Join(dir, deviceFile)); err != nil {
+		w.ram.Close() //nolint:errcheck // it was only read from
+		return w, err
+	}
+	now := time.Now()
+	os.Chtimes(dir, now, now) //nolint:errcheck // it goes sooner then
+	return w, nil
+}
+
+// waiting gives the guest of such a machine with such a first process.
+func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string) (waiting, error) {
+	key, err := d.keyOf(&m, shim)
+	if err != nil {
+		return waiting{}, err
+	}
+	dir := filepath.Join(d.images.dir, waitingPrefix+key)
+	if w, err := openWaiting(dir); !errors.Is(err, fs.ErrNotExist) {
+		return w, err
+	}
+	unlock, err := filelock.Wait(ctx, filepath.Join(d.images.dir, "guests.lock"))
+	if err != nil {
+		return waiting{}, err
+	}
+	defer unlock()
+	if w, err := openWaiting(dir); !errors.Is(err, fs.ErrNotExist) {
+		return w, err
+	}
+	if err := d.tidy(); err != nil {
+		return waiting{}, err
+	}
+	start := time.Now()
+	if err := d.boot(ctx, m, k, shim, dir+unfinished); err != nil {
+		return waiting{}, errors.Join(err, os.RemoveAll(dir+unfinished))
+	}
+	if err := os.Rename(dir+unfinished, dir); err != nil {
+		return waiting{}, err
+	}
+	d.cfg.Log.Info("a guest is ready to be made others of", "image", m.image, "memory_mib", m.memoryMiB, "cpus", m.cpus, "took", time.Since(start).Round(time.Millisecond))
+	return openWaiting(dir)
+}
+
+// keyOf names all that the memory of a waiting guest depends on.
+func (d *Driver) keyOf(m *machine, shim string) (string, error) {
+	boot, err := live.BootID() // another processor, perhaps
+	if err != nil {
+		return "", err
+	}
+	program, err := exec.LookPath(d.cfg.QEMU)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console) //nolint:errcheck // it never fails
+	for _, path := range []string{program, m.kernel, shim} {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return "", &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()) //nolint:errcheck // it never fails
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
+}
+
+// tidy makes room for one more and removes what others that were cut off have left.
+// The lock is held.
+func (d *Driver) tidy() error {
+	found, err := filepath.Glob(filepath.Join(d.images.dir, waitingPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	for _, dir := range found {
+		if fi, err := os.Stat(dir); err == nil && !strings.HasSuffix(dir, unfinished) {
+			used[dir] = fi.ModTime()
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
+	for i, dir := range found {
+		if _, whole := used[dir]; !whole || i >= mostWaiting-1 {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// boot boots a guest until it waits for its spec, and fills dir with it.
+func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	m.initrd, m.ram = initrdFile, ramIn
+	if err := k.writeInitrd(filepath.Join(dir, initrdFile), shim, vminit.Boot{}); err != nil {
+		return err
+	}
+	var files [3]*os.File // the sockets and the memory
+	defer closeAll(files[:])
+	var err error
+	for i, name := range []string{socketFile, qmpFile} {
+		if files[i], err = live.ListenAt(dir, name); err != nil {
+			return err
+		}
+	}
+	if files[2], err = os.OpenFile(filepath.Join(dir, ramFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := files[2].Truncate(int64(m.memoryMiB) << 20); err != nil {
+		return err
+	}
+	// It is nobody's, so that it must die with hostd: with the thread that starts it.
+	err = live.OnThread(dir, func() error { return d.hold(ctx, &m, dir, files[:]) })
+	if err != nil {
+		return err
+	}
+	return live.Remove(dir, initrdFile, socketFile, qmpFile, live.LogFile)
+}
+
+// hold runs a guest until it is saved.
+func (d *Driver) hold(ctx context.Context, m *machine, dir string, files []*os.File) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, d.cfg.QEMU, m.args()...)
+	cmd.Dir, cmd.Stderr = dir, &said
+	cmd.ExtraFiles = []*os.File{shimFd - firstFd: files[0], qmpFd - firstFd: files[1], ramFd - firstFd: files[2]}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	closeAll(files[:2]) // with QEMU's own, whoever waits for it sees its end
+	err := freeze(ctx, dir)
+	cancel()
+	cmd.Wait() //nolint:errcheck // it was killed
+	if err != nil {
+		return fmt.Errorf("boot a guest: %w; QEMU said %.200q, the guest %q", err, said.String(), live.Said(dir))
+	}
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close() //nolint:errcheck // nothing is lost
+		}
+	}
+}
+
+// freeze stops the guest in dir when it waits for its spec, and saves its devices.
+func freeze(ctx context.Context, dir string) error {
+	conn, err := live.Dial(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()                                                           //nolint:errcheck // the guest goes no further
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the read fails or not
+	if err := vminit.AwaitReady(conn); err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	q, err := openQMP(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	if _, err := q.do("stop", nil); err != nil {
+		return err
+	}
+	to, err := os.OpenFile(filepath.Join(dir, deviceFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(q.migrate(ctx, to, false), to.Close())
+}

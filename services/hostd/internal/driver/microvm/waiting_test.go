@@ -1,0 +1,188 @@
+//go:build linux
+
+package microvm
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// booting makes this test binary a hostd that boots a guest, with the cache that it
+// names, and is going to be killed.
+const booting = "MILLRACE_TEST_BOOTING"
+
+// cached is a driver that has this cache and works here; else the test skips.
+func cached(t *testing.T, cache string) *Driver {
+	t.Helper()
+	d, ok := newDriver(t).(*Driver)
+	if !ok {
+		t.Fatal("another driver")
+	}
+	d.cfg.Cache, d.images.dir = cache, cache
+	if _, err := d.Probe(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	return d
+}
+
+func guestSpec(t *testing.T) driver.Spec {
+	t.Helper()
+	s := driver.Spec{ID: sandbox.NewID(), MemoryMiB: 256}
+	drivertest.Shim(&s)
+	s.Dir = filepath.Join(t.TempDir(), string(s.ID))
+	if err := os.Mkdir(s.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func createGuest(t *testing.T, d *Driver, s driver.Spec) driver.Instance {
+	t.Helper()
+	in, err := d.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := in.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return in
+}
+
+// kept are the guests in a cache.
+func kept(t *testing.T, cache string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(cache, waitingPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestGuestsAreMadeOfOneAndLeaveItAlone: what a guest has in its memory reaches none
+// that is made of the same, neither does one that is made while others are.
+func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
+	cache := t.TempDir()
+	d := cached(t, cache)
+	first := createGuest(t, d, guestSpec(t))
+	dirs := kept(t, cache)
+	if len(dirs) != 1 {
+		t.Fatalf("guests that wait: %v", dirs)
+	}
+	before, err := os.ReadFile(filepath.Join(dirs[0], ramFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const word = "canary-in-the-memory"
+	if _, err := drivertest.Sh(t.Context(), first, "i=0; while [ $i -lt 1000 ]; do echo "+word+"; i=$((i+1)); done > /dev/shm/words"); err != nil {
+		t.Fatal(err)
+	}
+	second := createGuest(t, d, guestSpec(t))
+	for in, want := range map[driver.Instance]string{first: "1000\n", second: "0\n"} {
+		if got, err := drivertest.Sh(t.Context(), in, "cat /dev/shm/* 2>/dev/null | grep -c "+word); err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	if after, err := os.ReadFile(filepath.Join(dirs[0], ramFile)); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the memory that all are made of has changed (%v)", err)
+	}
+	if again := kept(t, cache); !slices.Equal(again, dirs) {
+		t.Errorf("guests that wait: %v, were %v", again, dirs)
+	}
+}
+
+// TestHostdKilledWhileAGuestBoots: the guest that nobody will use dies with it, and the
+// next create takes away what was left.
+func TestHostdKilledWhileAGuestBoots(t *testing.T) {
+	if cache := os.Getenv(booting); cache != "" {
+		createGuest(t, cached(t, cache), guestSpec(t))
+		return
+	}
+	cache := t.TempDir()
+	d := cached(t, cache)
+	hostd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	hostd.Env = append(os.Environ(), booting+"="+cache)
+	if err := hostd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a guest boots", func() bool { return len(runningIn(t, cache)) > 0 })
+	hostd.Process.Kill() //nolint:errcheck // it waits for it
+	hostd.Wait()         //nolint:errcheck // killed
+	await(t, "the guest is gone", func() bool { return len(runningIn(t, cache)) == 0 })
+	createGuest(t, d, guestSpec(t))
+	if dirs := kept(t, cache); len(dirs) != 1 || strings.HasSuffix(dirs[0], unfinished) {
+		t.Errorf("guests that wait: %v", dirs)
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(time.Minute); !is(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// runningIn are the processes whose working directory is below dir.
+func runningIn(t *testing.T, dir string) []int {
+	t.Helper()
+	all, err := live.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for pid := range all {
+		if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd")); err == nil && strings.HasPrefix(cwd, dir+"/") {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// TestFewGuestsAreKept: those that were longest unused go, and what was left unfinished.
+func TestFewGuestsAreKept(t *testing.T) {
+	d := New(Config{Cache: t.TempDir()})
+	used := time.Now()
+	for i := range mostWaiting + 2 {
+		dir := filepath.Join(d.images.dir, waitingPrefix+string(rune('a'+i)))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		used = used.Add(-time.Hour)
+		if err := os.Chtimes(dir, used, used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(d.images.dir, waitingPrefix+"a"+unfinished), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.tidy(); err != nil {
+		t.Fatal(err)
+	}
+	var names strings.Builder
+	for _, dir := range kept(t, d.images.dir) {
+		names.WriteString(strings.TrimPrefix(filepath.Base(dir), waitingPrefix))
+	}
+	if want := "abcdefghijklmnop"[:mostWaiting-1]; names.String() != want {
+		t.Errorf("kept %q, want %q", names.String(), want)
+	}
+}
