@@ -70,7 +70,8 @@ func TestNetworkOfEveryDriver(t *testing.T) {
 	for _, d := range []struct {
 		name string
 		args []string
-	}{{"namespace", nil}, {"gvisor", nil}} {
+		has  programs
+	}{{"namespace", nil, debian()}, {"gvisor", nil, debian()}, {"microvm", []string{"--tcg"}, busybox()}} {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel() // most of it is the wait for a tunnel that nobody serves to be given up
 			// Where hostd has built what a driver needs, in the user's own cache.
@@ -79,32 +80,32 @@ func TestNetworkOfEveryDriver(t *testing.T) {
 				env = append(env, "XDG_CACHE_HOME="+cache)
 			}
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args, Env: env})
-			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args, HostEnv: env})
+			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args, HostEnv: env}, d.has)
 		})
 	}
 }
 
-func networkOf(t *testing.T, top rig.Topology) {
+func networkOf(t *testing.T, top rig.Topology, has programs) {
 	t.Helper()
 	world := listen(t)
 	top.HostArgs = append(slices.Clone(top.HostArgs), "--egress", "internet", "--egress-allow", "127.0.0.1")
 	s := newStage(t, top)
 	a := s.APIs[0]
 	box := a.Create(t, "allow_internet_access", true)
-	host := servePort(t, a, box)
+	host := has.servePort(t, a, box)
 	want := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	inAndOut := func(when string) {
 		t.Helper()
 		if status, got := answer(t, a, "POST", host, "/echo", want); status != 200 || got != string(want) {
 			t.Errorf("%s, in: %d, %d bytes of %d", when, status, len(got), len(want))
 		}
-		if got := wayOut(t, a, box.ID, "CONNECT "+world, "wc -c"); strings.TrimSpace(got) != fmt.Sprint(worldSize) {
+		if got := has.wayOut(t, a, box.ID, "CONNECT "+world, "wc -c"); strings.TrimSpace(got) != fmt.Sprint(worldSize) {
 			t.Errorf("%s, out: %q bytes of %d", when, got, worldSize)
 		}
 	}
 	inAndOut("at first")
 	for _, to := range []string{"169.254.169.254:80", "[::ffff:a9fe:a9fe]:80", "10.0.0.1:80", "127.0.0.2:80", "2852039166:80"} {
-		if got := wayOut(t, a, box.ID, "CONNECT "+to, "cat"); !strings.Contains(got, "may not reach") && !strings.Contains(got, "neither an address") {
+		if got := has.wayOut(t, a, box.ID, "CONNECT "+to, "cat"); !strings.Contains(got, "may not reach") && !strings.Contains(got, "neither an address") {
 			t.Errorf("%s: %q", to, got)
 		}
 	}
@@ -118,7 +119,7 @@ func networkOf(t *testing.T, top rig.Topology) {
 	if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	out := a.Commands(t, box.ID, proxied, "envs", map[string]string{"SCRIPT": proxyScript, "REQUEST": "CONNECT " + world, "THEN": "cat >/dev/null; echo cut $?", "MORE": "x"})
+	out := has.ask(t, a, box.ID, "CONNECT "+world, "cat >/dev/null; echo cut $?", "x")
 	defer out.Close()
 	out.Until(t, func(l *rig.Line) bool { return strings.Contains(l.Raw, "open") })
 	s.Program("host-1").Kill9()
@@ -164,20 +165,4 @@ func listen(t *testing.T) (addr string) {
 		}
 	}()
 	return ln.Addr().String()
-}
-
-// proxied runs the script that asks the proxy for something, says that it is open
-// when the proxy has promised it, and gives what comes to THEN.
-const (
-	proxied     = `bash -c "$SCRIPT" 2>/dev/null`
-	proxyScript = `exec 3<>/dev/tcp/127.0.0.1/3128 || { echo no way out; exit; }
-printf '%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n%s' "$REQUEST" "$MORE" >&3
-while read -r line <&3 && [ ${#line} -gt 1 ]; do case "$line" in "HTTP/1.1 200"*) echo open;; esac; done
-eval "$THEN" <&3`
-)
-
-func wayOut(t *testing.T, a *rig.API, box, request, then string) string {
-	t.Helper()
-	lines := a.Commands(t, box, proxied, "envs", map[string]string{"SCRIPT": proxyScript, "REQUEST": request, "THEN": then, "MORE": "y"})
-	return strings.TrimPrefix(rig.Output(lines.All(t), "stdout"), "open\n")
 }

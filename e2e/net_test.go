@@ -54,16 +54,23 @@ while (1) {
 	}
 }`
 
+// servePort is what a Debian serves.
+func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
+	t.Helper()
+	p := debian()
+	return p.servePort(t, a, box)
+}
+
 // servePort runs the server in a sandbox and returns when it listens. Its host
 // label names a free port, which matters where sandboxes share the host's network.
-func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
+func (p *programs) servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
 	t.Helper()
 	addr, err := rig.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	lines := a.Commands(t, box.ID, `exec perl -e "$SERVER" "$PORT"`, "timeout_ms", 0, "envs", map[string]string{"SERVER": server, "PORT": port})
+	lines := a.Commands(t, box.ID, p.serve, "timeout_ms", 0, "envs", map[string]string{"SERVER": p.server, "PORT": port})
 	t.Cleanup(lines.Close)
 	for said := ""; ; {
 		l, err := lines.Next()

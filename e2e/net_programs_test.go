@@ -1,0 +1,67 @@
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// programs are what a sandbox uses its network with: a command that runs the script
+// SERVER at PORT and says when it is ready, and one that runs a script that asks the
+// proxy for REQUEST, says that it is open when the proxy has promised it, sends MORE,
+// and gives what comes to THEN.
+type programs struct{ serve, server, client, script string }
+
+// debian has perl, and a bash that opens connections.
+func debian() programs {
+	return programs{
+		`exec perl -e "$SERVER" "$PORT"`, server,
+		`bash -c "$SCRIPT" 2>/dev/null`, `exec 3<>/dev/tcp/127.0.0.1/3128 || { echo no way out; exit; }
+` + sayAndHear("<&3", ">&3"),
+	}
+}
+
+// busybox has neither, but nc.
+func busybox() programs {
+	return programs{
+		`cd /tmp && printf '%s\n' "$SERVER" > serve && chmod 755 serve && { nc -ll -p "$PORT" -e ./serve & } &&
+until grep -q "$(printf ':%04X ' "$PORT")" /proc/net/tcp*; do :; done; echo ready; wait`, `#!/bin/sh
+path= len=0
+while read -r line && [ ${#line} -gt 1 ]; do
+	case "$line" in
+	GET*|POST*) path=${line#* }; path=${path%% *};;
+	[Cc]ontent-[Ll]ength:*) len=${line#*: }; len=${len%?};;
+	esac
+done
+head() { printf 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %s\r\n\r\n' "$1"; }
+case "$path" in
+/echo) busybox head -c "$len" > body.$$; head "$len"; exec cat body.$$;;
+/big/*) head "${path#/big/}"; exec busybox head -c "${path#/big/}" /dev/zero;;
+*) head 5; printf hello;;
+esac`,
+		`sh -c "$SCRIPT" 2>/dev/null`, `cd $(mktemp -d) && mkfifo to && exec 3<>to || exit
+nc 127.0.0.1 3128 <to | {
+` + sayAndHear("", ">&3") + `
+}`,
+	}
+}
+
+// sayAndHear is the rest of a script whose connection is open both ways.
+func sayAndHear(from, to string) string {
+	return `printf '%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n%s' "$REQUEST" "$MORE" ` + to + `
+while read -r line ` + from + ` && [ ${#line} -gt 1 ]; do case "$line" in "HTTP/1.1 200"*) echo open;; esac; done
+eval "$THEN" ` + from
+}
+
+// ask asks the proxy from inside of a sandbox.
+func (p *programs) ask(t *testing.T, a *rig.API, box, request, then, more string) *rig.Lines {
+	t.Helper()
+	return a.Commands(t, box, p.client, "envs", map[string]string{"SCRIPT": p.script, "REQUEST": request, "THEN": then, "MORE": more})
+}
+
+func (p *programs) wayOut(t *testing.T, a *rig.API, box, request, then string) string {
+	t.Helper()
+	lines := p.ask(t, a, box, request, then, "y")
+	return strings.TrimPrefix(rig.Output(lines.All(t), "stdout"), "open\n")
+}
