@@ -17,6 +17,7 @@ import (
 type sandboxInfo struct {
 	ID         string            `json:"sandboxID"`
 	TemplateID string            `json:"templateID"`
+	Alias      string            `json:"alias,omitempty"` // what the template was asked for as
 	State      string            `json:"state"`
 	StartedAt  time.Time         `json:"startedAt"`
 	EndAt      time.Time         `json:"endAt"`

@@ -123,7 +123,8 @@ func (g *gate) remove(w http.ResponseWriter, r *http.Request) {
 func (g *gate) list(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("nextToken") == "" {
 		w.Header().Set("X-Next-Token", "2")
-		fmt.Fprint(w, `[{"sandboxID":"i1","templateID":"base","state":"running"}]`)
+		fmt.Fprint(w, `[{"sandboxID":"i1","templateID":"`+strings.Repeat("0123456789abcdef", 4)+`","alias":"standard","state":"running"},
+			{"sandboxID":"i3","templateID":"`+strings.Repeat("fedcba9876543210", 4)+`","state":"running"}]`)
 		return
 	}
 	fmt.Fprint(w, `[{"sandboxID":"i2","templateID":"ba\u001b[31mse","state":"running"}]`)

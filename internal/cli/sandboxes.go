@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/events/template"
 )
 
 func (a *app) sandboxCommand() *cobra.Command {
@@ -127,7 +130,7 @@ func (a *app) sandboxList() *cobra.Command {
 					}
 					continue
 				}
-				rows = append(rows, []string{s.ID, s.TemplateID, s.State, age(now, &s.StartedAt), left(now, s.EndAt)})
+				rows = append(rows, []string{s.ID, s.template(), s.State, age(now, &s.StartedAt), left(now, s.EndAt)})
 			}
 			if quiet {
 				return nil
@@ -139,6 +142,18 @@ func (a *app) sandboxList() *cobra.Command {
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
 	return c
 }
+
+// template is what people call the sandbox's template: as they asked for it, or as
+// much of its id as may stand for it.
+func (s *sandboxInfo) template() string {
+	name := cmp.Or(s.Alias, s.TemplateID)
+	if id, err := template.ParseID(name); err == nil {
+		name = string(id[:templatePrefix])
+	}
+	return name
+}
+
+const templatePrefix = 12 // digits of a template's id that may stand for it
 
 // allSandboxes reads the list, page by page.
 func allSandboxes(cmd *cobra.Command, c *client, metadata map[string]string) ([]sandboxInfo, error) {

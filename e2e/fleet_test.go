@@ -1,0 +1,81 @@
+package e2e_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// fleet is two hosts, of which host-2 takes nothing yet.
+func fleet(t *testing.T, args ...string) (*rig.Split, *rig.API) {
+	t.Helper()
+	if rig.Driver(t) != "namespace" {
+		t.Skip("the driver makes nothing from templates")
+	}
+	s := rig.NewSplit(t, rig.Topology{Hosts: 2, Driver: "namespace", HostArgs: args})
+	cli(t, s.APIs[0], "host", "drain", "host-2")
+	return s, s.APIs[0]
+}
+
+// says is what a command prints in a sandbox.
+func says(t *testing.T, a *rig.API, sandbox, command string) string {
+	t.Helper()
+	return rig.Output(a.Commands(t, sandbox, command).All(t), "stdout")
+}
+
+func snapshotOf(t *testing.T, a *rig.API, sandbox string) string {
+	t.Helper()
+	var snap struct {
+		ID string `json:"snapshotID"`
+	}
+	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+sandbox+"/snapshots", map[string]any{}).Decode(t, &snap)
+	return snap.ID
+}
+
+// What a host has made, a template by a build and a snapshot, is used on another one:
+// while it drains, and when it was killed for good. A fork goes where there is room.
+func TestWhatAHostMadeOutlivesIt(t *testing.T) {
+	t.Parallel()
+	s, a := fleet(t)
+	b := startBuild(t, a, "moves", "cd; echo built > built; echo old > gone", "cd; rm gone; mkdir x && echo deep > x/y")
+	if done := awaitBuild(t, a, b, "it ends", func(st *buildState) bool { return st.Status == "ready" || st.Status == "error" }); done.Status != "ready" {
+		t.Fatalf("%+v", done)
+	}
+	box := a.Create(t, "templateID", "moves")
+	if host := s.HostOf(t, a, box.ID); host != "host-1" {
+		t.Fatalf("the first is on %s", host)
+	}
+	const want = "built deep kept\n"
+	const look = "cd; echo $(cat built x/y kept gone)"
+	says(t, a, box.ID, "echo kept > ~/kept")
+
+	cli(t, a, "host", "drain", "host-1")
+	cli(t, a, "host", "undrain", "host-2")
+	var forks []struct{ Sandbox rig.Sandbox }
+	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+box.ID+"/fork", map[string]any{"count": 1, "timeout": 120}).Decode(t, &forks)
+	if host, got := s.HostOf(t, a, forks[0].Sandbox.ID), says(t, a, forks[0].Sandbox.ID, look); host != "host-2" || got != want {
+		t.Errorf("a fork on %s says %q", host, got)
+	}
+	snap := snapshotOf(t, a, box.ID)
+	if got := says(t, a, a.Create(t, "templateID", snap).ID, look); got != want {
+		t.Errorf("what begins from a snapshot of a draining host says %q", got)
+	}
+
+	s.Program("host-1").Kill9()
+	for name, from := range map[string]string{"a snapshot": snap, "a template": "moves"} {
+		made := a.Create(t, "templateID", from)
+		got := says(t, a, made.ID, look)
+		if host := s.HostOf(t, a, made.ID); host != "host-2" || !strings.HasPrefix(got, "built deep") {
+			t.Errorf("%s, after its host was killed, on %s says %q", name, host, got)
+		}
+	}
+	if err := s.Program("host-1").Restart(); err != nil { // to end what it left running
+		t.Fatal(err)
+	}
+	if !rig.Poll(30*time.Second, func() bool { return s.HostStates()["host-1"] == "draining" }) {
+		t.Error("the host did not come back")
+	}
+}
