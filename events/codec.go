@@ -65,11 +65,11 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	case sandbox.DeadlineSet:
 		f.Body = &pb.SandboxFrame_DeadlineSet{DeadlineSet: &pb.SandboxDeadlineSet{DeadlineNs: nanos(b.Deadline)}}
 	case sandbox.Pausing:
-		f.Body = &pb.SandboxFrame_Pausing{Pausing: &pb.SandboxPausing{Cause: b.Cause}}
+		f.Body = &pb.SandboxFrame_Pausing{Pausing: &pb.SandboxPausing{Cause: b.Cause, Files: b.Files}}
 	case sandbox.Paused:
 		f.Body = &pb.SandboxFrame_Paused{Paused: &pb.SandboxPaused{Message: b.Message}}
 	case sandbox.Resuming:
-		f.Body = &pb.SandboxFrame_Resuming{Resuming: &pb.SandboxResuming{Cause: b.Cause, OnTimeout: b.OnTimeout}}
+		f.Body = &pb.SandboxFrame_Resuming{Resuming: &pb.SandboxResuming{Cause: b.Cause, OnTimeout: b.OnTimeout, Reboot: b.Reboot}}
 	case sandbox.Resumed:
 		f.Body = &pb.SandboxFrame_Resumed{Resumed: &pb.SandboxResumed{Message: b.Message}}
 	case sandbox.Snapshotted:
@@ -151,11 +151,11 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_DeadlineSet:
 		return sandbox.DeadlineSet{Deadline: fromNanos(b.DeadlineSet.DeadlineNs)}
 	case *pb.SandboxFrame_Pausing:
-		return sandbox.Pausing{Cause: b.Pausing.Cause}
+		return sandbox.Pausing{Cause: b.Pausing.Cause, Files: b.Pausing.Files}
 	case *pb.SandboxFrame_Paused:
 		return sandbox.Paused{Message: b.Paused.Message}
 	case *pb.SandboxFrame_Resuming:
-		return sandbox.Resuming{Cause: b.Resuming.Cause, OnTimeout: b.Resuming.OnTimeout}
+		return sandbox.Resuming{Cause: b.Resuming.Cause, OnTimeout: b.Resuming.OnTimeout, Reboot: b.Resuming.Reboot}
 	case *pb.SandboxFrame_Resumed:
 		return sandbox.Resumed{Message: b.Resumed.Message}
 	case *pb.SandboxFrame_Snapshotted:

@@ -24,7 +24,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.Refused{Kind: 6, Reason: "r"},
 		sandbox.Running{Driver: "d", Isolation: "process", Can: sandbox.Abilities{Pause: true, Files: true, Memory: true}},
 		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
-		sandbox.Pausing{Cause: "user"}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill"}, sandbox.Resumed{Message: "m"},
+		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
 		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2, Link: sandbox.LinkUsed{Index: 3, Sent: 4, Received: 5}},
 

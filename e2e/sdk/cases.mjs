@@ -238,6 +238,45 @@ export const cases = {
       { lifecycle: { onTimeout: 'pause', autoResume: true } },
     ),
 
+  reboot: async (e2b, assert, pkg) => {
+    const begin = async (sbx, mark) => {
+      await sbx.commands.run(`echo ${mark} > ~/kept; (setsid sleep 1234 >/dev/null 2>&1 &)`)
+      return sbx.commands.run('sleep 1000', { background: true, timeoutMs: 0 })
+    }
+    const fresh = async (sbx, mark) => {
+      assert.equal((await sbx.commands.list()).length, 0)
+      const res = await sbx.commands.run('cat ~/kept; ls /proc/[0-9]*/exe -l 2>/dev/null | grep -c sleep || true')
+      assert.equal(res.stdout, `${mark}\n0\n`)
+    }
+    const auto = { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } }
+    await within(
+      e2b,
+      async (sbx) => {
+        let h = await begin(sbx, 'one')
+        assert.equal(await sbx.pause({ keepMemory: false }), true)
+        await assert.rejects(h.wait())
+        await sbx.connect()
+        await fresh(sbx, 'one')
+        if (pkg === 'e2b') { // older ones know no onResume
+          h = await begin(sbx, 'two')
+          assert.equal(await sbx.pause(), true)
+          await sbx.connect({ onResume: 'reboot' })
+          await assert.rejects(h.wait())
+          await fresh(sbx, 'two')
+        }
+        h = await begin(sbx, 'three')
+        await sbx.connect({ onResume: 'reboot' }) // it runs: nothing happens
+        assert.equal((await sbx.commands.list()).length, 1)
+        await sbx.setTimeout(1_000)
+        await until('the pause', async () => (await sbx.getInfo()).state === 'paused')
+        await sbx.connect({ timeoutMs: 60_000 })
+        await fresh(sbx, 'three')
+        await assert.rejects(h.wait())
+      },
+      auto,
+    )
+  },
+
   snapshot: (e2b, assert) =>
     within(e2b, async (sbx) => {
       await sbx.commands.run('echo then > ~/file')

@@ -98,7 +98,7 @@ type Requested struct {
 	MemoryMiB     uint32
 	DiskMiB       uint32
 	PIDs          uint32
-	OnTimeout     string // OnTimeoutKill or OnTimeoutPause
+	OnTimeout     string // OnTimeoutKill, OnTimeoutPause or OnTimeoutPauseFiles
 	AutoResume    bool   // whoever needs it while it is paused resumes it
 	Alias         string
 	Isolation     Isolation  // the least there must be; empty: the host's default
@@ -120,6 +120,8 @@ type Requested struct {
 const (
 	OnTimeoutKill  = "kill"
 	OnTimeoutPause = "pause"
+	// OnTimeoutPauseFiles is a pause that keeps the files alone.
+	OnTimeoutPauseFiles = "pause_files"
 )
 
 // Placed says which host is to make it, and how; the first Placed wins.
@@ -151,7 +153,10 @@ type Abilities struct {
 }
 
 // Pausing says that it is to stand still; its host sees to it.
-type Pausing struct{ Cause string }
+type Pausing struct {
+	Cause string
+	Files bool // only they are kept: its processes end when it goes on
+}
 
 // Paused says that it stands still: no process of it runs, none has ended.
 type Paused struct{ Message string } // why it could not go on, if that was wanted
@@ -160,6 +165,7 @@ type Paused struct{ Message string } // why it could not go on, if that was want
 type Resuming struct {
 	Cause     string
 	OnTimeout string // from now on; empty: as before
+	Reboot    bool   // its processes end before it goes on
 }
 
 // Resumed says that it goes on.

@@ -58,6 +58,7 @@ type State struct {
 	Still    time.Time // since when it is paused; zero if it is not
 	Ended    time.Time // zero until it ended
 	Deadline time.Time
+	Reboot   bool   // its processes end when it goes on
 	Message  string // why the last pause or resume failed; empty: it did not
 	Cause    string // why it stops, ended or was refused
 	Refusal  kind.Kind
@@ -87,6 +88,10 @@ func (s *State) Live() bool { return s.Phase == PhaseRunning }
 func (s *State) Standing() bool {
 	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
 }
+
+// Wakes reports whether whoever needs the sandbox while it is paused resumes it. One
+// that must begin anew does not wait for a request that would find nobody.
+func (s *State) Wakes() bool { return s.Request.AutoResume && !s.Reboot }
 
 // Names are the variables that tell the processes of a sandbox where they are.
 func Names(id ID, r *Requested) map[string]string {
@@ -124,16 +129,14 @@ func (s State) Apply(e Event) (State, error) {
 	case DeadlineSet:
 		s.Deadline = b.Deadline
 	case Pausing:
-		s.Cause = b.Cause
+		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
 		s.Message, s.Still = b.Message, e.Time
 	case Resuming:
-		s.Cause = b.Cause
-		if b.OnTimeout != "" {
-			s.Request.OnTimeout = b.OnTimeout
-		}
+		s.Cause, s.Reboot = b.Cause, s.Reboot || b.Reboot
+		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
 	case Resumed:
-		s.Message, s.Cause, s.Still = b.Message, "", time.Time{}
+		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
 	case Snapshotted: // a fact about its past that changes nothing
 	case NetworkSet:
 		s.Network = b.Network

@@ -55,6 +55,30 @@ func TestPausesInARecord(t *testing.T) {
 	}
 }
 
+// A sandbox of which files alone were kept begins anew, however it is resumed; one
+// that could not be paused goes on as it was.
+func TestReboot(t *testing.T) {
+	run := []Body{Requested{AutoResume: true}, Placed{}, Running{Can: Abilities{Pause: true}}}
+	for _, tt := range []struct {
+		name           string
+		then           []Body
+		reboots, wakes bool
+	}{
+		{"a pause", []Body{Pausing{}, Paused{}}, false, true},
+		{"resumed", []Body{Pausing{}, Paused{}, Resuming{}}, false, true},
+		{"rebooted", []Body{Pausing{}, Paused{}, Resuming{Reboot: true}}, true, false},
+		{"files alone", []Body{Pausing{Files: true}, Paused{}}, true, false},
+		{"files alone, resumed", []Body{Pausing{Files: true}, Paused{}, Resuming{}}, true, false},
+		{"files alone, in vain", []Body{Pausing{Files: true}, Resumed{Message: "no"}}, false, true},
+		{"the next pause", []Body{Pausing{Files: true}, Paused{}, Resuming{}, Resumed{}, Pausing{}, Paused{}}, false, true},
+	} {
+		s, err := life(append(run[:3:3], tt.then...)...)
+		if err != nil || s.Reboot != tt.reboots || s.Wakes() != tt.wakes {
+			t.Errorf("%s: %v, reboots %v, wakes %v", tt.name, err, s.Reboot, s.Wakes())
+		}
+	}
+}
+
 func TestAtLeast(t *testing.T) {
 	for i, has := range Isolations() {
 		for j, want := range Isolations() {

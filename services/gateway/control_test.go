@@ -168,7 +168,6 @@ func TestBadInputIsTyped(t *testing.T) {
 		{"refresh past the limit", "POST", "/sandboxes/ID/refreshes", `{"duration":3601}`, 400},
 		{"refresh negative", "POST", "/sandboxes/ID/refreshes", `{"duration":-1}`, 400},
 		{"resume of a running one", "POST", "/sandboxes/ID/resume", `{}`, 409},
-		{"pause without memory", "POST", "/sandboxes/ID/pause", `{"memory":false}`, 501},
 		{"list, bad state", "GET", "/v2/sandboxes?state=dead", "", 400},
 		{"list, bad order", "GET", "/v2/sandboxes?order=up", "", 400},
 		{"list, bad limit", "GET", "/v2/sandboxes?limit=0", "", 400},

@@ -5,13 +5,32 @@ import (
 	"testing"
 )
 
+// WIRE-E2B 2.1: memory false keeps files alone; then no traffic resumes a sandbox.
+func TestPausedWithoutMemoryOnTheWire(t *testing.T) {
+	f := newFront(t)
+	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`).
+		wantError(t, "autoResume of files alone", 400)
+	m := f.create(`{"templateID":"base","timeout":60,"autoPause":true,"autoPauseMemory":false}`)
+	if a := f.do("GET", "/sandboxes/"+m.ID, ""); !strings.Contains(a.body, `"onTimeout":"pause"`) {
+		t.Errorf("detail: %s", a.body)
+	}
+	wakes := f.create(`{"templateID":"base","timeout":60,"autoPause":true,"autoResume":{"enabled":true}}`)
+	of := []string{"E2b-Sandbox-Id", wakes.ID, "X-Access-Token", wakes.Token}
+	for body, code := range map[string]int{`{"memory":true}`: 200, `{"memory":false}`: 502} {
+		path := "/sandboxes/" + wakes.ID
+		f.do("POST", path+"/pause", body).want(t, "pause "+body, 204, "")
+		f.ask(of...).want(t, "traffic after pause "+body, code, "")
+		f.do("POST", "/v2"+path+"/connect", "")
+		f.ask(of...).want(t, "after connect", 200, "")
+	}
+}
+
 func TestPausedSandboxOnTheWire(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"of":"pause"}}`)
 	path := "/sandboxes/" + m.ID
 	f.do("POST", path+"/resume", `{"timeout":60}`).wantError(t, "resume of one that runs", 409)
 	f.do("POST", path+"/connect", `{"timeout":60}`).want(t, "connect to one that runs", 200, "")
-	f.do("POST", path+"/pause", `{"memory":false}`).wantError(t, "pause without memory", 501)
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("POST", path+"/pause", "").wantError(t, "pause again", 409)
 	f.do("POST", "/sandboxes/i00000000000000000000/pause", "").wantError(t, "pause of nothing", 404)
@@ -40,6 +59,9 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 	if a := f.do("GET", path, ""); !strings.Contains(a.body, `"onTimeout":"pause"`) {
 		t.Errorf("detail after autoPause: %s", a.body)
 	}
+	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
+	f.do("POST", "/v2"+path+"/connect", `{"timeout":60,"memory":false}`).want(t, "connect with a reboot", 201, "")
+	f.do("POST", "/v2"+path+"/connect", `{"timeout":60,"memory":false}`).want(t, "connect with a reboot to one that runs", 200, "")
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("DELETE", path, "").want(t, "delete of a paused one", 204, "")
 	f.do("POST", path+"/connect", `{"timeout":60}`).wantError(t, "connect after the end", 404)

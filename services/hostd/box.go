@@ -62,6 +62,7 @@ type box struct {
 	closed      bool                // nothing can be started or sent any more
 	told        sandbox.Phase       // what the record said last
 	toldSeq     uint64              // where it did
+	reboot      bool                // its processes end when it goes on
 	goes        bool                // since the last pause it has gone on
 	way         *egress.Way         // nil: there is no network
 	net         sandbox.Network     // that is in force
@@ -104,14 +105,12 @@ func (b *box) tell(s *sandbox.State) {
 	if s.Seq < b.toldSeq {
 		return // somebody was told a newer one first
 	}
+	b.reboot = s.Reboot
 	if b.toldSeq = s.Seq; b.told != s.Phase {
 		if b.told = s.Phase; s.Phase == sandbox.PhasePausing {
 			b.goes = false
 		}
-		select {
-		case b.turn <- struct{}{}:
-		default:
-		}
+		b.again()
 	}
 	b.network(s)
 	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !b.stopping {

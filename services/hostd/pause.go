@@ -2,10 +2,13 @@ package hostd
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // A sandbox's record asks for a pause, as for an end, and the box obeys: so it
@@ -27,7 +30,7 @@ func (b *box) usable() error {
 	switch {
 	case !b.standing():
 		return nil
-	case b.req.AutoResume:
+	case b.req.AutoResume && !b.reboots():
 		b.h.spawn("wake "+string(b.id), func() error { return b.wake(b.h.life) })
 		return nil
 	}
@@ -115,6 +118,13 @@ func (b *box) pause(ctx context.Context) error {
 	if err := b.h.fault("pausing"); err != nil {
 		return err
 	}
+	if b.reboots() && b.link() != nil {
+		// They need not wait in memory for their end. Where that fails, or there is
+		// nobody to tell, they are ended before the sandbox goes on.
+		if err := b.endProcesses(ctx); err != nil && ctx.Err() == nil {
+			b.h.slog.Warn("processes of a sandbox end when it goes on, not now", "sandbox", b.id, "err", err)
+		}
+	}
 	err := b.inst.Pause(ctx)
 	if b.still = true; err != nil {
 		b.thaw(ctx) // of some of it, perhaps
@@ -143,12 +153,19 @@ func (b *box) resume(ctx context.Context) error {
 		return err
 	}
 	err := b.inst.Resume(ctx)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if b.still = err != nil; err == nil && b.reboots() {
+		if b.link() == nil {
+			b.again() // when there is somebody to tell
+			return ctx.Err()
+		}
+		err = b.startOver(ctx)
 	}
-	if b.still = err != nil; b.still {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
 		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
-	} else {
+	default:
 		b.goOn()
 	}
 	if err := b.h.fault("resumed"); err != nil {
@@ -161,6 +178,66 @@ func (b *box) resume(ctx context.Context) error {
 		return sandbox.Resumed{}
 	})
 }
+
+// rebootTimeout is how long the records of processes that were killed may take.
+const rebootTimeout = 20 * time.Second
+
+func (b *box) reboots() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reboot
+}
+
+// again has the record's wish looked at once more.
+func (b *box) again() {
+	select {
+	case b.turn <- struct{}{}:
+	default:
+	}
+}
+
+// startOver ends all processes of a sandbox that is awake but for us, and returns
+// when their records have their ends. What cannot be done leaves it paused.
+func (b *box) startOver(ctx context.Context) error {
+	err := b.endProcesses(ctx)
+	if err != nil && ctx.Err() == nil {
+		b.still = true
+		if err := b.inst.Pause(ctx); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (b *box) endProcesses(ctx context.Context) error {
+	b.mu.Lock()
+	conn, procs := b.conn, slices.Collect(maps.Values(b.procs))
+	b.mu.Unlock()
+	switch {
+	case conn == nil:
+		return kind.New(kind.Unavailable, "reboot", string(b.id), "the sandbox's shim is away")
+	case conn.Version() < rebootVersion:
+		return kind.New(kind.Unimplemented, "reboot", string(b.id), "the sandbox was made by an older version, which cannot end its processes")
+	}
+	conn.Send(wire.AppendReboot)
+	late := time.NewTimer(rebootTimeout)
+	defer late.Stop()
+	for _, p := range procs {
+		select {
+		case <-p.done:
+		case <-b.inst.Done():
+			return errShimGone
+		case <-late.C:
+			return kind.New(kind.Unavailable, "reboot", string(b.id), "a process of it does not end")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// rebootVersion is the talk that a shim must speak to be rebooted (package wire).
+const rebootVersion = 6
 
 // note puts on record what became of what it asked for, if it still asks.
 func (b *box) note(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {

@@ -3,6 +3,7 @@ package hostd
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -150,10 +151,68 @@ func TestPauseOutlivesHost(t *testing.T) {
 	r.wantAll(id)
 }
 
+// A sandbox of which files alone are kept has them when it goes on, and no process
+// of before; so has one that is to be rebooted, also when its host has another life.
+func TestReboot(t *testing.T) {
+	for i, tt := range []struct {
+		name   string
+		pause  sandbox.Pausing
+		resume sandbox.Resuming
+		killed bool
+	}{
+		{"paused with files alone", sandbox.Pausing{Files: true}, sandbox.Resuming{}, false},
+		{"rebooted", sandbox.Pausing{}, sandbox.Resuming{Reboot: true}, false},
+		{"by the next life of its host", sandbox.Pausing{Files: true}, sandbox.Resuming{}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := lively(t)
+			sbx, id := r.counting()
+			hidden := r.start(sbx, sh(fmt.Sprintf("echo kept > file; setsid sh -c 'sleep 75.%[1]d; sleep 75.%[1]d' & echo ready; wait", i)))
+			r.awaitOutput(hidden, "ready")
+			r.ask(sbx, sandbox.PhasePaused, tt.pause)
+			if s := r.summary(id); s.Active() == tt.pause.Files {
+				t.Errorf("while the sandbox is paused its process is active: %v", s.Active())
+			}
+			if tt.killed {
+				r.kill()
+				r.begin()
+				r.awaitLease(1)
+			}
+			if s := r.ask(sbx, sandbox.PhaseRunning, tt.resume); s.Message != "" {
+				t.Errorf("resumed with %q", s.Message)
+			}
+			for _, p := range []process.ID{id, hidden} {
+				if s := r.summary(p); s.Active() {
+					t.Error("the sandbox runs before its processes have ended")
+				}
+				if rec := r.whole(p); describe(rec.end()) != "signaled by 9" {
+					t.Errorf("a process of before: %s", describe(rec.end()))
+				}
+			}
+			rec := r.whole(r.start(sbx, sh(fmt.Sprintf("cat file; pgrep -f '[7]5[.]%d'; true", i))))
+			if got := string(rec.out[process.Stdout]); got != "kept\n" {
+				t.Errorf("found %q", got)
+			}
+		})
+	}
+}
+
 // Wherever the host is cut off while it pauses or resumes, its next life does
 // what the record asks for, once.
 func TestCutOffInAPause(t *testing.T) {
 	for _, point := range []string{"pausing", "paused", "resuming", "resumed"} {
+		t.Run(point+", rebooted", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			cut := r.lives(cutAt(point, 1))
+			sbx, id := r.counting()
+			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Files: true})
+			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+			if rec := r.whole(id); describe(rec.end()) != "signaled by 9" || !cut() {
+				t.Errorf("%s, cut %v", describe(rec.end()), cut())
+			}
+		})
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)

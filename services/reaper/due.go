@@ -32,8 +32,9 @@ func expired(s *sandbox.State, now time.Time) bool {
 
 // dueNow is what is to become of a sandbox whose time ran out.
 func dueNow(s *sandbox.State) sandbox.Body {
-	if s.Live() && s.Can.Pause && s.Request.OnTimeout == sandbox.OnTimeoutPause {
-		return sandbox.Pausing{Cause: sandbox.CauseTimeout}
+	files := s.Request.OnTimeout == sandbox.OnTimeoutPauseFiles
+	if s.Live() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
+		return sandbox.Pausing{Cause: sandbox.CauseTimeout, Files: files}
 	}
 	return sandbox.Stopping{Cause: sandbox.CauseTimeout}
 }

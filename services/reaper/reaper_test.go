@@ -295,6 +295,9 @@ func TestDeadlinePauses(t *testing.T) {
 	if s := w.await(pauses, sandbox.PhasePausing); s.Cause != sandbox.CauseTimeout {
 		t.Errorf("paused by %q", s.Cause)
 	}
+	if s := w.await(ask(sandbox.OnTimeoutPauseFiles, can), sandbox.PhasePausing); !s.Reboot {
+		t.Error("the memory is to be kept of a sandbox whose files alone are")
+	}
 	w.await(cannot, sandbox.PhaseStopping)
 	w.await(kills, sandbox.PhaseStopping)
 	_, err := w.view.ChangeSandbox(w.ctx, pauses, func(sandbox.State) ([]sandbox.Body, error) {

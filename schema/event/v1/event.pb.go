@@ -2545,6 +2545,7 @@ func (x *SandboxFailed) GetMessage() string {
 type SandboxPausing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	Files         bool                   `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"` // only they are kept: when it goes on, it begins anew
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2584,6 +2585,13 @@ func (x *SandboxPausing) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *SandboxPausing) GetFiles() bool {
+	if x != nil {
+		return x.Files
+	}
+	return false
 }
 
 type SandboxPaused struct {
@@ -2634,6 +2642,7 @@ type SandboxResuming struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
 	OnTimeout     string                 `protobuf:"bytes,2,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"` // from now on; empty: as before
+	Reboot        bool                   `protobuf:"varint,3,opt,name=reboot,proto3" json:"reboot,omitempty"`                       // its processes end first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2680,6 +2689,13 @@ func (x *SandboxResuming) GetOnTimeout() string {
 		return x.OnTimeout
 	}
 	return ""
+}
+
+func (x *SandboxResuming) GetReboot() bool {
+	if x != nil {
+		return x.Reboot
+	}
+	return false
 }
 
 type SandboxResumed struct {
@@ -5954,15 +5970,17 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vSandboxLost\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\")\n" +
 	"\rSandboxFailed\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"&\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"<\n" +
 	"\x0eSandboxPausing\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\")\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\bR\x05files\")\n" +
 	"\rSandboxPaused\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"F\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"^\n" +
 	"\x0fSandboxResuming\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x1d\n" +
 	"\n" +
-	"on_timeout\x18\x02 \x01(\tR\tonTimeout\"*\n" +
+	"on_timeout\x18\x02 \x01(\tR\tonTimeout\x12\x16\n" +
+	"\x06reboot\x18\x03 \x01(\bR\x06reboot\"*\n" +
 	"\x0eSandboxResumed\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\"\xaa\x02\n" +
 	"\x0eSandboxNetwork\x12\x1a\n" +

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// PauseSandbox has a sandbox stand still and returns when it does. Conflict if it
-// does already, Unimplemented if its host cannot, NotFound unless it runs.
-func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) error {
+// PauseSandbox has a sandbox stand still and returns when it does; with files only
+// they are kept, and its processes end when it goes on. Conflict if it does already, Unimplemented if its host cannot, NotFound unless it runs.
+func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, files bool) error {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) err
 		case !s.Can.Pause:
 			return nil, kind.Newf(kind.Unimplemented, "pause", string(id), "driver %s cannot pause a sandbox here", s.Driver)
 		}
-		return []sandbox.Body{sandbox.Pausing{Cause: sandbox.CauseUser}}, nil
+		return []sandbox.Body{sandbox.Pausing{Cause: sandbox.CauseUser, Files: files}}, nil
 	})
 	if err != nil {
 		return logError("pause", string(id), err)
@@ -52,6 +52,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID) err
 type ResumeOptions struct {
 	Deadline  time.Time // its hard end
 	OnTimeout string    // what happens there; empty: as before
+	Reboot    bool      // its processes end first
 	Traffic   bool      // somebody needs it: the other fields mean nothing
 }
 
@@ -100,7 +101,7 @@ func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
 			return s.Woken(time.Now()), nil
 		}
 		return []sandbox.Body{
-			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout},
+			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout, Reboot: opt.Reboot},
 			sandbox.DeadlineSet{Deadline: opt.Deadline},
 		}, nil
 	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseStopping:
@@ -123,7 +124,7 @@ func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
 		return ok, err
 	}
 	st, found := c.view.Sandbox(id)
-	if !found || !st.Standing() || !st.Request.AutoResume {
+	if !found || !st.Standing() || !st.Wakes() {
 		return false, nil
 	}
 	_, err = c.wake(ctx, Principal{Tenant: st.Tenant}, &st)

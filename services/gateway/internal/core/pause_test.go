@@ -23,7 +23,7 @@ func (h *house) made(req sandbox.Requested) sandbox.State {
 
 func (h *house) pause(id sandbox.ID) {
 	h.t.Helper()
-	if err := h.PauseSandbox(h.t.Context(), alice, id); err != nil {
+	if err := h.PauseSandbox(h.t.Context(), alice, id, false); err != nil {
 		h.t.Fatalf("pause: %v", err)
 	}
 }
@@ -36,9 +36,9 @@ func TestPauseAndResume(t *testing.T) {
 	if err != nil || resumed || !got.Deadline.Equal(st.Deadline) {
 		t.Errorf("resume of one that runs: %v, %v, until %v", resumed, err, got.Deadline)
 	}
-	wantKind(t, "another tenant", h.PauseSandbox(t.Context(), bob, st.ID), kind.NotFound)
+	wantKind(t, "another tenant", h.PauseSandbox(t.Context(), bob, st.ID, false), kind.NotFound)
 	h.pause(st.ID)
-	wantKind(t, "paused twice", h.PauseSandbox(t.Context(), alice, st.ID), kind.Conflict)
+	wantKind(t, "paused twice", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.Conflict)
 	_, err = h.SetDeadline(t.Context(), alice, st.ID, time.Now(), false)
 	wantKind(t, "deadline of a paused one", err, kind.Conflict)
 	_, err = h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
@@ -54,7 +54,7 @@ func TestPauseAndResume(t *testing.T) {
 	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Errorf("destroy of a paused one: %v", err)
 	}
-	wantKind(t, "pause after the end", h.PauseSandbox(t.Context(), alice, st.ID), kind.NotFound)
+	wantKind(t, "pause after the end", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.NotFound)
 	_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
 	wantKind(t, "resume after the end", err, kind.NotFound)
 }
@@ -62,9 +62,9 @@ func TestPauseAndResume(t *testing.T) {
 func TestPauseThatFails(t *testing.T) {
 	h := newHouse(t)
 	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "never"}})
-	wantKind(t, "a driver that cannot", h.PauseSandbox(t.Context(), alice, st.ID), kind.Unimplemented)
+	wantKind(t, "a driver that cannot", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.Unimplemented)
 	st = h.made(sandbox.Requested{Metadata: map[string]string{"pause": "fail"}})
-	err := h.PauseSandbox(t.Context(), alice, st.ID)
+	err := h.PauseSandbox(t.Context(), alice, st.ID, false)
 	wantKind(t, "a driver that fails", err, kind.Unavailable)
 	h.start(st.ID, process.Spec{Cmd: "true"}) // it runs on
 	st = h.made(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})

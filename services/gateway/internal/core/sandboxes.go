@@ -114,7 +114,7 @@ func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox
 	switch {
 	case err != nil || st.Live():
 		return st, err
-	case st.Standing() && st.Request.AutoResume:
+	case st.Standing() && st.Wakes():
 		return c.wake(ctx, p, &st)
 	case st.Standing():
 		return st, kind.New(kind.Conflict, "use sandbox", string(id), "the sandbox is paused")

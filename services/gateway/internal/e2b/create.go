@@ -96,6 +96,11 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	if err == nil {
 		err = b.unsupported()
 	}
+	memory := b.AutoPauseMemory == nil || *b.AutoPauseMemory
+	wakes := b.AutoResume != nil && b.AutoResume.Enabled
+	if err == nil && wakes && !memory {
+		err = invalid("autoResume cannot be enabled with autoPauseMemory false: who keeps files alone is not resumed by traffic")
+	}
 	if err == nil {
 		err = checkMetadata(b.Metadata)
 	}
@@ -114,8 +119,8 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		Secure:        def.secure || b.Secure != nil && *b.Secure,
 		AllowInternet: internet,
 		Network:       network,
-		OnTimeout:     onTimeout(b.AutoPause),
-		AutoResume:    b.AutoResume != nil && b.AutoResume.Enabled,
+		OnTimeout:     onTimeout(b.AutoPause, memory),
+		AutoResume:    wakes,
 		Alias:         b.TemplateID,
 	}
 	return req, err
@@ -129,8 +134,6 @@ func (b *newSandbox) unsupported() error {
 		what = "mcp"
 	case given(b.IAM):
 		what = "iam"
-	case b.AutoPauseMemory != nil && !*b.AutoPauseMemory:
-		what = "autoPauseMemory false"
 	}
 	if what == "" {
 		return nil

@@ -17,20 +17,16 @@ const (
 	defaultResume  = 15 * time.Second
 )
 
-// resumeBody is what connect and resume are told; pause is told Memory alone.
+// resumeBody is what connect and resume are told; pause is told Memory alone. Memory
+// false has the sandbox's processes end, as if its machine were switched off and on.
 type resumeBody struct {
 	Timeout   *int64 `json:"timeout"`
 	AutoPause *bool  `json:"autoPause"`
 	Memory    *bool  `json:"memory"`
 }
 
-// keepsMemory refuses what would end the sandbox's processes: they are kept here.
-func (b *resumeBody) keepsMemory() error {
-	if b.Memory != nil && !*b.Memory {
-		return kind.New(kind.Unimplemented, "pause", "", "a paused sandbox keeps its processes here: memory cannot be false")
-	}
-	return nil
-}
+// dropsMemory reports whether only files are to be kept.
+func (b *resumeBody) dropsMemory() bool { return b.Memory != nil && !*b.Memory }
 
 // pause answers when the sandbox stands still.
 func (h *Handler) pause(c *fiber.Ctx) error {
@@ -42,10 +38,7 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := body.keepsMemory(); err != nil {
-		return err
-	}
-	if err := h.core.PauseSandbox(c.UserContext(), auth.From(c), id); err != nil {
+	if err := h.core.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -96,9 +89,6 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 // goOn resumes the sandbox that the path names unless it runs.
 func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration) (st sandbox.State, resumed bool, deadline time.Time, err error) {
 	timeout, err := h.lifetime(b.Timeout, def)
-	if err == nil {
-		err = b.keepsMemory()
-	}
 	if err != nil {
 		return st, false, deadline, err
 	}
@@ -107,17 +97,20 @@ func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration) (st sandb
 		return st, false, deadline, err
 	}
 	deadline = time.Now().Add(timeout)
-	opt := core.ResumeOptions{Deadline: deadline}
+	opt := core.ResumeOptions{Deadline: deadline, Reboot: b.dropsMemory()}
 	if b.AutoPause != nil {
-		opt.OnTimeout = onTimeout(*b.AutoPause)
+		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}
 	st, resumed, err = h.core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
 	return st, resumed, deadline, err
 }
 
-func onTimeout(pause bool) string {
-	if pause {
+func onTimeout(pause, memory bool) string {
+	switch {
+	case pause && memory:
 		return sandbox.OnTimeoutPause
+	case pause:
+		return sandbox.OnTimeoutPauseFiles
 	}
 	return sandbox.OnTimeoutKill
 }

@@ -123,7 +123,7 @@ func stateOf(st *sandbox.State) string {
 func (h *Handler) details(st *sandbox.State) (detailBody, error) {
 	network, err := h.networkOf(st)
 	onTimeout := sandbox.OnTimeoutKill
-	if st.Request.OnTimeout == sandbox.OnTimeoutPause && st.Can.Pause {
+	if st.Request.OnTimeout != sandbox.OnTimeoutKill && st.Can.Pause {
 		onTimeout = sandbox.OnTimeoutPause
 	}
 	return detailBody{

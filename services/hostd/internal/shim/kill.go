@@ -46,10 +46,8 @@ func (s *Shim) end() {
 	}
 	s.ending = true
 	s.setLimits(s.limits)
+	s.endWatches()
 	for _, p := range s.procs {
-		if p.watch != nil {
-			p.watch.signal(syscall.SIGKILL)
-		}
 		if p.exited && p.timer != nil && !p.finished {
 			p.timer.Reset(endGrace)
 		}
@@ -60,6 +58,24 @@ func (s *Shim) end() {
 		defer s.mu.Unlock()
 		s.ifEnded()
 	}()
+}
+
+// reboot kills everything and returns when nothing runs any more: what hostd says
+// next finds the place as a machine that was switched off and on.
+func (s *Shim) reboot() {
+	s.mu.Lock()
+	s.endWatches()
+	s.mu.Unlock()
+	s.killAll()
+}
+
+// endWatches ends what no signal reaches; Shim.mu is held.
+func (s *Shim) endWatches() {
+	for _, p := range s.procs {
+		if p.watch != nil {
+			p.watch.signal(syscall.SIGKILL)
+		}
+	}
 }
 
 // ifEnded tells hostd when, after End, every record is complete.

@@ -359,6 +359,24 @@ func TestEndKillsEverything(t *testing.T) {
 	}
 }
 
+// After a reboot nothing runs of what ran, but what is started then.
+func TestRebootKillsEverything(t *testing.T) {
+	h := connected(t)
+	quiet := h.start(sh("sleep 65.5"))
+	hidden := h.start(sh("setsid sh -c 'trap \"\" TERM HUP; sleep 65.5; sleep 65.5' & echo ready; sleep 65.5"))
+	h.awaitOutput(hidden, "ready")
+	h.send(wire.AppendReboot(nil))
+	after := h.start(sh("pgrep -f '[6]5.5'; echo up"))
+	for _, token := range []string{quiet, hidden} {
+		if p := h.awaitEnd(token); describe(p.end) != "signaled by 9" {
+			t.Errorf("%s", describe(p.end))
+		}
+	}
+	if p := h.awaitEnd(after); string(p.out[process.Stdout]) != "up\n" || describe(p.end) != "exited 0" {
+		t.Errorf("what was started after it: %q, %s", p.out[process.Stdout], describe(p.end))
+	}
+}
+
 func TestShimsDeathKills(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)

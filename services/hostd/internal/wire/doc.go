@@ -48,7 +48,9 @@ import "github.com/millrace/millrace/events/mux"
 // 4: Network has CA.
 //
 // 5: Network has DNS.
-const Version = 5
+//
+// 6: there is Reboot.
+const Version = 6
 
 // Limits of the protocol, in bytes.
 const (
@@ -82,6 +84,7 @@ const (
 	TypeForget  Type = 9
 	TypeEnd     Type = 10
 	TypeNetwork Type = 11 // since version 2
+	TypeReboot  Type = 12 // since version 6
 )
 
 // From the shim.

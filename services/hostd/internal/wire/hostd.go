@@ -221,6 +221,10 @@ func ParseForget(b []byte) (string, error) {
 // AppendEnd appends a frame that ends everything in the sandbox.
 func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
 
+// AppendReboot appends a frame that ends all processes in the sandbox before any
+// that is started after it. Since version 6.
+func AppendReboot(dst []byte) []byte { return AppendFrame(dst, TypeReboot, nil) }
+
 // Network says which way out the sandbox has.
 type Network struct {
 	Proxy uint16 // the port of the loopback that leads to hostd's proxy; 0: none
