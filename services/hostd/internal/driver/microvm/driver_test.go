@@ -54,4 +54,4 @@ func TestAttacks(t *testing.T)   { drivertest.RunAttacks(t, ofTest) }
 func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, ofTest) }
 func TestTemplate(t *testing.T)  { drivertest.RunTemplate(t, ofTest) }
 
-func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, newDriver(b)) }
+func BenchmarkSandbox(b *testing.B) { drivertest.BenchBurst(b, newDriver(b), 8) }
