@@ -36,6 +36,33 @@ const cases = {
     const [r] = shown.results
     assert.deepEqual([r.text, r.html, r.json, r.isMainResult, r.formats().sort()], ['A', '<b>', { a: [1] }, true, ['html', 'json']])
   },
+  async 'tells callbacks what comes, as it comes'(s) {
+    const [out, err, results, errors] = [[], [], [], []]
+    const opts = { onStdout: (m) => out.push(m), onStderr: (m) => err.push(m), onResult: (r) => results.push(r), onError: (e) => errors.push(e), requestTimeoutMs: 60_000, timeoutMs: 0 }
+    const run = await s.runCode('import sys\nprint("o")\nprint("e", file=sys.stderr)\ndisplay("shown") if "display" in globals() else None\n"last"', opts)
+    assert.deepEqual([out.map((m) => [m.line, m.error]), err.map((m) => [m.line, m.error])], [[['o\n', false]], [['e\n', true]]])
+    assert.ok(out[0].timestamp > 0)
+    assert.equal(results.at(-1).text, "'last'")
+    assert.equal(run.results.filter((r) => r.isMainResult).length, 1)
+    assert.ok(run.executionCount > 0)
+    const failed = await s.runCode('raise ValueError("v")', opts)
+    assert.deepEqual(errors.map((e) => [e.name, e.value]), [['ValueError', 'v']])
+    assert.equal(failed.error.name, 'ValueError')
+    assert.equal(failed.toJSON().error.name, 'ValueError')
+  },
+  async 'has contexts of each language, by id'(s) {
+    for (const [language, code, want] of [['javascript', 'var n = 1; n + 1', '2'], ['typescript', 'const n: number = 2; n + 1', '3'], ['python', 'n = 3; n + 1', '4']]) {
+      const context = await s.createCodeContext({ language, requestTimeoutMs: 60_000 })
+      assert.equal(context.language, language)
+      const run = await s.runCode(code, { context })
+      if (!/does not know TypeScript/.test(run.error?.value)) assert.equal(run.text, want, language)
+      await s.restartCodeContext(context.id)
+      await s.removeCodeContext(context.id)
+      await assert.rejects(s.removeCodeContext(context.id))
+    }
+    await assert.rejects(s.runCode('1', { language: 'cobol' }))
+    await assert.rejects(s.createCodeContext({ language: 'cobol' }))
+  },
   async 'draws charts'(s) {
     const drawn = await s.runCode('import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4])\nplt.show()')
     if (drawn.error?.name === 'ModuleNotFoundError') return

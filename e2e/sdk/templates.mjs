@@ -7,7 +7,7 @@ import os from 'node:os'
 import path from 'node:path'
 
 const [pkg, registry] = process.argv.slice(2)
-const { Template, Sandbox, BuildError, waitForFile } = await import(pkg)
+const { Template, Sandbox, BuildError, waitForFile, waitForPort, waitForProcess, waitForTimeout } = await import(pkg)
 
 const unique = `t${process.pid}-${pkg.replace(/[^a-z0-9]/g, '')}`
 const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'context-'))
@@ -119,6 +119,54 @@ const cases = {
     const dead = template().fromBaseImage().setStartCmd('exit 3', 'false')
     await assert.rejects(Template.build(dead, name), /start command ended with exit status 3/)
   },
+  async 'what a builder can do besides'() {
+    const name = `${unique}-builder`
+    fs.writeFileSync(path.join(dir, '.dockerignore'), 'ignored.txt\n')
+    fs.writeFileSync(path.join(dir, 'ignored.txt'), 'not this')
+    const t = Template({ fileContextPath: dir, fileIgnorePatterns: ['*.log'] }).fromBaseImage()
+      .setUser('root')
+      .makeDir(['/opt/a/b', '/opt/c'], { mode: 0o700 })
+      .copyItems([{ src: 'one.txt', dest: '/opt/a/' }, { src: ['site/*.html'], dest: '/opt/c/', user: 'user' }])
+      .copy('.', '/opt/all/')
+      .rename('/opt/a/one.txt', '/opt/a/two.txt')
+      .makeSymlink('/opt/a/two.txt', '/opt/link')
+      .remove('/opt/all/site', { recursive: true, force: true })
+      .runCmd(['echo 1 > /opt/n', 'echo 2 >> /opt/n'], { user: 'root' })
+      .setWorkdir('/opt')
+      .setStartCmd('sleep 1000', waitForProcess('sleep'))
+    assert.match(Template.toDockerfile(Template().fromImage('debian:12').runCmd('true')), /FROM debian:12[^]*RUN true/)
+    assert.ok(JSON.parse(await Template.toJSON(t)).steps.length >= 9)
+    const made = await Template.buildInBackground(t, name, { cpuCount: 1, memoryMB: 512 })
+    assert.ok(made.templateId && made.buildId)
+    let status
+    do {
+      status = await Template.getBuildStatus(made)
+      await new Promise((r) => setTimeout(r, 200))
+    } while (!['ready', 'error'].includes(status.status))
+    assert.equal(status.status, 'ready', JSON.stringify(status.reason))
+    await use(name, async (sbx) => {
+      const look = 'cat a/two.txt link n; echo; stat -c %a:%U a/b c/index.html; ls all; pgrep -c sleep'
+      const want = ['oneone1', '2', '', '700:root', '644:user', 'one.txt', '1'].join('\n')
+      assert.equal(await sh(sbx, look, { user: 'root' }), want)
+      const info = await sbx.getInfo()
+      assert.deepEqual([info.cpuCount, info.memoryMB, info.name], [1, 512, name])
+    })
+    const sleepy = Template().fromTemplate(name).setReadyCmd(waitForTimeout(100))
+    await build(sleepy, `${name}2`)
+    const port = Template().fromTemplate('base').setStartCmd('exec python3 -m http.server 8123', waitForPort(8123))
+    await build(port, `${name}3`)
+    await use(`${name}3`, async (sbx) => assert.equal((await sh(sbx, 'curl -s -o /dev/null -w %{http_code} http://127.0.0.1:8123/')), '200'))
+    assert.equal(await Template.exists(name), true)
+    await assert.rejects(Template.getBuildStatus({ templateId: made.templateId, buildId: '00000000-0000-0000-0000-000000000000' }))
+    const aws = Template().fromAWSRegistry('1.dkr.ecr.us-east-1.amazonaws.com/x:1', { accessKeyId: 'a', secretAccessKey: 'canary', region: 'us-east-1' })
+    await assert.rejects(Template.build(aws, `${name}4`), (err) => /not implemented/.test(err.message) && !/canary/.test(err.message))
+    const gcp = Template().fromGCPRegistry(`${registry}/busybox:test`, { serviceAccountJSON: { type: 'service_account' } }).runCmd('test -e /app/marker')
+    await build(gcp, `${name}5`)
+    const given = Template().fromImage(`${registry}/busybox:test`, { username: 'u', password: 'p' }).runCmd('test -e /app/marker')
+    await build(given, `${name}6`)
+    const file = Template({ fileContextPath: dir }).fromDockerfile(`FROM ${registry}/busybox:test\nENV WHO=me\nWORKDIR /w\nCOPY one.txt /w/\nRUN test "$WHO" = me && test -e /w/one.txt\n`)
+    await build(file, `${name}7`)
+  },
   async 'an image of a registry'() {
     const name = `${unique}-image`
     const image = `${registry}/busybox:test`
@@ -140,7 +188,7 @@ async function one(name) {
     await cases[name]()
     say({ name, ok: true, ms: Math.round(performance.now() - began) })
   } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
+    say({ name, ok: false, error: `${err?.message}\n${err?.stack ?? err}` })
   }
 }
 

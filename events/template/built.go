@@ -27,22 +27,25 @@ const (
 	// hiddenPrefix begins the names of templates that nobody can ask for: what
 	// others stand on.
 	hiddenPrefix = "_"
+
+	builtAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 )
 
 // BuiltID is the ID of what is built under a name of a tenant's: the same for all
 // builds.
 func BuiltID(tenant, name string) ID {
-	const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 	sum := sha256.Sum256([]byte("millrace template\x00" + tenant + "\x00" + name))
 	b := []byte(builtPrefix)
 	for _, c := range sum[:builtLen-1] {
-		b = append(b, alphabet[int(c)%len(alphabet)])
+		b = append(b, builtAlphabet[int(c)%len(builtAlphabet)])
 	}
 	return ID(b)
 }
 
 // IsBuiltID reports whether s may be a BuiltID.
-func IsBuiltID(s string) bool { return len(s) == builtLen && strings.HasPrefix(s, builtPrefix) }
+func IsBuiltID(s string) bool {
+	return len(s) == builtLen && strings.HasPrefix(s, builtPrefix) && strings.Trim(s, builtAlphabet) == ""
+}
 
 // HiddenRef is the reference by which a template is kept that others stand on.
 // It cannot be parsed.

@@ -51,6 +51,19 @@ func sample() Manifest {
 	}
 }
 
+// Only what may be an id of a build's cannot be a name.
+func TestNamesThatLookLikeIDs(t *testing.T) {
+	id := string(BuiltID("alice", "name"))
+	for name, looks := range map[string]bool{id: true, "t" + id: false, "t15468-e2b245-builder": false, "team_api-server-v1-x2": false} {
+		if got := IsBuiltID(name); got != looks {
+			t.Errorf("%q: %v", name, got)
+		}
+		if _, err := ParseNew(name + ":v1"); err != nil && name != id {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestManifestIsCanonical(t *testing.T) {
 	m := sample()
 	b, id, err := m.Encode()
