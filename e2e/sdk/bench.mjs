@@ -32,6 +32,15 @@ async function parallel(n, wide, fn) {
   return all
 }
 
+// cpu says what each of n calls took of the client's own CPU since.
+function cpu() {
+  const since = process.cpuUsage()
+  return (n) => {
+    const { user, system } = process.cpuUsage(since)
+    return `${ms((user + system) / 1000 / n)} ms of CPU each in the client`
+  }
+}
+
 async function within(fn) {
   const sbx = await Sandbox.create('base', { timeoutMs: 600_000 })
   try {
@@ -94,8 +103,9 @@ const parts = {
       for (const wide of [1, 10, 100]) {
         const n = wide === 1 ? 300 : 1500
         let all
+        const own = cpu()
         const took = await timed(async () => (all = await parallel(n, wide, () => timed(() => sbx.commands.run('true')))))
-        row(`commands a second, ${wide} in flight`, `${Math.round((n / took) * 1000)}; ${times(all)}`)
+        row(`commands a second, ${wide} in flight`, `${Math.round((n / took) * 1000)}; ${times(all)}; ${own(n)}`)
       }
     }),
 
@@ -171,8 +181,9 @@ const parts = {
       await parallel(300, 10, get)
       for (const [wide, n] of [[1, 2000], [10, 5000], [100, 5000]]) {
         let all
+        const own = cpu()
         const took = await timed(async () => (all = await parallel(n, wide, get)))
-        row(`requests a second to a port, ${wide} in flight`, `${Math.round((n / took) * 1000)}; ${times(all)}`)
+        row(`requests a second to a port, ${wide} in flight`, `${Math.round((n / took) * 1000)}; ${times(all)}; ${own(n)}`)
       }
     }),
 }
