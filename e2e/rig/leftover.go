@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // leftover is a process, a mount or a cgroup that outlived its nest.
@@ -70,6 +71,18 @@ func leftovers(dir string) []leftover {
 		}
 	}
 	return out
+}
+
+// KillAll ends every process that has to do with a directory: what is in the sandboxes
+// of a host whose data it is, and what holds them. It gives how many there were.
+func KillAll(dir string) (n int) {
+	for _, l := range leftovers(dir) {
+		if l.pid > 0 {
+			n++
+			syscall.Kill(l.pid, syscall.SIGKILL) //nolint:errcheck // it ended meanwhile
+		}
+	}
+	return n
 }
 
 // touches reports whether a process has to do with a directory. A process that

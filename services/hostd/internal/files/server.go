@@ -171,7 +171,7 @@ func errorOf(path string, err error) error {
 		return fail(kind.Precondition, "path '"+path+"': "+errno.Error())
 	case unix.ENOSPC, unix.EDQUOT:
 		return fail(kind.Exhausted, "not enough disk space available")
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM:
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO:
 		return fail(kind.Unavailable, "path '"+path+"': "+errno.Error())
 	case unix.EOPNOTSUPP:
 		return fail(kind.Unimplemented, "path '"+path+"': "+errno.Error())
