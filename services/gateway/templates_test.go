@@ -132,6 +132,13 @@ func TestTemplatesOfTheOperatorAreShared(t *testing.T) {
 	if alias.TemplateID != string(tm.id) || !alias.Public {
 		t.Errorf("alias: %+v", alias)
 	}
+	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "what is so already", 200, `{"names":["app"]}`)
+	f.do("PATCH", "/v2/templates/app", `{"public":false}`).wantError(t, "to take it from all", 501)
+	f.do("PATCH", "/v2/templates/app", `{"public":false}`, bob...).wantError(t, "another tenant's", 404)
+	f.do("GET", "/templates", "").want(t, "the operator's list", 200, "").decode(t, &all)
+	if len(all) != 1 || all[0]["public"] != true {
+		t.Errorf("the operator's list: %v", all)
+	}
 	f.do("GET", "/templates/aliases/other", "").wantError(t, "no such alias", 404)
 	f.do("GET", "/templates/aliases/base", "").want(t, "the host's own files", 200, `{"public":true,"templateID":"base"}`)
 	if b, err := json.Marshal(all[0]["aliases"]); err != nil || string(b) != `["app"]` {

@@ -118,6 +118,9 @@ func (c *Core) templateTenants(p Principal) []string {
 	return slices.Compact([]string{p.Tenant, c.cfg.SharedTenant})
 }
 
+// Shares reports whether all tenants may use the templates of one.
+func (c *Core) Shares(tenant string) bool { return tenant != "" && tenant == c.cfg.SharedTenant }
+
 // Templates gives the templates that a principal may use, by name and tag.
 func (c *Core) Templates(p Principal) []events.Template {
 	var out []events.Template

@@ -56,13 +56,14 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	default:
 		req.MemoryMiB = uint32(*n)
 	}
-	s, err := h.core.RequestBuild(c.UserContext(), auth.From(c), req)
+	p := auth.From(c)
+	s, err := h.core.RequestBuild(c.UserContext(), p, req)
 	if err != nil {
 		return err
 	}
 	names := []string{req.Name}
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{
-		"templateID": s.Request.Template, "buildID": string(s.ID), "public": false,
+		"templateID": s.Request.Template, "buildID": string(s.ID), "public": h.core.Shares(p.Tenant),
 		"names": names, "aliases": names, "tags": req.Tags,
 	})
 }

@@ -130,7 +130,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
 	}
 	if t, err := h.core.Template(c.UserContext(), p, name); err == nil {
-		out["templateID"], out["updatedAt"] = string(t.ID), t.Tagged.UTC()
+		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.core.Shares(t.Tenant)
 		out["names"], out["aliases"] = []string{t.Name}, []string{t.Name}
 		if len(builds) == 0 {
 			out["createdAt"] = t.Tagged.UTC()
@@ -145,8 +145,8 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// updateTemplate can say what is so already: templates are not shared by one
-// request here.
+// updateTemplate can say what is so already: the operator's templates are shared
+// with all, and no others.
 func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 	var body struct {
 		Public *bool `json:"public"`
@@ -165,8 +165,8 @@ func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 		return err
 	case t.Tenant != p.Tenant:
 		return kind.New(kind.NotFound, "update template", "", "template not found")
-	case body.Public != nil && *body.Public:
-		return kind.New(kind.Unimplemented, "update template", "", "templates cannot be made public here")
+	case body.Public != nil && *body.Public != h.core.Shares(t.Tenant):
+		return kind.New(kind.Unimplemented, "update template", "", "all templates of the operator's team are public here, and no others")
 	}
 	return c.JSON(fiber.Map{"names": []string{t.Name}})
 }
