@@ -64,7 +64,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates and of copies of snapshots that are kept although no sandbox uses them; 0: 32 GiB")
-	f.Int64Var(&h.ahead, "copy-ahead", 0, "bytes of a snapshot or volume that is copied to the servers' store before another host asks; 0: 4 GiB; negative: none is")
+	f.Int64Var(&h.ahead, "copy-ahead", 0, "bytes of a snapshot that is copied to the servers' store before another host asks; 0: 4 GiB; negative: none is")
 	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
 }
 

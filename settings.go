@@ -81,7 +81,7 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "how long output is kept, when its streams are made")
 	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "bytes kept of the files that template builds copy, when their store is made: more is refused until what is a week old goes")
 	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "bytes of output kept, when its streams are made: past it, or where there is less room, the oldest goes")
-	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "bytes of templates, snapshots and volumes that the servers keep, when their store is made; less where there is no room; what is over it is refused")
+	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "bytes of templates and snapshots that the servers keep, when their store is made; less where there is no room; what is over it is refused")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {

@@ -64,6 +64,12 @@ func TestWhatAHostMadeOutlivesIt(t *testing.T) {
 		t.Errorf("what begins from a snapshot of a draining host says %q", got)
 	}
 
+	a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box.ID+"/pause", nil)
+	still := snapshotOf(t, a, box.ID)
+	if got := says(t, a, a.Create(t, "templateID", still).ID, look); got != want {
+		t.Errorf("what begins from a sandbox that is paused on a draining host says %q", got)
+	}
+
 	s.Program("host-1").Kill9()
 	for name, from := range map[string]string{"a snapshot": snap, "a template": "moves"} {
 		made := a.Create(t, "templateID", from)

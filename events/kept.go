@@ -60,11 +60,6 @@ func (v *View) used() map[string]bool {
 			copies = append(copies, s.Copy.Manifest)
 		}
 	}
-	for _, s := range v.volumes {
-		if !s.Deleted {
-			copies = append(copies, s.Copy.Manifest)
-		}
-	}
 	v.mu.Unlock()
 	for _, raw := range copies {
 		if m, _, err := template.Decode([]byte(raw)); err == nil { // else there is none

@@ -28,7 +28,7 @@ type Config struct {
 	Retention   time.Duration              // of output and the catalogue; default 24 h
 	MaxOutput   int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
 	MaxContexts int64                      // bytes of the files that builds copy, when their store is made; less where there is no room; default 16 GiB
-	MaxStore    int64                      // bytes of templates, snapshots and volumes kept at most, when their store is made; less where there is no room; default 64 GiB
+	MaxStore    int64                      // bytes of templates and snapshots kept at most, when their store is made; less where there is no room; default 64 GiB
 	Log         *slog.Logger
 }
 

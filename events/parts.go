@@ -129,7 +129,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 			return kind.New(kind.Invalid, op, name, "the files are damaged in the servers' store")
 		case isFull(err):
 			return &kind.Error{Op: op, ID: name, Kind: kind.Exhausted, Err: err,
-				Msg: "the servers' store is full: remove templates, snapshots or volumes, or give it more room (--max-store)"}
+				Msg: "the servers' store is full: remove templates or snapshots, or give the stream OBJ_templates more room"}
 		}
 		if !l.pause(ctx, &try) {
 			return kind.Wrap(kind.Unavailable, op, name, err)
@@ -149,7 +149,7 @@ func (l *Log) tryParts(ctx context.Context, wanted bool, do func(context.Context
 	store, err := l.js.ObjectStore(ctx, bucketTemplates)
 	if wanted && (errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && !l.bounded.Load()) {
 		store, err = l.boundedStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucketTemplates, Description: "parts of templates, snapshots and volumes, by their SHA-256", MaxBytes: l.maxStore,
+			Bucket: bucketTemplates, Description: "parts of templates and snapshots, by their SHA-256", MaxBytes: l.maxStore,
 		})
 		l.bounded.Store(err == nil)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DefaultMaxStore is how many bytes of templates, snapshots and volumes the servers
+// DefaultMaxStore is how many bytes of templates and snapshots the servers
 // keep.
 const DefaultMaxStore = 64 << 30
 

@@ -20,7 +20,7 @@ func volumeSubject(tenant, name string) string { return "vol." + tenant + "." + 
 func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
 	data, err := proto.Marshal(&pb.Volume{
 		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
-		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted, Copy: encodeCopy(&s.Copy),
+		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put volume", string(s.ID), err)
@@ -40,7 +40,7 @@ func (v *View) applyVolume(m stored) error {
 	}
 	v.volumes[m.subject] = sandbox.Volume{
 		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
-		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Copy: decodeCopy(b.Copy), Rev: m.seq,
+		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq,
 	}
 	return nil
 }

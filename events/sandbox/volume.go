@@ -43,7 +43,6 @@ type Volume struct {
 	Created time.Time
 	Made    bool // its host has its directory
 	Deleted bool // it is gone for clients; its host removes the files once no sandbox uses them, and then it is not made
-	Copy    Copy // of its files as they are: it is dropped before they can change
 	Rev     uint64
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 	SampleEvery time.Duration
 
 	TemplateCache int64         // bytes of templates and copies of snapshots that are kept though no sandbox uses them; default 32 GiB
-	CopyAhead     int64         // bytes of a snapshot or volume that is copied to the servers' store before somebody asks; default 4 GiB; negative: none is
+	CopyAhead     int64         // bytes of a snapshot that is copied to the servers' store before somebody asks; default 4 GiB; negative: none is
 	Capacity      int           // sandboxes; default 64
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
 	Grace         time.Duration // see wire.Limits; default 2 s

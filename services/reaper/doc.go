@@ -7,8 +7,8 @@
 // and sandbox it had ends as lost, with no exit code that nobody saw. A host is
 // never declared gone for a silence of NATS or of the reaper itself: only silence
 // that was listened to counts.
-// What transfers that were cut off left in the store of templates, snapshots and
-// volumes is removed hours later.
+// What transfers that were cut off left in the store of templates and
+// snapshots is removed hours later.
 //
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a

@@ -21,7 +21,7 @@ type Config struct {
 	// Tick is the most time between two looks at leases and deadlines; default
 	// one second.
 	Tick time.Duration
-	// Sweep is how often the store of templates, snapshots and volumes is searched
+	// Sweep is how often the store of templates and snapshots is searched
 	// for what nothing stands on; default half an hour.
 	Sweep time.Duration
 }

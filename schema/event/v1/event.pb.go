@@ -3440,7 +3440,6 @@ type Volume struct {
 	CreatedNs     int64                  `protobuf:"varint,5,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
 	Made          bool                   `protobuf:"varint,6,opt,name=made,proto3" json:"made,omitempty"`       // its host has made it
 	Deleted       bool                   `protobuf:"varint,7,opt,name=deleted,proto3" json:"deleted,omitempty"` // its host removes it once no sandbox uses it
-	Copy          *Copy                  `protobuf:"bytes,40,opt,name=copy,proto3" json:"copy,omitempty"`       // of its files as they are; dropped before they can change
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3522,13 +3521,6 @@ func (x *Volume) GetDeleted() bool {
 		return x.Deleted
 	}
 	return false
-}
-
-func (x *Volume) GetCopy() *Copy {
-	if x != nil {
-		return x.Copy
-	}
-	return nil
 }
 
 type Secret struct {
@@ -6041,7 +6033,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bmanifest\x18\x01 \x01(\fR\bmanifest\x12\x16\n" +
 	"\x06wanted\x18\x02 \x01(\bR\x06wanted\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\rR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xd2\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa5\x01\n" +
 	"\x06Volume\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -6050,8 +6042,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"created_ns\x18\x05 \x01(\x03R\tcreatedNs\x12\x12\n" +
 	"\x04made\x18\x06 \x01(\bR\x04made\x12\x18\n" +
-	"\adeleted\x18\a \x01(\bR\adeleted\x12+\n" +
-	"\x04copy\x18( \x01(\v2\x17.millrace.event.v1.CopyR\x04copy\"\xd0\x02\n" +
+	"\adeleted\x18\a \x01(\bR\adeleted\"\xd0\x02\n" +
 	"\x06Secret\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -6391,35 +6382,34 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	43, // 47: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	43, // 48: millrace.event.v1.Volume.copy:type_name -> millrace.event.v1.Copy
-	76, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	49, // 50: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	50, // 51: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	51, // 52: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	52, // 53: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	53, // 54: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	54, // 55: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 56: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	58, // 57: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	59, // 58: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	60, // 59: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	62, // 60: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	61, // 61: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	77, // 62: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	64, // 63: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	65, // 64: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	66, // 65: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	68, // 66: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	69, // 67: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	71, // 68: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	72, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	67, // 70: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	70, // 71: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	76, // 48: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	49, // 49: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	50, // 50: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	51, // 51: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	52, // 52: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	53, // 53: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	54, // 54: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 55: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	58, // 56: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	59, // 57: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	60, // 58: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	62, // 59: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	61, // 60: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	77, // 61: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	64, // 62: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	65, // 63: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	66, // 64: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	68, // 65: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	69, // 66: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	71, // 67: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	72, // 68: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	67, // 69: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	70, // 70: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
