@@ -273,3 +273,36 @@ func TestTheStoreIsFull(t *testing.T) {
 		t.Errorf("with room again: %s: %q", s.Phase, s.Cause)
 	}
 }
+
+// Processes go on on another host, after theirs is gone, where it fits: with what
+// came before, every number is there once.
+func TestProcessesGoOnOnAnotherHost(t *testing.T) {
+	one := remembering(t)
+	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
+	two := newHost(t, one, "node2", one.cfg.Drivers[0])
+	for _, r := range []*rig{one, two} {
+		r.begin()
+		r.awaitLease(0)
+	}
+	first := one.sandbox()
+	id := one.start(first, counts())
+	one.awaitOutput(id, "\n5\n")
+	snap := one.remember(first)
+	snap = one.awaitCopy(snap.ID, copied)
+	one.stopSandbox(first)
+	one.awaitPhase(first, sandbox.PhaseDestroyed)
+	origin := one.whole(id)
+	one.kill()
+
+	moved := two.begunFrom(&snap)
+	p := process.IDOf(id.Token(), moved.ID)
+	two.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
+	if _, err := two.call(p, events.Signal{Signal: 15}); err != nil {
+		t.Errorf("signal: %v", err)
+	}
+	rec := two.whole(p)
+	all := origin.upTo(rec.from(t).After) + rec.upTo(1<<60)
+	if n := wantCount(t, "moved", all); n < 20 || describe(rec.end()) != "exited 0" || !strings.HasSuffix(all, "end\n") {
+		t.Errorf("%d lines, end %s", n, describe(rec.end()))
+	}
+}
