@@ -5,6 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import { Sandbox } from 'e2b'
+import { parallel } from './cases.mjs'
 
 const ms = (n) => n.toFixed(n < 10 ? 1 : 0)
 const row = (what, seen) => console.log(`| ${what} | ${seen} |`)
@@ -20,16 +21,6 @@ async function timed(fn) {
   const began = performance.now()
   await fn()
   return performance.now() - began
-}
-
-// parallel calls fn n times, at most wide at a time, and gives what each call gave.
-async function parallel(n, wide, fn) {
-  const all = []
-  let next = 0
-  await Promise.all(Array.from({ length: wide }, async () => {
-    while (next < n) all.push(await fn(next++))
-  }))
-  return all
 }
 
 // cpu says what each of n calls took of the client's own CPU since.

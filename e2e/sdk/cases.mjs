@@ -19,6 +19,16 @@ export async function until(what, cond, ms = 30_000) {
   }
 }
 
+// parallel calls fn n times, at most wide at a time, and gives what each call gave.
+export async function parallel(n, wide, fn) {
+  const all = []
+  let next = 0
+  await Promise.all(Array.from({ length: wide }, async () => {
+    while (next < n) all.push(await fn(next++))
+  }))
+  return all
+}
+
 export const text = (bytes) => new TextDecoder().decode(bytes)
 export const bytes = (s) => new TextEncoder().encode(s)
 
