@@ -45,6 +45,9 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 			return
 		}
 		b.sh(t, counter)
+		// One that somebody inside has stopped.
+		b.sh(t, `cd $HOME; sh -c 'echo stops > stopped; kill -STOP $$; echo goes > stopped' >/dev/null 2>&1 &
+			until [ -s stopped ]; do :; done`)
 		for range 2 {
 			if err := b.Pause(t.Context()); err != nil {
 				t.Fatalf("pause: %v", err)
@@ -61,7 +64,9 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 		if got := <-answer; got != "asked while it stood\n" {
 			t.Errorf("got %q", got)
 		}
-		b.sh(t, `cd $HOME; was=$(cat one); until [ "$(cat one)" != "$was" ]; do :; done`)
+		if got := b.sh(t, `cd $HOME; was=$(cat one); until [ "$(cat one)" != "$was" ]; do :; done; cat stopped`); got != "stops" {
+			t.Errorf("what was stopped before the pause says %q after it", got)
+		}
 	}
 }
 

@@ -15,8 +15,16 @@ import (
 const ordinary = 1000
 
 // RunRootless runs the named tests of this binary again as an ordinary user, if
-// this is root.
-func RunRootless(t *testing.T, pattern string) {
+// this is root, with a cgroup of his own where there is version 2.
+func RunRootless(t *testing.T, pattern string) { runRootless(t, pattern, delegate) }
+
+// RunBare is RunRootless for a user who has no cgroup.
+func RunBare(t *testing.T, pattern string) {
+	runRootless(t, pattern, func(*testing.T) *os.File { return nil })
+}
+
+func runRootless(t *testing.T, pattern string, delegate func(*testing.T) *os.File) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("this is an ordinary user already")
 	}

@@ -110,7 +110,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.cgroups().Caps()
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
-		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: groups.Freeze,
+		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: true,
 		Volumes: true, Fits: driver.FilesFit(name), Notes: groups.Notes,
 	}
 	if err := d.disks(); err != nil {
@@ -134,11 +134,10 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if err := emptySnapshot(s.From); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
-	if err := d.trial(ctx, s); err != nil {
+	if err = d.trial(ctx, s); err != nil {
 		caps.Notes = append(caps.Notes, "no snapshots: "+err.Error())
-	} else if caps.Files = caps.Pause; !caps.Files {
-		caps.Notes = append(caps.Notes, "no snapshots: a sandbox cannot be paused for one")
 	}
+	caps.Files = err == nil
 	return caps, nil
 }
 
@@ -165,13 +164,14 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	group, usage := cgroup.Reopen(state.Cgroups), &live.Usage{}
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc, Net: true,
+		Brake:   signals{dir, state.PID},
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, usage, state) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
-		b.Save = func(ctx context.Context, to string) error { return save(ctx, dir, state, to) }
 	}
+	b.Save = func(ctx context.Context, to string) error { return save(ctx, dir, state, to) }
 	b.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, b.Brake) }
 	return b
 }

@@ -28,6 +28,9 @@ func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
 func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
+// Without a cgroup, too, a sandbox can be stopped, and a snapshot be made of it.
+func TestRootlessWithoutCgroups(t *testing.T) { drivertest.RunBare(t, "^TestContract$") }
+
 func TestRootless(t *testing.T) {
 	drivertest.RunRootless(t, "^Test(Contract|Attacks|Isolation|Template)$")
 }

@@ -143,7 +143,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	if want := (Caps{Notes: caps.Notes}); !reflect.DeepEqual(caps, want) {
 		t.Errorf("got %+v", caps)
 	}
-	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no pause:") {
+	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no cgroup stops a sandbox:") {
 		t.Errorf("notes: %s", all)
 	}
 	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}); len(got) > 0 {

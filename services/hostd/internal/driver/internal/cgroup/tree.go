@@ -110,12 +110,12 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 func (t *Tree) openFreezer(mounts map[string]mount, own map[string]string) {
 	m, ok := mounts[freezer]
 	if !ok {
-		t.notes = append(t.notes, "no pause: neither cgroup v2 nor a freezer to be had")
+		t.notes = append(t.notes, "no cgroup stops a sandbox: neither version 2 nor a freezer to be had")
 		return
 	}
 	base := m.dir(own[freezer])
 	if err := try(base); err != nil {
-		t.notes = append(t.notes, fmt.Sprintf("no pause: %v", err))
+		t.notes = append(t.notes, fmt.Sprintf("no cgroup stops a sandbox: %v", err))
 		return
 	}
 	t.v1[freezer] = base

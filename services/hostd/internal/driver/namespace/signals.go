@@ -1,0 +1,226 @@
+//go:build linux
+
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// signals stop a sandbox where no cgroup freezes it: a live.Brake. Each process gets
+// SIGSTOP, parents before their children, and SIGCONT in the other order, so that
+// none sees another one stand. What stood before is left as it is. A process can
+// tell that it was stopped if it asks to be told of SIGCONT.
+type signals struct {
+	dir string // Spec.Dir
+	pid int    // the sandbox's first process
+}
+
+// stillFile is there from before the first process is stopped until after the last
+// one goes on.
+const stillFile = "still"
+
+// halt is what it says.
+type halt struct {
+	All bool  // every process was stopped
+	Own []int // pids of those that stood before
+}
+
+// Frozen is live.Brake.Frozen.
+func (s signals) Frozen() (bool, error) {
+	_, began, err := s.read()
+	return began, err
+}
+
+// Freeze is live.Brake.Freeze.
+func (s signals) Freeze(ctx context.Context) error {
+	h, began, err := s.read()
+	if err != nil || h.All {
+		return err
+	}
+	if !began { // else who stood before is not known any more: all will go on
+		if err := s.write(h); err != nil {
+			return err
+		}
+		if h.Own, _, _, err = s.stop(); err != nil {
+			return err
+		}
+	}
+	if err := s.standstill(ctx); err != nil {
+		return errors.Join(err, s.thaw(h))
+	}
+	h.All = true
+	return s.write(h)
+}
+
+// Thaw is live.Brake.Thaw.
+func (s signals) Thaw(context.Context) error {
+	h, began, err := s.read()
+	if err != nil || !began {
+		return err
+	}
+	return s.thaw(h)
+}
+
+func (s signals) thaw(h halt) error {
+	all, err := family(s.pid)
+	if err != nil {
+		return err
+	}
+	for _, p := range slices.Backward(all) {
+		if !slices.Contains(h.Own, p.pid) {
+			p.send(unix.SIGCONT)
+		}
+	}
+	err = os.Remove(filepath.Join(s.dir, stillFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// standstill stops what still runs, and what that has started, until nothing does.
+func (s signals) standstill(ctx context.Context) error {
+	// Who waits for the kernel may be about to end that, with our signal before
+	// him, or wait for a child that he has vforked and that stands.
+	const patience = 50 // looks
+	t := time.NewTicker(time.Millisecond)
+	defer t.Stop()
+	for looks := 0; ; looks++ {
+		_, waiting, running, err := s.stop()
+		if err != nil || running == 0 && (waiting == 0 || looks >= patience) {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stop sends SIGSTOP to each process that does not stand yet. It gives the pids of
+// those that do, and how many wait for the kernel or run.
+func (s signals) stop() (stood []int, waiting, running int, err error) {
+	all, err := family(s.pid)
+	for _, p := range all {
+		pose := p.pose()
+		if pose == stands {
+			stood = append(stood, p.pid)
+			continue
+		}
+		p.send(unix.SIGSTOP)
+		if pose == waits {
+			waiting++
+		} else {
+			running++
+		}
+	}
+	return stood, waiting, running, err
+}
+
+func (s signals) read() (h halt, began bool, err error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, stillFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, false, nil
+	}
+	if err != nil {
+		return h, false, err
+	}
+	if json.Unmarshal(b, &h) != nil {
+		h = halt{} // whoever wrote it was cut off
+	}
+	return h, true, nil
+}
+
+func (s signals) write(h halt) error {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.dir, stillFile), b, 0o600)
+}
+
+// member is a process of a family.
+type member struct{ pid, parent int }
+
+// family is a process with all that came of it, parents before their children; of
+// one that has ended, nobody.
+func family(root int) ([]member, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	children := make(map[int][]member)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, parent, err := live.Parent(pid); err == nil {
+			children[parent] = append(children[parent], member{pid, parent})
+		}
+	}
+	_, parent, err := live.Parent(root)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it has ended
+	}
+	all := []member{{root, parent}}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i].pid]...)
+	}
+	return all, nil
+}
+
+// pose is what the threads of a process do.
+type pose int
+
+const (
+	stands pose = iota // it was stopped, or has ended
+	waits              // for the kernel
+	runs
+)
+
+// pose is that of the thread which is furthest from standing.
+func (p member) pose() pose {
+	most := stands
+	threads, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(p.pid), "task")) //nolint:errcheck // it has ended
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			continue
+		}
+		state, _, err := live.Parent(tid)
+		switch {
+		case err != nil, slices.Contains([]byte("TtZX"), state):
+		case state == 'D':
+			most = max(most, waits)
+		default:
+			most = runs
+		}
+	}
+	return most
+}
+
+// send sends a signal, unless the process has ended and its pid is somebody else's.
+func (p member) send(sig unix.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if _, parent, err := live.Parent(p.pid); err == nil && parent == p.parent {
+		unix.PidfdSendSignal(fd, sig, nil, 0) //nolint:errcheck // then it has ended
+	}
+}
