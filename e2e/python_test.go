@@ -20,8 +20,7 @@ var asPython = []string{
 // JSON answer says that it is JSON; its models demand code and message of an error.
 func TestPythonControlPlane(t *testing.T) {
 	a := api(t)
-	var box rig.Sandbox
-	box = a.Create(t, "secure", true, "allow_internet_access", true, "autoPause", false, "metadata", map[string]string{"py": "a b&c=ü"}, "envVars", map[string]string{}, "timeout", 300)
+	box := a.Create(t, "secure", true, "allow_internet_access", true, "autoPause", false, "metadata", map[string]string{"py": "a b&c=ü"}, "envVars", map[string]string{}, "timeout", 300)
 	path := "/sandboxes/" + box.ID
 	snapshot := ""
 	for _, c := range []struct {
