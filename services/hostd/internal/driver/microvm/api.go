@@ -6,12 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -52,12 +52,28 @@ func (a api) do(ctx context.Context, c call, out any) error {
 		return err
 	}
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %.500s", c.method, c.path, resp.Status, b)
+		return refused(&c, resp.Status, b)
 	}
 	if out == nil {
 		return nil
 	}
 	return json.Unmarshal(b, out)
+}
+
+// refused is what Firecracker said against a call. It refuses a machine's shape for its
+// own sake, and all else for want of something on the host.
+func refused(c *call, status string, body []byte) error {
+	k := kind.Unavailable
+	if c.path == "/machine-config" {
+		k = kind.Invalid
+	}
+	var fault struct {
+		Message string `json:"fault_message"`
+	}
+	if json.Unmarshal(body, &fault) != nil || fault.Message == "" {
+		fault.Message = string(body)
+	}
+	return kind.Newf(k, c.method+" "+c.path, "", "firecracker: %s: %.500s", status, fault.Message)
 }
 
 // Freeze stops the machine's CPUs.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -21,9 +22,10 @@ import (
 // asked, in the directory that its program is in, fails where it is told to, and
 // has a guest that says back what it hears.
 type fakeMachine struct {
-	dir   string
-	mu    sync.Mutex
-	state string
+	dir        string
+	mu         sync.Mutex
+	state      string
+	configured map[string]bool
 }
 
 // playFirecracker is the test binary as Firecracker; it gives the exit code.
@@ -32,7 +34,7 @@ func playFirecracker(dir string) int {
 	if err != nil {
 		return 1
 	}
-	http.Serve(l, &fakeMachine{dir: dir, state: "Not started"}) //nolint:errcheck // it is killed
+	http.Serve(l, &fakeMachine{dir: dir, state: "Not started", configured: map[string]bool{}}) //nolint:errcheck // it is killed
 	return 1
 }
 
@@ -72,8 +74,74 @@ func (f *fakeMachine) answer(line string, body []byte) error {
 	return f.work(line, body)
 }
 
+// apiCall is what Firecracker's API says of a call: when it may be made, and the
+// fields of its body.
+type apiCall struct {
+	states string   // in which it may be made
+	must   []string // fields that it has
+	may    []string // and others that it may have
+}
+
+// apiCalls are those of the API that the driver may need.
+func apiCalls() map[string]apiCall {
+	const before, running, paused = "Not started", "Running", "Paused"
+	return map[string]apiCall{
+		"GET /":                {states: before + running + paused},
+		"PUT /machine-config":  {states: before, must: []string{"vcpu_count", "mem_size_mib"}, may: []string{"smt", "cpu_template", "track_dirty_pages", "huge_pages"}},
+		"PUT /boot-source":     {states: before, must: []string{"kernel_image_path"}, may: []string{"initrd_path", "boot_args"}},
+		"PUT /drives/root":     {states: before, must: []string{"drive_id", "is_root_device"}, may: []string{"path_on_host", "is_read_only", "partuuid", "cache_type", "io_engine", "rate_limiter", "socket"}},
+		"PUT /vsock":           {states: before, must: []string{"guest_cid", "uds_path"}, may: []string{"vsock_id"}},
+		"PUT /actions":         {states: before, must: []string{"action_type"}},
+		"PATCH /vm":            {states: running + paused, must: []string{"state"}},
+		"PUT /snapshot/create": {states: paused, must: []string{"snapshot_path", "mem_file_path"}, may: []string{"snapshot_type"}},
+		"PUT /snapshot/load":   {states: before, must: []string{"snapshot_path"}, may: []string{"mem_backend", "mem_file_path", "track_dirty_pages", "resume_vm", "network_overrides"}},
+	}
+}
+
+// allowed is what Firecracker says of a call before it does anything.
+func (f *fakeMachine) allowed(what string, body []byte) error {
+	c, ok := apiCalls()[what]
+	if !ok {
+		return fmt.Errorf("invalid request method or path: %s", what)
+	}
+	if !strings.Contains(c.states, f.state) {
+		return fmt.Errorf("not supported while the machine is %q", f.state)
+	}
+	fields := map[string]any{}
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &fields); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.must {
+		if _, ok := fields[name]; !ok {
+			return fmt.Errorf("missing field %s", name)
+		}
+		delete(fields, name)
+	}
+	for name := range fields {
+		if !slices.Contains(c.may, name) {
+			return fmt.Errorf("unknown field %s", name)
+		}
+	}
+	switch {
+	case what == "PUT /snapshot/load" && len(f.configured) > 0:
+		return errors.New("a snapshot is not loaded after boot resources were configured")
+	case what == "PUT /actions" && !f.configured["PUT /boot-source"]:
+		return errors.New("cannot start a machine without a kernel")
+	}
+	return nil
+}
+
 func (f *fakeMachine) work(line string, body []byte) error {
-	switch what, _, _ := strings.Cut(line, " {"); what {
+	what, _, _ := strings.Cut(line, " {")
+	if err := f.allowed(what, body); err != nil {
+		return err
+	}
+	if strings.HasPrefix(what, "PUT ") {
+		f.configured[what] = true
+	}
+	switch what {
 	case "PUT /actions", "PUT /snapshot/load":
 		f.state = "Running"
 		l, err := net.Listen("unix", vsockFile)
@@ -87,9 +155,6 @@ func (f *fakeMachine) work(line string, body []byte) error {
 			f.state = "Paused"
 		}
 	case "PUT /snapshot/create":
-		if f.state != "Paused" {
-			return errors.New("the machine runs")
-		}
 		var to struct {
 			Snapshot string `json:"snapshot_path"`
 			Memory   string `json:"mem_file_path"`

@@ -200,16 +200,83 @@ func TestFirecrackerPausesAndSnapshots(t *testing.T) {
 }
 
 func TestFirecrackerUndoesWhatFails(t *testing.T) {
-	for _, fail := range []string{"PUT /machine-config", "PUT /boot-source", "PUT /drives", "PUT /vsock", "PUT /actions"} {
+	kept := t.TempDir()
+	for _, name := range []string{stateFile, memoryFile} {
+		if err := os.WriteFile(filepath.Join(kept, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for fail, want := range map[string]struct {
+		kind kind.Kind
+		from string
+	}{
+		"PUT /machine-config": {kind.Invalid, ""},
+		"PUT /boot-source":    {kind.Unavailable, ""},
+		"PUT /drives":         {kind.Unavailable, ""},
+		"PUT /vsock":          {kind.Unavailable, ""},
+		"PUT /actions":        {kind.Unavailable, ""},
+		"PUT /snapshot/load":  {kind.Unavailable, kept},
+	} {
 		t.Run(fail, func(t *testing.T) {
 			d, dir := fakeFirecracker(t)
 			tellToFail(t, dir, fail)
 			s := fakeSpec(t, d, "i1")
-			if _, err := d.Create(t.Context(), s); err == nil || !strings.Contains(err.Error(), "told to fail") {
-				t.Errorf("got %v, want what Firecracker said", err)
+			s.From = want.from
+			_, err := d.Create(t.Context(), s)
+			if !kind.Is(err, want.kind) || !strings.Contains(err.Error(), "told to fail") || strings.Contains(err.Error(), "fault_message") {
+				t.Errorf("got %v, want %v and what Firecracker said", err, want.kind)
 			}
 			empty(t, s.Dir)
+			if all := requests(t, dir, 0); !strings.HasPrefix(all[len(all)-1], fail) {
+				t.Errorf("after what was refused: %q", all)
+			}
 		})
+	}
+}
+
+// TestFirecrackerThatRefusesToStop: who asked is told, and asks again with success.
+func TestFirecrackerThatRefusesToStop(t *testing.T) {
+	for fail, do := range map[string]func(driver.Instance) error{
+		`PATCH /vm {"state":"Paused"`:  func(in driver.Instance) error { return in.Pause(t.Context()) },
+		`PATCH /vm {"state":"Resumed"`: func(in driver.Instance) error { return in.Resume(t.Context()) },
+		`GET /`:                        func(in driver.Instance) error { return in.Snapshot(t.Context(), t.TempDir(), true) },
+	} {
+		d, dir := fakeFirecracker(t)
+		in := createOne(t, d, fakeSpec(t, d, "i1"))
+		tellToFail(t, dir, fail)
+		if err := do(in); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "told to fail") {
+			t.Errorf("%s: got %v, want unavailable and what Firecracker said", fail, err)
+		}
+		if err := os.Remove(filepath.Join(dir, "fail")); err != nil {
+			t.Fatal(err)
+		}
+		if err := do(in); err != nil {
+			t.Errorf("%s, again: %v", fail, err)
+		}
+	}
+}
+
+// TestFirecrackerIsHeldToItsAPI: the fake takes no call that the API would not.
+func TestFirecrackerIsHeldToItsAPI(t *testing.T) {
+	const before, running = "Not started", "Running"
+	for _, tt := range []struct{ state, line, body string }{
+		{before, "PUT /machine-config", `{"vcpu_count":1}`},
+		{before, "PUT /machine-config", `{"vcpu_count":1,"mem_size_mib":2,"memory":3}`},
+		{running, "PUT /boot-source", `{"kernel_image_path":"k"}`},
+		{before, "PUT /actions", `{"action_type":"InstanceStart"}`}, // without a kernel
+		{before, "PATCH /vm", `{"state":"Paused"}`},
+		{running, "PUT /vm", `{"state":"Paused"}`},
+		{running, "PUT /snapshot/create", `{"snapshot_path":"s","mem_file_path":"m"}`},
+		{running, "PUT /snapshot/load", `{"snapshot_path":"s"}`},
+	} {
+		f := &fakeMachine{state: tt.state, configured: map[string]bool{}}
+		if err := f.allowed(tt.line, []byte(tt.body)); err == nil {
+			t.Errorf("%s, %s %s: taken", tt.state, tt.line, tt.body)
+		}
+	}
+	f := &fakeMachine{state: before, configured: map[string]bool{"PUT /vsock": true}}
+	if err := f.allowed("PUT /snapshot/load", []byte(`{"snapshot_path":"s"}`)); err == nil {
+		t.Error("a snapshot was loaded into a machine that is configured")
 	}
 }
 
