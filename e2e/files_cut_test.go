@@ -1,0 +1,87 @@
+package e2e_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// A download of which the host dies is cut: its client never takes what came for the
+// whole, of a length that was told or not. So is an upload, which leaves nothing. The
+// next life of the host has the file as it was.
+func TestFilesOfAKilledHostAreCut(t *testing.T) {
+	s := newStage(t, rig.Topology{})
+	a := s.APIs[0]
+	box := a.Create(t)
+	const size = 200 << 20
+	if lines := a.Commands(t, box.ID, "head -c 209715200 /dev/urandom > big && echo made").All(t); !strings.Contains(rig.Output(lines, "stdout"), "made") {
+		t.Fatalf("%+v", lines)
+	}
+	open := func(method, path string, body io.Reader, headers ...string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, a.URL+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		req.Header.Set("X-Api-Key", a.Key)
+		req.Header.Set("E2b-Sandbox-Id", box.ID)
+		return http.DefaultClient.Do(req)
+	}
+	down := func(encoding string) *http.Response {
+		res, err := open(http.MethodGet, filesPath("big"), nil, "Accept-Encoding", encoding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		if _, err := io.CopyN(io.Discard, res.Body, 1<<10); err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%d, %v", res.StatusCode, err)
+		}
+		return res
+	}
+	plain, zipped := down("identity"), down("gzip")
+	from, to := io.Pipe()
+	up := make(chan int, 1)
+	go func() {
+		res, err := open(http.MethodPost, filesPath("up"), from, "Content-Type", octets)
+		from.CloseWithError(io.ErrClosedPipe)
+		if err != nil {
+			up <- 0
+			return
+		}
+		res.Body.Close()
+		up <- res.StatusCode
+	}()
+	to.Write(make([]byte, 1<<20)) //nolint:errcheck // the answer tells
+	s.Program("host-1").Kill9()
+	if n, err := io.Copy(io.Discard, plain.Body); err == nil || n >= size {
+		t.Errorf("a download that was cut looks whole after %d bytes: %v", n, err)
+	}
+	if n, err := io.Copy(io.Discard, zipped.Body); err == nil {
+		t.Errorf("a compressed download that was cut looks whole after %d bytes", n)
+	}
+	to.Write(make([]byte, 1<<20)) //nolint:errcheck // the answer tells
+	to.Close()
+	if status := <-up; status == http.StatusOK {
+		t.Error("an upload that was cut was taken")
+	}
+	must(t, s.Revive("host-1"))
+	ok := rig.Poll(time.Minute, func() bool {
+		res, err := open(http.MethodGet, filesPath("big"), nil, "Accept-Encoding", "identity")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		n, err := io.Copy(io.Discard, res.Body)
+		return err == nil && n == size && res.StatusCode == http.StatusOK
+	})
+	if !ok {
+		t.Error("the file is not there any more")
+	}
+	a.Want(t, http.StatusNotFound, http.MethodGet, filesPath("up"), nil, "E2b-Sandbox-Id", box.ID)
+}
