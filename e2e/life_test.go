@@ -61,6 +61,8 @@ func TestIsolationDemanded(t *testing.T) {
 		want := http.StatusCreated
 		if !enough {
 			want = http.StatusServiceUnavailable
+			inMetadata := map[string]any{"templateID": "base", "timeout": 60, "metadata": map[string]string{"millrace.isolation": level}}
+			a.Want(t, want, http.MethodPost, "/sandboxes", inMetadata)
 		}
 		if ans.Status != want {
 			t.Errorf("isolation %s on a host with %s: %v, want %d", level, d.Isolation, ans, want)

@@ -15,7 +15,8 @@ func TestLimitsOnTheWire(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{`"cpuCount":0`, `"cpuCount":-1`, `"cpuCount":1e9`, `"memoryMB":1`, `"memoryMB":-1`, `"memoryMB":1e12`,
-		`"diskSizeMB":0`, `"pids":1`, `"pids":9999999999`, `"isolation":"fortress"`, `"isolation":"Kernel"`, `"memoryMB":"64"`} {
+		`"diskSizeMB":0`, `"pids":1`, `"pids":9999999999`, `"isolation":"fortress"`, `"isolation":"Kernel"`, `"memoryMB":"64"`,
+		`"metadata":{"millrace.isolation":"fortress"}`} {
 		f.do("POST", "/sandboxes", `{"templateID":"base",`+bad+`}`).wantError(t, bad, 400)
 	}
 }

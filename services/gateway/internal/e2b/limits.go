@@ -66,7 +66,24 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 			*l.to = uint32(*l.asked)
 		}
 	}
-	var err error
-	req.Isolation, err = sandbox.ParseIsolation(b.Isolation)
-	return err
+	return b.isolate(req)
+}
+
+// isolationKey in the metadata demands isolation as the field of the body does: E2B's
+// SDKs send no fields that they do not know.
+const isolationKey = "millrace.isolation"
+
+// isolate puts the isolation that is demanded into req: of two demands the stronger.
+func (b *limitsBody) isolate(req *sandbox.Requested) error {
+	inBody, err := sandbox.ParseIsolation(b.Isolation)
+	if err != nil {
+		return err
+	}
+	if req.Isolation, err = sandbox.ParseIsolation(req.Metadata[isolationKey]); err != nil {
+		return err
+	}
+	if inBody.AtLeast(req.Isolation) {
+		req.Isolation = inBody
+	}
+	return nil
 }

@@ -6,6 +6,29 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
+func TestIsolationIsDemanded(t *testing.T) {
+	for _, tt := range []struct {
+		body, metadata string
+		want           sandbox.Isolation
+		ok             bool
+	}{
+		{"", "", "", true},
+		{"kernel", "", "kernel", true},
+		{"", "kernel", "kernel", true},
+		{"process", "machine", "machine", true},
+		{"machine", "process", "machine", true},
+		{"none", "none", "none", true},
+		{"", "fortress", "", false},
+		{"process", "Kernel", "", false},
+		{"vm", "kernel", "", false},
+	} {
+		req := sandbox.Requested{Metadata: map[string]string{isolationKey: tt.metadata}}
+		if err := (&limitsBody{Isolation: tt.body}).limit(&req, Limits{}); (err == nil) != tt.ok || tt.ok && req.Isolation != tt.want {
+			t.Errorf("%q in the body and %q in the metadata: %q, %v; want %q, ok %v", tt.body, tt.metadata, req.Isolation, err, tt.want, tt.ok)
+		}
+	}
+}
+
 func TestLimitsDefault(t *testing.T) {
 	def := Limits{CPUs: 0.5, MemoryMB: 128, DiskMB: 10, PIDs: 64}
 	one, two := 2.0, int64(256)
