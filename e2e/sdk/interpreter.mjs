@@ -84,7 +84,7 @@ const cases = {
     await s.restartCodeContext(one)
     assert.equal((await s.runCode('a', { context: one })).error.name, 'NameError')
     await s.removeCodeContext(one)
-    await assert.rejects(s.runCode('1', { context: one }), /not found/i)
+    await assert.rejects(s.runCode('1', { context: one }), { message: `Context ${one.id} not found` })
   },
 }
 

@@ -12,7 +12,8 @@ var noDeadline time.Time
 // exposed are the answers' headers that scripts may read.
 const exposed = "X-Next-Token, X-Total-Running, Retry-After, X-Request-Id, ETag, Location, " +
 	"X-Process-Id, X-Replay-From, Stream-Next-Offset, Stream-Up-To-Date, Stream-Closed, Stream-Cursor, " +
-	"Connect-Content-Encoding, Grpc-Status, Grpc-Message"
+	"Connect-Content-Encoding, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Cache-Control, X-Content-Type-Options, " +
+	"Accept-Ranges, Content-Disposition, Content-Encoding, Content-Range"
 
 // cors lets pages of any origin use the API. What they may do is decided by
 // the key or token they send themselves: nothing here is done on the strength of

@@ -170,6 +170,28 @@ func TestInternalRoutesAreNobodys(t *testing.T) {
 	}
 }
 
+// WIRE-E2B 3.5: what the code interpreter says of contexts is text, which the SDK
+// shows as it is.
+func TestTheInterpretersWordsArePlain(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	for _, tt := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"POST", "/execute", `{"code":"1","context_id":"nope"}`, 404, "Context nope not found"},
+		{"POST", "/execute", `{"code":"1","context_id":"c","language":"python"}`, 400, "Only one of context_id or language can be provided"},
+		{"DELETE", "/contexts/nope", "", 404, "Context nope not found"},
+		{"POST", "/contexts/nope/restart", "", 404, "Context nope not found"},
+	} {
+		a := f.do(tt.method, tt.path, tt.body, "E2b-Sandbox-Id", m.ID, "E2b-Sandbox-Port", "49999", "Content-Type", "application/json")
+		if a.want(t, tt.path, tt.code, tt.want); a.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%s: content type %q", tt.path, a.header.Get("Content-Type"))
+		}
+	}
+}
+
 func TestEnvdTellsOfTheEnvironment(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base","secure":true,"envVars":{"A":"1"}}`)
@@ -211,7 +233,7 @@ func TestBrowsersMayAsk(t *testing.T) {
 		}
 	}
 	a = f.do("GET", "/v2/sandboxes", "", "Origin", "https://app.example")
-	for _, name := range []string{"X-Next-Token", "X-Total-Running", "Retry-After"} {
+	for _, name := range []string{"Content-Range", "Cache-Control", "X-Next-Token", "X-Total-Running", "Retry-After"} {
 		if !strings.Contains(a.header.Get("Access-Control-Expose-Headers"), name) {
 			t.Errorf("%s is not exposed", name)
 		}

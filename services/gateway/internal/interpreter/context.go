@@ -90,7 +90,7 @@ func (h *Handler) find(ctx context.Context, p core.Principal, sbx sandbox.ID, id
 			return c, lives[id], nil
 		}
 	}
-	return codeContext{}, lives[id], kind.Newf(kind.NotFound, "find context", id, "Context %s not found", id)
+	return codeContext{}, lives[id], kind.Newf(kind.NotFound, opContext, id, "Context %s not found", id)
 }
 
 // findDefault gives the context of code that names none.

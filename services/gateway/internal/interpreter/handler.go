@@ -2,6 +2,7 @@ package interpreter
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -40,11 +42,27 @@ func New(c *core.Core, streams *stream.Streams) *Handler {
 
 // Register adds the routes. The principal must have been found before.
 func (h *Handler) Register(r fiber.Router) {
-	r.Post("/execute", h.execute)
+	r.Post("/execute", told(h.execute))
 	r.Post("/contexts", h.create)
 	r.Get("/contexts", h.list)
-	r.Delete("/contexts/:id", h.remove)
-	r.Post("/contexts/:id/restart", h.restart)
+	r.Delete("/contexts/:id", told(h.remove))
+	r.Post("/contexts/:id/restart", told(h.restart))
+}
+
+// opContext is what failed where a request names a context that cannot be meant.
+const opContext = "find context"
+
+// told answers what is wrong with the context that is named as E2B's own server
+// does, in plain text, which SDKs show as it is (WIRE-E2B 3.5).
+func told(do fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		err := do(c)
+		if k, ok := errors.AsType[*kind.Error](err); ok && k.Op == opContext {
+			c.Status(httperr.Status(k.Kind)).Set(fiber.HeaderContentType, fiber.MIMETextPlainCharsetUTF8)
+			return c.SendString(kind.Message(err))
+		}
+		return err
+	}
 }
 
 // execution is the body of POST /execute.
@@ -67,7 +85,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	case e.Code == nil:
 		return invalid("code is required")
 	case e.Language != "" && e.Context != "":
-		return invalid("Only one of context_id or language can be provided")
+		return kind.New(kind.Invalid, opContext, "", "Only one of context_id or language can be provided")
 	}
 	p := auth.From(c)
 	sbx, err := h.sandbox(c, p)
