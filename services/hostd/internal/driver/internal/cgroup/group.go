@@ -163,6 +163,7 @@ func (g *Group) paths() []string {
 // and a thread that moves itself does not stop the whole machine's forks, as
 // moving another process does, for milliseconds.
 func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
+	defer g.leave() // or who kills the group takes us for one of it as long as the thread lives
 	for _, p := range g.v1 {
 		if err := os.WriteFile(filepath.Join(p, "tasks"), []byte("0"), 0); err != nil {
 			return err
@@ -176,6 +177,13 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 		defer done()
 	}
 	return start()
+}
+
+// leave moves this thread out of the group, to where the group was made.
+func (g *Group) leave() {
+	for _, p := range g.v1 {
+		os.WriteFile(filepath.Join(filepath.Dir(p), "tasks"), []byte("0"), 0) //nolint:errcheck // it ends soon
+	}
 }
 
 // oomFiles count, where they are there, what was killed for want of memory.
