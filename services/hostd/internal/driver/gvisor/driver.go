@@ -34,6 +34,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/millrace/millrace/events/kind"
@@ -87,7 +89,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true,
-		Notes: append(groups.Notes, "what files hold is bounded together by the limit of the disk, their number by the memory only"),
+		Notes: append(slices.DeleteFunc(groups.Notes, itself), "what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
 	if path, err := d.cfg.Runsc(); err == nil {
 		caps.Fits = fits(path)
@@ -106,6 +108,11 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
 	}
 	return caps, kind.Wrap(kind.Unavailable, "probe", name, box.Destroy(ctx))
+}
+
+// itself reports whether a note is of what the host's cgroups cannot do and gVisor can.
+func itself(note string) bool {
+	return strings.HasPrefix(note, "no pids limit:") || strings.HasPrefix(note, "no pause:")
 }
 
 // Attach is driver.Driver.Attach.
