@@ -2,6 +2,7 @@
 package admin
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
 // Handler is the surface.
@@ -40,6 +42,13 @@ func text(s string) fiber.Handler {
 
 // ready is 200 when the log can be reached and the view has caught up with it.
 func (h *Handler) ready(c *fiber.Ctx) error {
+	if err := h.isReady(c.UserContext()); err != nil {
+		return httperr.Answer(c, err)
+	}
+	return c.SendString("ready")
+}
+
+func (h *Handler) isReady(ctx context.Context) error {
 	if h.draining.Load() {
 		return kind.New(kind.Unavailable, "ready", "", "the gateway is going away")
 	}
@@ -50,10 +59,7 @@ func (h *Handler) ready(c *fiber.Ctx) error {
 			return kind.New(kind.Unavailable, "ready", "", "the gateway is starting")
 		}
 	}
-	if err := h.core.Ready(c.UserContext()); err != nil {
-		return err
-	}
-	return c.SendString("ready")
+	return h.core.Ready(ctx)
 }
 
 // host is a host as operators see it.

@@ -90,6 +90,9 @@ func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	return WriteJSON(c, status, raw)
 }
 
+// Answer answers with an error that is what was asked for, and so not logged.
+func Answer(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
+
 func write(c *fiber.Ctx, b Body) error {
 	raw, err := json.Marshal(b)
 	if err != nil {
