@@ -104,6 +104,7 @@ type host struct {
 	taken   map[uint64]bool
 	ended   bool
 	hello   chan wire.Hello
+	met     *wire.Hello // to be told when it was answered
 	err     error
 }
 
@@ -155,7 +156,9 @@ func (h *host) send(frame []byte) {
 	h.mu.Lock()
 	conn := h.conn
 	h.mu.Unlock()
-	conn.Write(frame) //nolint:errcheck // a cut connection is part of the tests
+	if conn != nil {
+		conn.Write(frame) //nolint:errcheck // a cut connection is part of the tests
+	}
 }
 
 func (h *host) read(conn net.Conn) {
@@ -174,13 +177,17 @@ func (h *host) read(conn net.Conn) {
 		if err != nil && h.err == nil {
 			h.err = err
 		}
+		if len(out) > 0 { // before anybody sees what it answers, and says more
+			conn.Write(out) //nolint:errcheck // a cut connection is part of the tests
+		}
+		if h.met != nil {
+			h.hello <- *h.met
+			h.met = nil
+		}
 		close(h.changed)
 		h.changed = make(chan struct{})
 		each := h.onEach
 		h.mu.Unlock()
-		if len(out) > 0 {
-			conn.Write(out) //nolint:errcheck // a cut connection is part of the tests
-		}
 		if each != nil {
 			each(h)
 		}
@@ -203,7 +210,7 @@ func (h *host) take(ty wire.Type, payload []byte) ([]byte, error) {
 				out = wire.AppendForget(out, p.Token)
 			}
 		}
-		h.hello <- m
+		h.met = &m
 		return out, err
 	case wire.TypeOutput:
 		o, err := wire.ParseOutput(payload)
@@ -268,11 +275,12 @@ func (h *host) event(token string, seq uint64, ev process.Event) ([]byte, error)
 	return wire.AppendMark(nil, wire.TypeAck, wire.Mark{Token: token, Seq: seq}), nil
 }
 
-// leave cuts the connection.
+// leave cuts the connection: nothing more is taken from it.
 func (h *host) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conn.Close() //nolint:errcheck // cut
+	h.conn = nil
 }
 
 // ackAll acks what it has, and from now on all.
@@ -356,6 +364,12 @@ func (h *host) awaitReply(rev uint64) wire.Reply {
 		return ok
 	})
 	return r
+}
+
+// settle returns when the shim has taken all that was sent.
+func (h *host) settle() {
+	h.t.Helper()
+	h.awaitReply(h.signal("nobody", 0))
 }
 
 func (h *host) stdin(token, data string, eof bool) uint64 {

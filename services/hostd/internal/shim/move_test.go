@@ -81,6 +81,7 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 			t.Errorf("%s: %q, want %q", id, got, want)
 		}
 	}
+	o.settle()
 	o.connect()
 	if len(o.moved) > 0 {
 		t.Error("it says so again")
