@@ -29,7 +29,9 @@ const (
 	settle = 30 * time.Millisecond
 	// maxFetched is about how many events one GetWatcherEvents gives.
 	maxFetched = 100_000
-	// settleTimeout bounds the word of what became of an answer.
+	// removedLook is between looks whether a watcher that was removed is gone.
+	removedLook = 2 * time.Millisecond
+	// settleTimeout bounds the word of what became of an answer, or of a watcher.
 	settleTimeout = 5 * time.Second
 )
 
@@ -131,13 +133,30 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 	}
 }
 
-// removeWatcher serves RemoveWatcher.
+// removeWatcher serves RemoveWatcher. It answers when the watcher is gone for
+// everybody, or will be soon.
 func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err == nil {
 		err = h.core.Signal(ctx, r.who, sum.ID, int32(syscall.SIGKILL))
 	}
-	return &pb.RemoveWatcherResponse{}, err
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	look := time.NewTicker(removedLook)
+	defer look.Stop()
+	for ctx.Err() == nil {
+		if sum, err := h.findWatch(ctx, r, sum.ID); err != nil || !sum.Active() {
+			break
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+		}
+	}
+	return &pb.RemoveWatcherResponse{}, nil
 }
 
 // appendFileEvents reads the events of a watch's output, which holds whole ones.
