@@ -105,7 +105,7 @@ func schedulerCommand(cfg *cli.Config) *cobra.Command {
 }
 
 func schedulerFlags(f *pflag.FlagSet, s *scheduler.Config) {
-	f.Float64Var(&s.CPUOvercommit, "cpu-overcommit", 0, "how often a host's CPUs may be promised to sandboxes with a limit; 0: 4 times")
+	f.Float64Var(&s.CPUOvercommit, "cpu-overcommit", 0, "how often a host's CPUs may be promised to sandboxes with a limit; 0: 16 times")
 	f.Float64Var(&s.MemoryOvercommit, "memory-overcommit", 0, "how often a host's memory may be promised to sandboxes with a limit; 0: once")
 }
 

@@ -28,7 +28,9 @@ func api(t testing.TB) *rig.API {
 
 func sharedUp(t testing.TB) *rig.Up {
 	t.Helper()
-	common.once.Do(func() { common.up, common.err = rig.StartUp(rig.Options{Args: []string{"--registries", "127.0.0.1"}}) })
+	common.once.Do(func() {
+		common.up, common.err = rig.StartUp(rig.Options{Args: []string{"--registries", "127.0.0.1", "--capacity", "256"}})
+	})
 	if common.err != nil {
 		t.Fatal(common.err)
 	}

@@ -23,7 +23,7 @@ type Config struct {
 	// one second. A request itself is acted on at once.
 	Tick time.Duration
 	// CPUOvercommit and MemoryOvercommit are how much the limits of a host's
-	// sandboxes may add up to, as parts of what the host has; default 4 and 1. A
+	// sandboxes may add up to, as parts of what the host has; default 16 and 1. A
 	// sandbox without a limit counts for nothing.
 	CPUOvercommit, MemoryOvercommit float64
 	// Fault is called at "picked", between a choice and its append; an error ends
@@ -37,8 +37,8 @@ const (
 	minPause = time.Millisecond
 	maxPause = time.Second
 
-	cpuOvercommit    = 4 // CPU is shared when it is short
-	memoryOvercommit = 1 // memory is not
+	cpuOvercommit    = 16 // CPU is shared when it is short, and most sandboxes wait
+	memoryOvercommit = 1  // memory is not
 )
 
 func (cfg *Config) view(ctx context.Context) (*events.View, error) {
