@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -158,27 +157,15 @@ type member struct{ pid, parent int }
 // family is a process with all that came of it, parents before their children; of
 // one that has ended, nobody.
 func family(root int) ([]member, error) {
-	entries, err := os.ReadDir("/proc")
+	parents, err := live.Processes()
 	if err != nil {
 		return nil, err
 	}
-	children := make(map[int][]member)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+	var all []member
+	for _, pid := range append([]int{root}, live.Descendants(parents, root)...) {
+		if parent, ok := parents[pid]; ok {
+			all = append(all, member{pid, parent})
 		}
-		if _, parent, err := live.Parent(pid); err == nil {
-			children[parent] = append(children[parent], member{pid, parent})
-		}
-	}
-	_, parent, err := live.Parent(root)
-	if err != nil {
-		return nil, nil //nolint:nilerr // it has ended
-	}
-	all := []member{{root, parent}}
-	for i := 0; i < len(all); i++ {
-		all = append(all, children[all[i].pid]...)
 	}
 	return all, nil
 }
@@ -195,12 +182,7 @@ const (
 // pose is that of the thread which is furthest from standing.
 func (p member) pose() pose {
 	most := stands
-	threads, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(p.pid), "task")) //nolint:errcheck // it has ended
-	for _, t := range threads {
-		tid, err := strconv.Atoi(t.Name())
-		if err != nil {
-			continue
-		}
+	for _, tid := range live.Threads(p.pid) {
 		state, _, err := live.Parent(tid)
 		switch {
 		case err != nil, slices.Contains([]byte("TtZX"), state):

@@ -7,7 +7,8 @@ import (
 )
 
 // Processes are the living processes, each with its parent. Zombies do not count:
-// they cannot be killed, and the one that reaps them is dying too.
+// they cannot be killed, and the one that reaps them is dying too. One whose first
+// thread alone has ended is none.
 func Processes() (map[int]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -20,11 +21,25 @@ func Processes() (map[int]int, error) {
 			continue
 		}
 		state, parent, err := Parent(pid)
-		if err == nil && state != 'Z' && state != 'X' {
+		if err == nil && state != 'X' && (state != 'Z' || len(Threads(pid)) > 1) {
 			all[pid] = parent
 		}
 	}
 	return all, nil
+}
+
+// Threads are those of a process; of one that has ended, none.
+func Threads(pid int) (tids []int) {
+	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
 }
 
 // used is the CPU time and the memory of a process; nothing if it has ended.
