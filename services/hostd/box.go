@@ -361,6 +361,19 @@ func (b *box) detach() {
 	b.markReady()
 }
 
+// wanted is ctx until the sandbox is to end; cancel it in any case.
+func (b *box) wanted(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-b.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // ending reports whether the sandbox is to end.
 func (b *box) ending() bool {
 	b.mu.Lock()

@@ -44,13 +44,8 @@ func (b *box) begins(ctx context.Context) (string, error) {
 	h := b.h
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
-	go func() {
-		select {
-		case <-b.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx, unwanted := b.wanted(ctx)
+	defer unwanted()
 	for mended := false; ; {
 		s, ok := h.view.Snapshot(b.req.From)
 		if !ok || s.Deleted {

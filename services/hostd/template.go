@@ -89,15 +89,8 @@ func (b *box) furnish(ctx context.Context) error {
 	if !ok {
 		return noTemplate(b.req.Template)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := b.wanted(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-b.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	b.tree, err = b.h.getTemplate(ctx, &t)
 	return err
 }
