@@ -100,3 +100,16 @@ func TestAMinorityIsReadAndNotWritten(t *testing.T) {
 		t.Errorf("a running record: %d events, want %d", len(got), n)
 	}
 }
+
+// What is asked for first may be nearly all the room that the servers have: it must
+// not be asked for when others have a part of it, of which the servers don't know
+// yet. A server that promised too much refuses to take any of it back.
+func TestStreamsFitWhereAClusterHasHardlyMoreThanWhatIsAskedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("servers tell of their room every ten seconds")
+	}
+	for _, beside := range []int64{1, 300 << 20} {
+		log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
+		appendAll(t, log.Writer(newRef(), 1), script(4), 2)
+	}
+}

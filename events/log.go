@@ -223,7 +223,7 @@ func (l *Log) reconnected() {
 // restore makes a stream that lives in memory anew: a server that is alone comes
 // back without it.
 func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
-	if _, err := l.ensureFitting(ctx, sc); err != nil && ctx.Err() == nil {
+	if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil && ctx.Err() == nil {
 		l.log.Warn("a stream could not be made anew", "err", err)
 	}
 }

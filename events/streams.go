@@ -51,15 +51,23 @@ const (
 
 // ensureStreams makes the streams that are missing; it waits for the servers
 // until ctx ends, and leaves alone what is there.
+//
+// The output is first: a cluster places streams by what its servers last told of
+// themselves, so others that were made a moment ago would be overlooked. A server
+// that promised more than it has refuses every change, also the one that would
+// give room back.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
+	shards, err := l.ensureOutput(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	l.shards = shards
 	for _, sc := range l.missing(ctx, fixedStreams(cfg)) {
-		if _, err := l.ensureFitting(ctx, sc); err != nil {
+		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
 			return err
 		}
 	}
-	shards, err := l.ensureOutput(ctx, cfg)
-	l.shards = shards
-	return err
+	return nil
 }
 
 // missing gives those streams that are not seen to be there, by one look at all.
@@ -90,7 +98,7 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
 	// Room for as much again: all that is not output must fit beside it. The first
 	// stream asks for all of it, and then gives back what is not its own.
 	sc.MaxBytes = 2 * cfg.MaxOutput
-	info, err := l.ensureFitting(ctx, sc)
+	info, err := l.ensureFitting(ctx, sc, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +116,7 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
 	for i := 1; i < shards; i++ {
 		sc := outConfig(cfg, i, shards)
 		sc.MaxBytes = share
-		if _, err := l.ensureFitting(ctx, sc); err != nil {
+		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
 			return 0, err
 		}
 	}
@@ -142,15 +150,26 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 	return err
 }
 
+// roomKnown is when all servers of a cluster know what room each of them has: they
+// tell each other every ten seconds.
+const roomKnown = 15 * time.Second
+
 // ensureFitting is ensure for what is bounded by a number of bytes that the
-// servers set aside: where they have not so much room it is made smaller.
-func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	for {
+// servers set aside: where they have not so much room it is made smaller. What a
+// cluster says of its room is believed when it has said so for long enough.
+func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+	deadline := time.Now().Add(believe)
+	for try := 0; ; try++ {
 		info, err := l.ensure(ctx, sc)
-		if !noRoom(err) || sc.MaxBytes/2 < leastBytes {
+		switch {
+		case !noRoom(err):
 			return info, err
+		case isCode(err, errNoPeers) && time.Now().Before(deadline) && pause(ctx, try):
+		case sc.MaxBytes/2 < leastBytes:
+			return info, err
+		default:
+			sc.MaxBytes /= 2
 		}
-		sc.MaxBytes /= 2
 	}
 }
 
@@ -163,9 +182,12 @@ const (
 
 // noRoom reports whether the servers cannot set aside what a stream asks for.
 func noRoom(err error) bool {
+	return isCode(err, errNoStorage) || isCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
+}
+
+func isCode(err error, code jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == errNoStorage ||
-		api.ErrorCode == errNoPeers && strings.Contains(api.Description, "insufficient storage"))
+	return errors.As(err, &api) && api.ErrorCode == code
 }
 
 // sayAfter is how often a stream is tried for before that is worth a word.

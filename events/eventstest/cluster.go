@@ -28,6 +28,13 @@ const (
 // StartCluster runs three servers until the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
+	return StartClusterOf(t, 0)
+}
+
+// StartClusterOf is StartCluster with servers that give streams maxStore bytes
+// each; 0: what the disk has.
+func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
+	t.Helper()
 	c := &Cluster{t: t, servers: make([]*natsd.Server, clusterSize)}
 	ports := freePorts(t, 2*clusterSize)
 	var routes []string
@@ -37,7 +44,7 @@ func StartCluster(t testing.TB) *Cluster {
 	for i := range clusterSize {
 		c.cfgs = append(c.cfgs, natsd.Config{
 			Dir: t.TempDir(), Name: fmt.Sprintf("n%d", i), Listen: ports[i],
-			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes, Token: clusterToken,
+			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes, Token: clusterToken, MaxStore: maxStore,
 		})
 		c.Resume(i)
 	}

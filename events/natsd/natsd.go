@@ -24,6 +24,7 @@ type Config struct {
 	ClusterOn  string   // HOST:PORT for the other servers
 	Routes     []string // nats://HOST:PORT of the other servers
 	Token      string   // services and the other servers must show it; required off loopback
+	MaxStore   int64    // bytes that streams can be given; default three quarters of what is free on the disk
 	SyncAlways bool     // every append is on the disk before it is acked (0.25 ms)
 	Slog       *slog.Logger
 }
@@ -76,17 +77,18 @@ func options(cfg *Config) (*server.Options, error) {
 		name = "millrace"
 	}
 	opts := &server.Options{
-		ServerName:    name,
-		DontListen:    cfg.Listen == "",
-		JetStream:     true,
-		StoreDir:      cfg.Dir,
-		SyncInterval:  syncInterval,
-		SyncAlways:    cfg.SyncAlways,
-		MaxPayload:    maxPayload,
-		MaxPending:    256 << 20, // a live reader that lags is caught up by direct get, not cut off
-		Authorization: cfg.Token,
-		NoSigs:        true,
-		NoLog:         cfg.Slog == nil,
+		ServerName:        name,
+		DontListen:        cfg.Listen == "",
+		JetStream:         true,
+		StoreDir:          cfg.Dir,
+		JetStreamMaxStore: cfg.MaxStore,
+		SyncInterval:      syncInterval,
+		SyncAlways:        cfg.SyncAlways,
+		MaxPayload:        maxPayload,
+		MaxPending:        256 << 20, // a live reader that lags is caught up by direct get, not cut off
+		Authorization:     cfg.Token,
+		NoSigs:            true,
+		NoLog:             cfg.Slog == nil,
 	}
 	if cfg.Listen != "" {
 		host, port, err := hostPort(cfg.Listen)
