@@ -1,11 +1,15 @@
 package hostd
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
 // A host makes nothing that is weaker than what was demanded, whoever placed it.
@@ -22,30 +26,68 @@ func TestIsolationIsNeverLowered(t *testing.T) {
 	}
 }
 
-// Nobody has to name a driver: auto is one that works, and never direct.
+// Nobody has to name a driver: auto is what works, and never direct. The one that may
+// have to be built is not waited for.
 func TestAutoDrivers(t *testing.T) {
-	var first string
-	for _, d := range Probe(t.Context()) {
-		if d.Default {
-			first = d.Name
-		}
-	}
+	first := slices.IndexFunc(Probe(t.Context()), func(d DriverReport) bool { return d.Default })
 	cfg := Config{}
 	got, err := openDrivers(t.Context(), &cfg)
-	if first == "" && err == nil || first != "" && (err != nil || got[0].Name() != first) {
-		t.Errorf("opened %v, %v; doctor says %q", got, err, first)
+	if first < 0 && err == nil {
+		t.Errorf("opened %v; doctor says that nothing works", got)
 	}
 	for _, o := range got {
-		if o.Name() == "direct" {
-			t.Error("direct is offered without being named")
+		if o.Name() == "direct" || o.Name() == lateName {
+			t.Errorf("%s is offered at once", o.Name())
 		}
 	}
 	cfg.Drivers = []string{"direct", Auto, "direct"}
-	if named, err := openDrivers(t.Context(), &cfg); first != "" && (err != nil || len(named) != len(got)+1 || named[0].Name() != "direct") {
+	if named, err := openDrivers(t.Context(), &cfg); len(got) > 0 && (err != nil || len(named) != len(got)+1 || named[0].Name() != "direct") {
 		t.Errorf("direct and auto: %v, %v", named, err)
 	}
 	cfg.Drivers = []string{"no-such"}
 	if _, err := openDrivers(t.Context(), &cfg); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "no-such") {
 		t.Errorf("an unknown driver: %v", err)
+	}
+}
+
+// As soon as gVisor has been built and tried it is what sandboxes get that demand
+// nothing, unless another driver was named before.
+func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
+	if _, err := sidecar.Runsc().Find(); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct {
+		asked []string
+		first string
+	}{{nil, lateName}, {[]string{"direct", Auto}, "direct"}} {
+		r := newRigOn(t, Auto)
+		r.cfg.Drivers = c.asked
+		r.begin()
+		h := r.awaitDriver(lateName)
+		if h.Drivers[0] != c.first {
+			t.Errorf("asked for %q: %q are offered", c.asked, h.Drivers)
+		}
+		if got := r.awaitPhase(r.request(sandbox.Requested{}), sandbox.PhaseRunning); got.Driver != c.first {
+			t.Errorf("asked for %q: a sandbox is in %q", c.asked, got.Driver)
+		}
+	}
+}
+
+// awaitDriver waits until the host offers a driver.
+func (r *rig) awaitDriver(name string) fleet.Host {
+	r.t.Helper()
+	changed, stop := r.view.Changes()
+	defer stop()
+	deadline := time.After(patience)
+	for {
+		h, ok := r.view.Host(r.cfg.Name)
+		if ok && !h.Gone && slices.Contains(h.Drivers, name) {
+			return h
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			r.t.Fatalf("driver %s is not offered: %q are", name, h.Drivers)
+		}
 	}
 }

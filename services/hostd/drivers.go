@@ -12,13 +12,12 @@ import (
 // Auto stands in Config.Drivers for the drivers of this machine's own choice.
 const Auto = "auto"
 
-// autoNames are the drivers that Auto stands for, as far as they work here: the
-// first that does is the default. lateNames are those that it also stands for, but
-// that are not waited for, because they may have to be built first.
-var (
-	autoNames = [...]string{"namespace", "jail"}
-	lateNames = [...]string{"gvisor"}
-)
+// autoOrder are the drivers that Auto stands for, as far as they work here: the first
+// that does is the default. lateName is the one of them that is not waited for,
+// because it may have to be built first.
+var autoOrder = [...]string{lateName, "namespace", "jail"}
+
+const lateName = "gvisor"
 
 // driverNames are those that can be asked for. Not all work on every system;
 // their Probe says why.

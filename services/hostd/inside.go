@@ -47,7 +47,7 @@ type DriverReport struct {
 // Probe tries every driver on this machine.
 func Probe(ctx context.Context) []DriverReport {
 	var out []DriverReport
-	best := len(autoNames)
+	best := len(autoOrder)
 	for _, name := range driverNames {
 		d, err := makeDriver(name, &Config{})
 		r := DriverReport{Name: name, Err: err}
@@ -56,17 +56,13 @@ func Probe(ctx context.Context) []DriverReport {
 			caps, r.Err = d.Probe(ctx)
 			r.Isolation, r.Notes = caps.Isolation, caps.Notes
 		}
-		if at := slices.Index(autoNames[:], name); r.Err == nil && at >= 0 {
+		if at := slices.Index(autoOrder[:], name); r.Err == nil && at >= 0 {
 			best = min(best, at)
 		}
-		r.Default = r.Err == nil && preferred(name)
 		out = append(out, r)
 	}
-	if slices.ContainsFunc(out, func(r DriverReport) bool { return r.Default }) {
-		return out
-	}
 	for i := range out {
-		out[i].Default = best < len(autoNames) && out[i].Name == autoNames[best]
+		out[i].Default = best < len(autoOrder) && out[i].Name == autoOrder[best]
 	}
 	return out
 }
@@ -117,7 +113,10 @@ func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) 
 	}
 	var out []offer
 	var why []error
-	for _, name := range autoNames {
+	for _, name := range autoOrder {
+		if name == lateName {
+			continue // offerLate brings it
+		}
 		found, err := openDriver(ctx, cfg, name)
 		if err != nil {
 			why = append(why, err)

@@ -8,55 +8,55 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// offerLate offers the drivers that Auto stands for and that nobody waits for, when
-// what they need has been built and they have been tried.
+// offerLate offers the driver that Auto stands for and that nobody waits for, when
+// what it needs has been built and it has been tried. From then on it is the default,
+// unless another was named before Auto.
 func (h *host) offerLate(ctx context.Context) error {
-	if h.cfg.drivers != nil || len(h.cfg.Drivers) > 0 && !slices.Contains(h.cfg.Drivers, Auto) {
+	names := h.cfg.Drivers
+	if h.cfg.drivers != nil || len(names) > 0 && !slices.Contains(names, Auto) || slices.Contains(names, lateName) {
 		return nil
 	}
-	if _, err := sidecar.Runsc().Build(ctx, h.slog.Info); err != nil {
+	o, err := h.late(ctx)
+	if err != nil {
 		if ctx.Err() == nil {
-			h.slog.Info("a driver is not to be had", "driver", "gvisor", "err", err)
+			h.slog.Info("a driver is not to be had", "driver", lateName, "err", err)
 		}
 		return nil //nolint:nilerr // the host does without
 	}
-	for _, name := range lateNames {
-		if _, ok := h.offer(name); ok {
-			continue
-		}
-		d, err := h.driverFor(name)
-		if err != nil {
-			continue // another system's
-		}
-		caps, err := d.Probe(ctx)
-		if err != nil {
-			h.slog.Info("a driver is not to be had", "driver", name, "err", err)
-			continue
-		}
-		h.mu.Lock()
-		if h.drivers = append(h.drivers, offer{d, caps}); preferred(name) {
-			h.drivers = slices.Insert(h.drivers[:len(h.drivers)-1], 0, offer{d, caps})
-		}
-		h.mu.Unlock()
-		h.slog.Info("a driver is ready", "driver", name, "isolation", caps.Isolation)
-		h.outdated()
+	h.mu.Lock()
+	at := len(h.drivers)
+	if len(names) == 0 || names[0] == Auto {
+		at = 0
 	}
+	h.drivers = slices.Insert(h.drivers, at, o)
+	h.mu.Unlock()
+	h.slog.Info("a driver is ready", "driver", lateName, "isolation", o.caps.Isolation, "default", at == 0)
+	h.outdated()
 	return nil
+}
+
+// late builds what the late driver needs, and tries it.
+func (h *host) late(ctx context.Context) (offer, error) {
+	if _, err := sidecar.Runsc().Build(ctx, h.slog.Info); err != nil {
+		return offer{}, err
+	}
+	d, err := h.driverFor(lateName)
+	if err != nil {
+		return offer{}, err
+	}
+	caps, err := d.Probe(ctx)
+	return offer{d, caps}, err
 }
 
 // buildNamed builds what a driver needs that was asked for by name: who did so
 // waits for it, and is told how far it is.
 func (h *host) buildNamed(ctx context.Context) error {
-	if h.cfg.drivers != nil || !slices.Contains(h.cfg.Drivers, "gvisor") {
+	if h.cfg.drivers != nil || !slices.Contains(h.cfg.Drivers, lateName) {
 		return nil
 	}
 	_, err := sidecar.Runsc().Build(ctx, h.slog.Warn)
-	return kind.Wrap(kind.Unavailable, "build", "gvisor", err)
+	return kind.Wrap(kind.Unavailable, "build", lateName, err)
 }
-
-// preferred reports whether a driver is to be the default as soon as it is ready: a
-// stronger one whose program was installed with this one.
-func preferred(name string) bool { return name == "gvisor" && sidecar.Runsc().Beside() }
 
 // offers are the drivers that can be had at the moment.
 func (h *host) offers() []offer {

@@ -37,13 +37,6 @@ func Shim() Program {
 // ErrNoSource says that a program is neither there nor can be built here.
 var ErrNoSource = errors.New("the source of this program is not on this machine")
 
-// Beside reports whether the program stands beside this one: whoever installed it
-// wants it used.
-func (p Program) Beside() bool {
-	path, err := p.beside()
-	return err == nil && executable(path)
-}
-
 func (p Program) beside() (string, error) {
 	exe, err := os.Executable()
 	return filepath.Join(filepath.Dir(exe), p.Name), err
