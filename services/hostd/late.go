@@ -37,7 +37,7 @@ func (h *host) offerLate(ctx context.Context) error {
 
 // late builds what the late driver needs, and tries it.
 func (h *host) late(ctx context.Context) (offer, error) {
-	if _, err := sidecar.Runsc().Build(ctx, h.slog.Info); err != nil {
+	if _, err := sidecar.Runsc().Build(ctx, h.slog.Warn); err != nil {
 		return offer{}, err
 	}
 	d, err := h.driverFor(lateName)

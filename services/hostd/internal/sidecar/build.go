@@ -56,7 +56,7 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		return err
 	}
 	start := time.Now()
-	tell("a program is built from source", "program", p.Name)
+	tell("a program is built from source, once", "program", p.Name)
 	// A service may go before others: a compiler must not.
 	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
 	cmd.Dir = filepath.Join(root, p.Main)
