@@ -108,6 +108,7 @@ func TestStreamsFitWhereAClusterHasHardlyMoreThanWhatIsAskedFor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("servers tell of their room every ten seconds")
 	}
+	t.Parallel() // it waits for the most part
 	for _, beside := range []int64{1, 300 << 20} {
 		log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
 		appendAll(t, log.Writer(newRef(), 1), script(4), 2)

@@ -87,6 +87,7 @@ func TestTunnelsTellWhyAStreamIsRefused(t *testing.T) {
 }
 
 func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
+	t.Parallel() // it waits for the most part
 	srv := eventstest.Start(t)
 	out := eventstest.Open(t, srv).Tunnels()
 	defer out.Close()
