@@ -31,6 +31,8 @@ type box struct {
 	r     *runsc
 	group *cgroup.Group
 
+	control *control
+
 	mu   sync.Mutex
 	conn *serial.Conn // by mu: the stream takes one at a time
 
@@ -43,7 +45,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
 	r.path, _ = os.Readlink(r.in(programFile)) //nolint:errcheck // without it, what is asked of it fails
 	group := cgroup.Reopen(state.Cgroups)
-	b := &box{d: d, r: r, group: group}
+	b := &box{d: d, r: r, group: group, control: newControl(r)}
 	b.Box = &live.Box{
 		State: state, Dir: dir, Proc: proc,
 		Brake: tasks{b},
@@ -109,6 +111,7 @@ func (b *box) Destroy(ctx context.Context) error {
 		b.conn = nil
 	}
 	b.mu.Unlock()
+	b.control.close()
 	return b.Box.Destroy(ctx)
 }
 

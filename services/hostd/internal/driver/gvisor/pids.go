@@ -52,7 +52,7 @@ type (
 
 // limitPIDs bounds how many processes and threads the sandbox may have.
 func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
-	_, err := b.r.group(ctx, "Cgroups.WriteControlFiles", groupOp{groupFile{"pids", inner, "pids.max"}, strconv.Itoa(int(most))})
+	_, err := b.control.group(ctx, "Cgroups.WriteControlFiles", groupOp{groupFile{"pids", inner, "pids.max"}, strconv.Itoa(int(most))})
 	if err == nil {
 		return nil
 	}
@@ -75,19 +75,19 @@ func (b *box) processes(ctx context.Context) (uint32, error) {
 	} else if stands {
 		return n, nil
 	}
-	n, err := b.r.countPIDs(ctx)
+	n, err := b.countPIDs(ctx)
 	if err == nil {
 		b.counted.Store(n)
 	}
 	return n, err
 }
 
-func (r *runsc) countPIDs(ctx context.Context) (uint32, error) {
-	c, err := readConfig(r.in(configFile))
+func (b *box) countPIDs(ctx context.Context) (uint32, error) {
+	c, err := readConfig(b.r.in(configFile))
 	if err != nil {
 		return 0, err
 	}
-	count, err := r.group(ctx, "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.current"}})
+	count, err := b.control.group(ctx, "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.current"}})
 	if err != nil {
 		return 0, err
 	}
@@ -95,9 +95,9 @@ func (r *runsc) countPIDs(ctx context.Context) (uint32, error) {
 	return uint32(n), err
 }
 
-func (r *runsc) group(ctx context.Context, method string, op groupOp) (string, error) {
+func (c *control) group(ctx context.Context, method string, op groupOp) (string, error) {
 	var got groupResults
-	if err := r.control(ctx, method, groupArg{[]groupOp{op}}, &got); err != nil {
+	if err := c.call(ctx, method, groupArg{[]groupOp{op}}, &got); err != nil {
 		return "", err
 	}
 	if len(got.Results) != 1 {

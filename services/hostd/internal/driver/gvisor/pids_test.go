@@ -30,7 +30,7 @@ func TestLimitOfProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit, err := b.r.group(t.Context(), "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.max"}})
+		limit, err := b.control.group(t.Context(), "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.max"}})
 		if err != nil || limit != strconv.Itoa(int(most)) {
 			t.Errorf("the limit is %q, %v; want %d", limit, err, most)
 		}

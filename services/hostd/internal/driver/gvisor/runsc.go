@@ -60,7 +60,7 @@ func (r *runsc) rootFlag() string { return "--root=" + r.in(stateDir) }
 // other arguments.
 func (r *runsc) command(ctx context.Context, first []string, args ...string) *exec.Cmd {
 	flags := []string{r.rootFlag(), "--log=" + r.in(errorFile), "--log-format=json",
-		"--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore"}
+		"--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore", endsAtOnce}
 	cmd := exec.CommandContext(ctx, r.path, slices.Concat(first, flags, args)...)
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}

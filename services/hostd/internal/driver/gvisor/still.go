@@ -4,17 +4,11 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"os"
 	"strings"
 	"time"
-
-	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 // tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup is no way: of
@@ -24,11 +18,14 @@ import (
 // that what is about to be done is noted down before.
 type tasks struct{ *box }
 
-// What is in stillFile. Without the file the sandbox runs.
+// What is in stillFile. Without the file the sandbox runs. All are of one length, so
+// that each is written over the one before, at once: a file that is made anew for it,
+// and put in the old one's place, takes longer than the stop.
 const (
 	stillFile = "still"
-	moves     = "moves" // it is being stopped or started, or somebody was cut off there
+	moves     = "moves " // it is being stopped or started, or somebody was cut off there
 	stands    = "stands"
+	runs      = "runs  "
 )
 
 // Freeze is live.Brake.Freeze.
@@ -60,7 +57,7 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	if err := t.r.control(ctx, method, struct{}{}, nil); err != nil {
+	if err := t.control.call(ctx, method, struct{}{}, nil); err != nil {
 		return t.settle(err)
 	}
 	return t.r.noteStill(stand)
@@ -70,14 +67,14 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 func (t tasks) frozen() (bool, error) {
 	b, err := os.ReadFile(t.r.in(stillFile))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), string(b) == runs:
 		return false, nil
 	case err != nil || string(b) == stands:
 		return err == nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	stand, err := t.r.standing(ctx)
+	stand, err := t.standing(ctx)
 	if err != nil {
 		return false, t.settle(err)
 	}
@@ -98,24 +95,25 @@ func (r *runsc) noteStill(stand bool) error {
 	if stand {
 		return r.note(stands)
 	}
-	return os.Remove(r.in(stillFile))
+	return r.note(runs)
 }
 
 func (r *runsc) note(what string) error {
-	tmp := r.in(stillFile + ".tmp")
-	if err := os.WriteFile(tmp, []byte(what), 0o600); err != nil {
+	f, err := os.OpenFile(r.in(stillFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, r.in(stillFile))
+	_, err = f.WriteAt([]byte(what), 0)
+	return errors.Join(err, f.Close())
 }
 
 // standing finds out whether all tasks stand: where they are in gVisor's own
 // program tells.
-func (r *runsc) standing(ctx context.Context) (bool, error) {
+func (t tasks) standing(ctx context.Context) (bool, error) {
 	const looks, pause = 100, 10 * time.Millisecond // a stop may be under way
 	for range looks {
 		var stacks string
-		if err := r.control(ctx, "debug.Stacks", struct{}{}, &stacks); err != nil {
+		if err := t.control.call(ctx, "debug.Stacks", struct{}{}, &stacks); err != nil {
 			return false, err
 		}
 		all, stopped := strings.Count(stacks, "kernel.(*Task).run("), strings.Count(stacks, "kernel.(*Task).doStop(")
@@ -130,56 +128,3 @@ func (r *runsc) standing(ctx context.Context) (bool, error) {
 	}
 	return false, nil
 }
-
-// maxControl is the most bytes of an answer.
-const maxControl = 64 << 20
-
-// control calls a method of the sandbox's own process.
-func (r *runsc) control(ctx context.Context, method string, arg, result any) error {
-	conn, err := r.dialControl(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()                                                           //nolint:errcheck // one question, one connection
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
-	defer stop()
-	question, err := json.Marshal(map[string]any{"method": method, "arg": arg})
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Write(question); err != nil {
-		return errors.Join(ctx.Err(), err)
-	}
-	var answer struct {
-		Success bool            `json:"success"`
-		Err     string          `json:"err"`
-		Result  json.RawMessage `json:"result"`
-	}
-	if err := json.NewDecoder(io.LimitReader(conn, maxControl)).Decode(&answer); err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w", method, err))
-	}
-	if !answer.Success {
-		return fmt.Errorf("%s: %.1000s", method, answer.Err)
-	}
-	if result == nil {
-		return nil
-	}
-	return json.Unmarshal(answer.Result, result)
-}
-
-// dialControl connects to the sandbox's own process, wherever its socket is.
-func (r *runsc) dialControl(ctx context.Context) (conn net.Conn, err error) {
-	for _, dir := range append([]string{r.in(stateDir)}, otherSockets()...) {
-		conn, err = live.DialAt(ctx, dir, r.socket())
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	return conn, err
-}
-
-// socket is the name of the socket, otherSockets where it is if the path of runsc's
-// own directory is too long for an address.
-func (r *runsc) socket() string { return "runsc-" + string(r.id) + ".sock" }
-
-func otherSockets() []string { return []string{"/var/run", "/run", "/tmp"} }

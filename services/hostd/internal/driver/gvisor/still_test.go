@@ -3,9 +3,11 @@
 package gvisor
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -49,5 +51,36 @@ func TestCutOffWhileItIsStopped(t *testing.T) {
 	case <-in.Done():
 		t.Error("it died")
 	default:
+	}
+}
+
+// A sandbox that was asked something, and ends by itself, is gone at once: gVisor
+// would else wait for who might ask more.
+func TestItEndsWhoeverMayAskMore(t *testing.T) {
+	d := newDriver(t)
+	s := driver.Spec{ID: sandbox.NewID(), Dir: t.TempDir(), ShimPath: "/bin/sh", ShimArgs: []string{"-c", "read line"}}
+	if _, err := d.Probe(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	in, err := d.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	for _, do := range []func(context.Context) error{in.Pause, in.Resume} {
+		if err := do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(in.(*box).control.idle) == 0 {
+		t.Error("no connection is kept")
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, workDir, toShim), []byte("end\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-in.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("it does not end")
 	}
 }

@@ -1,0 +1,121 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// control is how a sandbox's own process is asked. It may be used by many at a time.
+type control struct {
+	r    *runsc
+	idle chan net.Conn // holds one of those that were asked before
+}
+
+// newControl connects when somebody asks, and keeps a connection for the next
+// question: for a new one two more of gVisor's threads must wake up, which on a busy
+// machine is most of the time that a stop takes. endsAtOnce is for that.
+func newControl(r *runsc) *control { return &control{r, make(chan net.Conn, 1)} }
+
+// endsAtOnce has a sandbox that ends not wait for those that might ask more.
+const endsAtOnce = "--control-rpc-stop-timeout=0"
+
+// maxControl is the most bytes of an answer.
+const maxControl = 64 << 20
+
+// call calls a method of the sandbox's own process. After an error that is not the
+// method's own it is not known whether it was done.
+func (c *control) call(ctx context.Context, method string, arg, result any) error {
+	question, err := json.Marshal(map[string]any{"method": method, "arg": arg})
+	if err != nil {
+		return err
+	}
+	conn, err := c.take(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
+	got, err := ask(conn, question)
+	if inTime := stop(); inTime && err == nil {
+		c.keep(conn)
+	} else {
+		conn.Close() //nolint:errcheck // what is still to come nobody reads
+	}
+	if err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w", method, err))
+	}
+	if !got.Success {
+		return fmt.Errorf("%s: %.1000s", method, got.Err)
+	}
+	if result == nil {
+		return nil
+	}
+	return json.Unmarshal(got.Result, result)
+}
+
+// answer is what comes back.
+type answer struct {
+	Success bool            `json:"success"`
+	Err     string          `json:"err"`
+	Result  json.RawMessage `json:"result"`
+}
+
+func ask(conn net.Conn, question []byte) (a answer, err error) {
+	if _, err := conn.Write(question); err != nil {
+		return a, err
+	}
+	return a, json.NewDecoder(io.LimitReader(conn, maxControl)).Decode(&a)
+}
+
+// take gives a connection that nobody else uses.
+func (c *control) take(ctx context.Context) (net.Conn, error) {
+	select {
+	case conn := <-c.idle:
+		return conn, nil
+	default:
+		return c.r.dialControl(ctx)
+	}
+}
+
+func (c *control) keep(conn net.Conn) {
+	select {
+	case c.idle <- conn:
+	default:
+		conn.Close() //nolint:errcheck // one is enough
+	}
+}
+
+// close lets go of what is kept.
+func (c *control) close() {
+	select {
+	case conn := <-c.idle:
+		conn.Close() //nolint:errcheck // the sandbox goes
+	default:
+	}
+}
+
+// dialControl connects to the sandbox's own process, wherever its socket is.
+func (r *runsc) dialControl(ctx context.Context) (conn net.Conn, err error) {
+	for _, dir := range append([]string{r.in(stateDir)}, otherSockets()...) {
+		conn, err = live.DialAt(ctx, dir, r.socket())
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return conn, err
+}
+
+// socket is the name of the socket, otherSockets where it is if the path of runsc's
+// own directory is too long for an address.
+func (r *runsc) socket() string { return "runsc-" + string(r.id) + ".sock" }
+
+func otherSockets() []string { return []string{"/var/run", "/run", "/tmp"} }
