@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,13 +29,19 @@ func TestMain(m *testing.M) {
 		os.Unsetenv("MILLRACE_TEST_SHIM") //nolint:errcheck // cannot fail
 		os.Exit(shim.Main(os.Args[1:], os.Stderr))
 	}
-	os.Exit(m.Run())
+	runTests(m)
 }
 
 const patience = 20 * time.Second
 
 // startShim runs a shim until the test ends and gives the path of its socket.
 func startShim(t testing.TB, args ...string) (socket string, cmd *exec.Cmd) {
+	t.Helper()
+	return startShimAs(t, nil, args...)
+}
+
+// startShimAs is startShim with attributes of its process.
+func startShimAs(t testing.TB, attr *syscall.SysProcAttr, args ...string) (socket string, cmd *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shim")
 	if err != nil {
@@ -54,6 +61,7 @@ func startShim(t testing.TB, args ...string) (socket string, cmd *exec.Cmd) {
 	cmd.Env = []string{"MILLRACE_TEST_SHIM=1", "SECRET=of-the-host"}
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = attr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 // kill sends a signal to p's group, and to the group in its terminal's
 // foreground.
 func (p *proc) kill(sig syscall.Signal) error {
-	if p.reaped && p.s.pids[p.pid] != nil {
-		return syscall.ESRCH // the pid is another's by now
-	}
 	if p.watch != nil {
 		p.watch.signal(sig)
 		return nil
+	}
+	if p.reaped && !p.left() {
+		return syscall.ESRCH
 	}
 	if p.tty != nil && p.in.f != nil && !p.reaped {
 		if group := foreground(p.in.fd); group > 1 && group != p.pid {
@@ -24,6 +24,17 @@ func (p *proc) kill(sig syscall.Signal) error {
 		}
 	}
 	return syscall.Kill(-p.pid, sig)
+}
+
+// left reports whether p, which has ended, left somebody in its group. As long as it
+// did, nobody else gets its pid. Once it did not, or somebody has the pid, its number
+// may be that of any group, and never again p's. Shim.mu is held.
+func (p *proc) left() bool {
+	if !p.alone {
+		empty := syscall.Kill(-p.pid, 0) == syscall.ESRCH
+		p.alone = empty || syscall.Kill(p.pid, 0) != syscall.ESRCH
+	}
+	return !p.alone
 }
 
 // timeout ends a process whose own time ran out.

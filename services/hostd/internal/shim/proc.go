@@ -37,6 +37,7 @@ type proc struct {
 	timedOut  bool
 	asked     map[int32]bool // signals that were asked for
 	reaped    bool
+	alone     bool // reaped, and nobody is left in its group; see left
 	exited    bool // Exited was made
 	finished  bool // Finished was made, or nobody wants to know: output is dropped
 	abandoned bool // nothing is recorded any more

@@ -26,7 +26,7 @@ func descendants(root int) []int {
 		}
 		if parent, state := parentOf(name); parent > 0 {
 			children[parent] = append(children[parent], pid)
-			dead[pid] = state == "Z" || state == "X"
+			dead[pid] = state == "X" || state == "Z" && !headless(name)
 		}
 	}
 	var out []int
@@ -38,6 +38,13 @@ func descendants(root int) []int {
 		}
 	}
 	return out
+}
+
+// headless reports whether a process that looks like a zombie has lost its first thread
+// only, and goes on.
+func headless(pid string) bool {
+	threads, err := os.ReadDir("/proc/" + pid + "/task")
+	return err == nil && len(threads) > 1
 }
 
 // parentOf reads a process's parent and state; 0 if it is gone.

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/millrace/millrace/events/process"
@@ -9,24 +10,22 @@ import (
 // reap waits for every child, ours and adopted, for as long as the shim lives.
 func (s *Shim) reap() {
 	for {
-		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		pid, ws, err := s.wait()
 		switch {
-		case err == syscall.ECHILD:
+		case errors.Is(err, syscall.ECHILD):
 			select {
 			case <-s.spawned:
 			case <-s.done:
 				return
 			}
-		case err == nil && (ws.Exited() || ws.Signaled()):
+		case err == nil:
 			s.waited(pid, ws)
 		}
 	}
 }
 
-// waited is told how a child ended.
+// waited is told how a child ended. Shim.mu is held, and let go.
 func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
-	s.mu.Lock()
 	p := s.pids[pid]
 	if p == nil {
 		if s.spawning > 0 {
@@ -37,6 +36,7 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 	}
 	delete(s.pids, pid)
 	p.reaped = true
+	p.left()
 	p.exit = p.exitOf(ws)
 	if p.timer != nil {
 		p.timer.Stop()

@@ -221,6 +221,7 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	p.open, p.undrained = len(p.streams), len(p.streams)
 	s.pids[pid] = p
 	ws, early := s.early[pid]
+	p.reaped = early
 	if spec.Timeout > 0 {
 		p.watchTime(spec.Timeout)
 	}
@@ -230,10 +231,11 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	for _, st := range p.streams {
 		go st.run()
 	}
-	if gone || ending {
+	if (gone || ending) && !early {
 		syscall.Kill(-pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
 	}
 	if early {
+		s.mu.Lock()
 		s.waited(pid, ws)
 	}
 	select {

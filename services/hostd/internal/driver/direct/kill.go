@@ -3,9 +3,9 @@ package direct
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
@@ -24,7 +24,10 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 		if err != nil {
 			return 0, err
 		}
-		return kill(live.Descendants(all, root)), nil
+		return kill(live.Descendants(all, root), func(pid int) bool {
+			parent := parentOf(pid) // the shim's, if its own has ended since
+			return parent == all[pid] || parent == root
+		}), nil
 	})
 }
 
@@ -38,13 +41,9 @@ func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error 
 		if err != nil {
 			return 0, err
 		}
-		var found []int
-		for pid := range all {
-			if bytes.Contains(append([]byte{0}, environOf(pid)...), mark) {
-				found = append(found, pid)
-			}
-		}
-		return kill(found), nil
+		return kill(slices.Collect(maps.Keys(all)), func(pid int) bool {
+			return bytes.Contains(append([]byte{0}, environOf(pid)...), mark)
+		}), nil
 	})
 }
 
@@ -70,11 +69,12 @@ func repeat(ctx context.Context, settle time.Duration, f func() (int, error)) er
 	}
 }
 
-// kill kills pids and returns how many there were to kill.
-func kill(pids []int) int {
+// kill kills those of pids of which same holds, and returns how many there were to
+// kill.
+func kill(pids []int, same func(pid int) bool) int {
 	n := 0
 	for _, pid := range pids {
-		if unix.Kill(pid, unix.SIGKILL) == nil {
+		if killIf(pid, same) {
 			n++
 		}
 	}

@@ -9,30 +9,41 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 )
 
-// Without cgroups a process is known by its environment, whoever adopted it.
+// Without cgroups a process is known by its environment, whoever adopted it, also when
+// its first thread has ended.
 func TestKillMarked(t *testing.T) {
 	id := sandbox.NewID()
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = append(os.Environ(), idVariable+"="+string(id))
 	other := exec.Command("sleep", "1000")
 	other.Env = append(os.Environ(), idVariable+"="+string(id)+"x")
+	headless, err := drivertest.Headless("", cmd.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer headless.Process.Kill() //nolint:errcheck // it is dead
 	for _, c := range []*exec.Cmd{cmd, other} {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Process.Kill() //nolint:errcheck // one of them is dead
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan error, 2)
+	for _, c := range []*exec.Cmd{cmd, headless} {
+		go func() { ended <- c.Wait() }()
+	}
 	if err := killMarked(t.Context(), id, 0); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Error("it lives")
+	for range cap(ended) {
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatal("one lives")
+		}
 	}
 	if err := killMarked(t.Context(), id, 0); err != nil {
 		t.Error(err)

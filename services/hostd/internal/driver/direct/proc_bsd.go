@@ -3,6 +3,8 @@
 package direct
 
 import (
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/services/hostd/internal/bsd"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
@@ -13,3 +15,18 @@ func limit(int, *driver.Spec) error { return nil }
 // environOf holds the environment that a process was started with; nothing where
 // it may not be read.
 func environOf(pid int) []byte { return bsd.Environ(pid) }
+
+// parentOf is a process's parent; 0 if it is gone.
+func parentOf(pid int) int {
+	p, err := bsd.Find(pid)
+	if err != nil {
+		return 0
+	}
+	return p.Parent
+}
+
+// killIf kills a process if same holds of it, as it did a moment before. It reports
+// whether there was one to kill.
+func killIf(pid int, same func(pid int) bool) bool {
+	return same(pid) && unix.Kill(pid, unix.SIGKILL) == nil
+}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 // limit bounds the shim, which starts nothing before it is asked to, and with it
@@ -31,11 +32,32 @@ func limit(pid int, s *driver.Spec) error {
 }
 
 // environOf is the environment that a process was started with; nothing where it
-// may not be read.
+// may not be read. One whose first thread has ended has it in another.
 func environOf(pid int) []byte {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return nil
+	for _, tid := range append([]int{pid}, live.Threads(pid)...) {
+		if env, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/environ"); err == nil && len(env) > 0 {
+			return env
+		}
 	}
-	return env
+	return nil
+}
+
+// parentOf is a process's parent; 0 if it is gone.
+func parentOf(pid int) int {
+	_, parent, err := live.Parent(pid)
+	if err != nil {
+		return 0
+	}
+	return parent
+}
+
+// killIf kills a process if same still holds of it when its pid cannot come to mean
+// another one any more. It reports whether there was one to kill.
+func killIf(pid int, same func(pid int) bool) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return same(pid) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }

@@ -144,6 +144,7 @@ func (s *suite) killsAll(caps driver.Caps) func(*testing.T) {
 		// Its argument makes it findable on the host.
 		b.sh(t, "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; (sleep 1000 & exec sleep 1000 "+string(b.spec.ID)+" 2>&-) & sleep 1000' "+
 			string(b.spec.ID)+" >/dev/null 2>&1 & done")
+		b.headless(t)
 		if len(marked(b.spec.ID)) == 0 && caps.Isolation != "machine" { // whose processes the host does not see
 			t.Fatal("the test sees none of its own processes")
 		}

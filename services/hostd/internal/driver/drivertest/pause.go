@@ -46,6 +46,7 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 			return
 		}
 		b.sh(t, counter)
+		b.headless(t)
 		// One that somebody inside has stopped.
 		b.sh(t, `cd $HOME; sh -c 'echo stops > stopped; kill -STOP $$; echo goes > stopped' >/dev/null 2>&1 &
 			until [ -s stopped ]; do :; done`)

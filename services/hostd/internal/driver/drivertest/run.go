@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 const (
@@ -303,7 +305,8 @@ func cgroups(t *testing.T) []string {
 }
 
 // marked are the processes that have the sandbox's id in their environment or
-// command line. The suite puts it there.
+// command line, which a thread tells where the first one has ended. The suite puts it
+// there.
 func marked(id sandbox.ID) []int {
 	entries, _ := os.ReadDir("/proc") //nolint:errcheck // there is one
 	var pids []int
@@ -312,13 +315,21 @@ func marked(id sandbox.ID) []int {
 		if err != nil {
 			continue
 		}
-		for _, f := range []string{"environ", "cmdline"} {
-			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), f))
-			if err == nil && strings.Contains(string(b), string(id)) {
-				pids = append(pids, pid)
-				break
-			}
+		dirs := []string{filepath.Join("/proc", e.Name())}
+		for _, tid := range live.Threads(pid) {
+			dirs = append(dirs, filepath.Join("/proc", strconv.Itoa(tid)))
+		}
+		if slices.ContainsFunc(dirs, func(dir string) bool { return names(dir, id) }) {
+			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// names reports whether a thread's environment or command line has the id.
+func names(dir string, id sandbox.ID) bool {
+	return slices.ContainsFunc([]string{"environ", "cmdline"}, func(file string) bool {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		return err == nil && strings.Contains(string(b), string(id))
+	})
 }

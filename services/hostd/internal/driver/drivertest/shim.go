@@ -28,6 +28,10 @@ import (
 // shimArg makes the test binary the shim of a sandbox.
 const shimArg = "drivertest-shim"
 
+// HeadlessArg makes the test binary what Headless starts. It says "headless" when it
+// is that.
+const HeadlessArg = "drivertest-headless"
+
 // Main is the body of a driver's TestMain.
 func Main(m *testing.M) {
 	if len(os.Args) > 1 {
@@ -41,6 +45,8 @@ func Main(m *testing.M) {
 		case shimArg:
 			serve()
 			os.Exit(1)
+		case HeadlessArg:
+			loseHead()
 		}
 	}
 	// With the race detector, a program that tests start waits for a second before it ends.
@@ -104,6 +110,13 @@ func answer(conn net.Conn) {
 		b := make([]byte, 4096)
 		n, err := unix.Pread(driver.OOMFd, b, 0)
 		resp.Out = fmt.Sprintf("%s%v", b[:max(n, 0)], err)
+	case req.Call == "headless":
+		cmd, err := Headless(req.Args[0], os.Environ())
+		if err != nil {
+			resp.Out = err.Error()
+			break
+		}
+		go cmd.Wait() //nolint:errcheck // it is killed
 	case req.Call == "use up":
 		resp.Code = useUp(req.Args[0], req.UID)
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":

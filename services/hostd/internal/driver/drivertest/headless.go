@@ -1,0 +1,77 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Headless starts a process in a session of its own that goes on when its first
+// thread has ended, which makes it look like a zombie, and returns when that is so. It
+// has arg as an argument, and env. Whoever starts it waits for it.
+func Headless(arg string, env []string) (*exec.Cmd, error) {
+	cmd := exec.Command(self, HeadlessArg, arg)
+	cmd.SysProcAttr, cmd.Env = &syscall.SysProcAttr{Setsid: true}, env
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return nil, fmt.Errorf("it says %q: %w", said, errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
+	}
+	return cmd, nil
+}
+
+// loseHead is such a process. It never returns.
+func loseHead() {
+	go goOn()
+	// The goroutines that came before keep their threads, so that one gets the first.
+	for {
+		another := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			if unix.Gettid() == unix.Getpid() {
+				syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread
+			}
+			close(another)
+			select {}
+		}()
+		<-another
+	}
+}
+
+// goOn says when the first thread has ended, and works.
+func goOn() {
+	for {
+		b, err := os.ReadFile("/proc/self/stat")
+		if err == nil && strings.HasPrefix(string(b[strings.LastIndexByte(string(b), ')'):]), ") Z") {
+			break
+		}
+		runtime.Gosched()
+	}
+	fmt.Println("headless")
+	for { // a pause is seen by the time that it does not use
+		runtime.Gosched()
+	}
+}
+
+// headless starts such a process in the place.
+func (b *box) headless(t *testing.T) {
+	t.Helper()
+	if r := ask(t, b.Instance, request{Call: "headless", Args: []string{string(b.spec.ID)}}); r.Out != "" {
+		t.Fatalf("a process without its first thread: %s", r.Out)
+	}
+}

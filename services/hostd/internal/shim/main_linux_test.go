@@ -1,0 +1,108 @@
+package shim_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// runTests makes the test binary what drivertest starts, too.
+func runTests(m *testing.M) { drivertest.Main(m) }
+
+// takePID has a shell give the pid $N to a group of its own: the kernel gives the one
+// after the last, which may be set. A thread of the shim's may be faster, so that it
+// is tried until it is so. GROUP runs in it.
+const takePID = `set -m; for try in $(seq 200); do
+	echo $((N-1)) > /proc/sys/kernel/ns_last_pid || exit 3
+	sh -c "$GROUP" & [ $! = $N ] && break; kill -9 $!; wait $!
+done 2>/dev/null; [ $! = $N ] || exit 4; `
+
+// connectedInside is connected with the shim as pid 1 of a pid namespace, in which
+// pids can be chosen.
+func connectedInside(t *testing.T) *host {
+	t.Helper()
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	socket, _ := startShimAs(t, attr)
+	h := newHost(t, socket)
+	h.connect()
+	can := h.awaitEnd(h.start(sh("echo 1000 > /proc/sys/kernel/ns_last_pid")))
+	if describe(can.end) != "exited 0" {
+		t.Skipf("pids cannot be chosen here: %s", describe(can.end))
+	}
+	return h
+}
+
+// TORTURE 79: a process has ended, though somebody holds its pipe, and its pid is
+// another's. A signal to it is told that it has ended, and hits nobody.
+func TestASignalNeverHitsWhoHasThePIDNow(t *testing.T) {
+	// It says so when it is asked to end, and nothing when it was killed before.
+	const newcomer = `trap "echo lives; exit" TERM; echo $$ > $F.new; mv $F.new $F; sleep 1000 & wait`
+	for _, tt := range []struct{ name, group, settled string }{
+		{"a job of a shell", newcomer, "true"},
+		{"a group whose leader has ended", "sh -c '" + newcomer + "' &", "wait $N"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := connectedInside(t)
+			f := filepath.Join(t.TempDir(), "f")
+			gone := h.start(process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "setsid sh -c 'echo > " + f + ".apart; exec sleep 1000' & " +
+				"until [ -e " + f + ".apart ]; do sleep 0.01; done; exit 5"}})
+			h.await("the exit", func() bool { return h.procs[gone].exit != nil })
+			other := h.start(process.Spec{Cmd: "bash", Stdin: true, Args: []string{"-c", takePID +
+				"until [ -e $F ]; do sleep 0.01; done; " + tt.settled + "; echo taken; read go; kill -TERM $(cat $F)"},
+				Env: map[string]string{"N": fmt.Sprint(h.procs[gone].started), "GROUP": tt.group, "F": f}})
+			p := h.procs[other]
+			said := func(word string) func() bool {
+				return func() bool { return p.end != nil || bytes.Contains(p.out[process.Stdout], []byte(word)) }
+			}
+			h.await("the newcomer", said("taken"))
+			if p.end != nil {
+				t.Fatalf("the newcomer: %s", describe(p.end))
+			}
+			if r := h.awaitReply(h.signal(gone, int32(syscall.SIGKILL))); r.Kind != kind.NotFound || r.Error == "" {
+				t.Errorf("a signal to what has ended: %+v", r)
+			}
+			h.stdin(other, "go\n", false)
+			h.await("whether it lives", said("lives"))
+			if p.end != nil {
+				t.Errorf("the newcomer was hit: %q, %s", p.out[process.Stdout], describe(p.exit))
+			}
+		})
+	}
+}
+
+// What has ended is told of no signal, but what it left in its group is: it lives on
+// under its number.
+func TestASignalReachesTheGroupOfWhatHasEnded(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "sleep 1000 & exit 0"}})
+	h.await("the exit", func() bool { return h.procs[token].exit != nil })
+	if r := h.awaitReply(h.signal(token, int32(syscall.SIGKILL))); r.Error != "" {
+		t.Errorf("a signal to what is left: %+v", r)
+	}
+	h.awaitEnd(token)
+}
+
+// A process whose first thread has ended looks like a zombie, and does not outlive a
+// reboot.
+func TestRebootKillsWhatLooksLikeAZombie(t *testing.T) {
+	h := connected(t)
+	token := h.start(process.Spec{Cmd: "/proc/self/exe", Args: []string{drivertest.HeadlessArg, ""}})
+	h.awaitOutput(token, "headless")
+	h.send(wire.AppendReboot(nil))
+	if p := h.awaitEnd(token); describe(p.end) != "signaled by 9" {
+		t.Errorf("%s", describe(p.end))
+	}
+}

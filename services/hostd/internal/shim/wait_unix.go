@@ -1,0 +1,19 @@
+//go:build linux || freebsd
+
+package shim
+
+import "syscall"
+
+// wait waits for a child to end and reaps it. Without an error Shim.mu is held when it
+// returns: a pid becomes free for others while nobody can take it for the child's.
+func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
+	if pid, err = ended(); err != nil {
+		return 0, 0, err
+	}
+	s.mu.Lock()
+	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); err != nil || got != pid {
+		s.mu.Unlock()
+		return 0, 0, syscall.EAGAIN
+	}
+	return pid, ws, nil
+}
