@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,5 +83,33 @@ func TestVolumesAreNeverSilentlyLost(t *testing.T) {
 	ans = u.Do(t, "POST", "/v2/sandboxes", map[string]any{"templateID": "base", "volumeMounts": []map[string]string{{"name": "kept", "path": "/data"}}})
 	if ans.Status < 400 || !strings.Contains(string(ans.Body), "not on their host") {
 		t.Errorf("a sandbox with files that are gone: %v", ans)
+	}
+}
+
+// A volume is no part of a snapshot, and one who begins from a snapshot may have it.
+func TestVolumesBesideSnapshots(t *testing.T) {
+	a := api(t)
+	onlySandboxed(t)
+	name := fmt.Sprintf("beside-%d", os.Getpid())
+	var v struct{ VolumeID string }
+	a.Want(t, 201, "POST", "/volumes", map[string]string{"name": name}).Decode(t, &v)
+	t.Cleanup(func() { a.Call("DELETE", "/volumes/"+v.VolumeID, nil) }) //nolint:errcheck // best effort
+	mounts := []map[string]string{{"name": name, "path": "/home/user/data"}}
+	box := a.Create(t, "volumeMounts", mounts).ID
+	if got := rig.Output(a.Commands(t, box, "echo mine > f; echo ours > data/f; cat f data/f").All(t), "stdout"); got != "mine\nours\n" {
+		t.Fatalf("it has %q", got)
+	}
+	var snap struct {
+		ID     string `json:"snapshotID"`
+		Memory bool   `json:"memory"`
+	}
+	a.Want(t, 201, "POST", "/sandboxes/"+box+"/snapshots", map[string]any{}).Decode(t, &snap)
+	if snap.Memory {
+		t.Error("processes were kept that have files of a volume open")
+	}
+	a.Kill(t, box)
+	next := a.Create(t, "templateID", snap.ID, "volumeMounts", mounts).ID
+	if got := rig.Output(a.Commands(t, next, "cat f data/f").All(t), "stdout"); got != "mine\nours\n" {
+		t.Errorf("one that begins from it has %q", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +17,17 @@ import (
 const viewFlag = "--view="
 
 // view is a root: a small file system in the directory Root with Dirs, Links
-// (name to target) and Binds (name to a directory of the host, read-only).
+// (name to target) and Binds (name to a directory of the host, read-only); or Tree
+// instead, a directory of the host. In Tree and in the Binds that are in Over, too,
+// the gofer can make the directories that it mounts on: they are in memory, and the
+// host does not get them.
 type view struct {
 	Root  string
 	Dirs  []string
 	Links map[string]string
 	Binds map[string]string
+	Tree  string
+	Over  []string
 }
 
 // makeView makes the root that args ask for, if they do, and gives what is left of
@@ -48,6 +54,9 @@ func (v *view) make() error {
 	if err := unix.Mount("millrace", v.Root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("mount %s: %w", v.Root, err)
 	}
+	if v.Tree != "" {
+		return over(v.Tree, v.Root, v.Root)
+	}
 	for _, d := range v.Dirs {
 		if err := os.MkdirAll(filepath.Join(v.Root, d), 0o755); err != nil {
 			return err
@@ -59,18 +68,46 @@ func (v *view) make() error {
 		}
 	}
 	for name, from := range v.Binds {
-		if err := bind(from, filepath.Join(v.Root, name)); err != nil {
-			return fmt.Errorf("bind %s: %w", from, err)
+		to := filepath.Join(v.Root, name)
+		err := os.MkdirAll(to, 0o755)
+		if err == nil && slices.Contains(v.Over, name) {
+			err = over(from, to, filepath.Join(v.Root, "proc", name)) // where gVisor's own hides it
+		} else if err == nil {
+			err = bind(from, to)
 		}
+		if err != nil {
+			return fmt.Errorf("show %s: %w", from, err)
+		}
+	}
+	return nil
+}
+
+// over shows the directory from; what is made in it goes to the directory scratch.
+func over(from, to, scratch string) error {
+	for _, dir := range []string{"upper", "work"} {
+		if err := os.MkdirAll(filepath.Join(scratch, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	// By their descriptors: a path with a comma or a colon could not be said.
+	var fds [2]int
+	for i, dir := range []string{from, scratch} {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: dir, Err: err}
+		}
+		defer unix.Close(fd) //nolint:errcheck // the mount stays
+		fds[i] = fd
+	}
+	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%[2]d/work,userxattr", fds[0], fds[1])
+	if err := unix.Mount("overlay", to, "overlay", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("mount an overlay of %s: %w", from, err)
 	}
 	return nil
 }
 
 // bind shows the directory from, and what is mounted below it, read-only.
 func bind(from, to string) error {
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return err

@@ -219,7 +219,7 @@ func (b *box) running(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePlaced {
 			return nil, nil
 		}
-		return []sandbox.Body{b.h.runs(b.driver.Name())}, nil
+		return []sandbox.Body{b.runs()}, nil
 	})
 	if err != nil {
 		return err

@@ -263,10 +263,11 @@ func (h *host) offer(name string) (offer, bool) {
 	return offer{}, false
 }
 
-// runs is what the record says of a sandbox that a driver made.
-func (h *host) runs(name string) sandbox.Running {
-	d, _ := h.offer(name)
-	return sandbox.Running{Driver: name, Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
-		Pause: d.caps.Pause, Files: d.caps.Files, Memory: d.caps.Memory,
+// runs is what the record says of a sandbox that was made. Processes that go on from
+// a snapshot find no other volumes than those they had: they are not kept.
+func (b *box) runs() sandbox.Running {
+	d, _ := b.h.offer(b.driver.Name())
+	return sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
+		Pause: d.caps.Pause, Files: d.caps.Files, Memory: d.caps.Memory && len(b.req.Volumes) == 0,
 	}}
 }

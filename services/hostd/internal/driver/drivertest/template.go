@@ -41,7 +41,7 @@ func Templates(t testing.TB) string {
 
 // RunTemplate runs what a driver must stand that makes places from Spec.Root.
 func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	s, _ := probed(t, newDriver)
+	s, caps := probed(t, newDriver)
 	tree := Tree(t)
 	before := listing(t, tree)
 	for _, tt := range []struct {
@@ -61,6 +61,7 @@ func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 			tt.run(t, s.create(t, func(sp *driver.Spec) { sp.Template, sp.Root, sp.Sudo = "tree", tree, tt.sudo }))
 		})
 	}
+	t.Run("volumes are seen at any path", func(t *testing.T) { treeVolumes(t, s, caps, tree) })
 	if after := listing(t, tree); after != before {
 		t.Errorf("the template has changed:\n%s\nwas\n%s", after, before)
 	}
@@ -241,6 +242,27 @@ func treeIsShared(s *suite, tree string) func(*testing.T, *box) {
 		}
 		if got := other.sh(t, "ls /tmp /home/user; cat /etc/marker"); got != "/home/user:\nmine\n\n/tmp:\nof the template" && got != "/tmp:\n\n/home/user:\nmine\nof the template" {
 			t.Errorf("in another place: %q", got)
+		}
+	}
+}
+
+// treeVolumes: a path that the template does not have is made for this place alone,
+// and what it has around it stays as it is.
+func treeVolumes(t *testing.T, s *suite, caps driver.Caps, tree string) {
+	if !caps.Volumes {
+		t.Skip("the driver shows no volumes here")
+	}
+	one, two := volume(t), volume(t)
+	b := s.create(t, func(sp *driver.Spec) {
+		sp.Template, sp.Root = "tree", tree
+		sp.Volumes = []driver.Volume{{Source: one, Path: "/home/user/data"}, {Source: two, Path: "/usr/deep/er"}}
+	})
+	if got := b.shAs(t, 1000, "echo 1 > /home/user/data/f && echo 2 > /usr/deep/er/f && echo 3 > /home/user/new && cat /home/user/mine /home/user/*/f /usr/deep/er/f"); got != "mine\n1\n2" {
+		t.Errorf("it sees %q", got)
+	}
+	for dir, want := range map[string]string{one: "1\n", two: "2\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, "f")); string(got) != want {
+			t.Errorf("on the host it is %q, %v", got, err)
 		}
 	}
 }

@@ -38,12 +38,18 @@ func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
 		at := t.TempDir() // also where a place sees the host's own files
 		with := func(sp *driver.Spec) {
 			sp.Volumes = []driver.Volume{{Source: one, Path: at + "/a"}, {Source: two, Path: at + "/a/in"}}
+			if os.Geteuid() == 0 { // else a place may have only the host's own /usr
+				sp.Volumes = append(sp.Volumes, driver.Volume{Source: one, Path: "/usr/share/of-millrace/a"})
+			}
 		}
 		t.Run("first", func(t *testing.T) {
 			b := s.create(t, with)
 			b.sh(t, "echo kept > "+at+"/a/f; mkdir "+at+"/a/d; chmod 700 "+at+"/a/d; echo deep > "+at+"/a/in/g")
 			if got := b.sh(t, "cat "+at+"/a/f "+at+"/a/in/g"); got != "kept\ndeep" {
 				t.Errorf("it sees %q", got)
+			}
+			if got := b.sh(t, "cat /usr/share/of-millrace/a/f; ls -d /usr/share/of-millrace/../../bin"); os.Geteuid() == 0 && got != "kept\n/usr/share/of-millrace/../../bin" {
+				t.Errorf("below /usr it sees %q", got)
 			}
 			other := s.create(t, with) // at the same time
 			if got := other.sh(t, "cat "+at+"/a/f"); got != "kept" {

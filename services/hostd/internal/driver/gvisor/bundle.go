@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,9 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}, "/" + string(s.ID)},
 		Notes: map[string]string{seedNote: r.in(seedFile)},
 	}
+	for _, v := range s.Volumes {
+		c.Mounts = append(c.Mounts, configMount{To: v.Path, Type: "bind", From: v.Source, Options: []string{"rw"}})
+	}
 	for _, set := range []string{"bounding", "effective", "permitted"} {
 		c.Process.Caps[set] = capNames()
 	}
@@ -148,9 +152,10 @@ func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	}
 }
 
-// viewArg is the argument with which millrace-runsc makes the host template's root
-// in the directory root.
-func viewArg(v *namespace.View, root string) (string, error) {
+// viewArg is the argument with which millrace-runsc makes the sandbox's root in the
+// directory root: what the host template shows, or a template's tree in which volumes
+// can be mounted.
+func viewArg(s *driver.Spec, v *namespace.View, root string) (string, error) {
 	links, binds := map[string]string{}, map[string]string{"usr": "/usr", "etc": v.Etc}
 	for _, l := range v.Links {
 		links[l.Name] = l.Body
@@ -158,12 +163,20 @@ func viewArg(v *namespace.View, root string) (string, error) {
 	for _, b := range v.Binds {
 		binds[b] = "/" + b
 	}
+	var over []string
+	for name := range binds {
+		if slices.ContainsFunc(s.Volumes, func(v driver.Volume) bool { return strings.HasPrefix(v.Path, "/"+name+"/") }) {
+			over = append(over, name)
+		}
+	}
 	b, err := json.Marshal(struct {
 		Root  string
 		Dirs  []string
 		Links map[string]string
 		Binds map[string]string
-	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds})
+		Tree  string
+		Over  []string
+	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, s.Root, over})
 	return "--view=" + string(b), err
 }
 

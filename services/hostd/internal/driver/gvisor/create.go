@@ -167,9 +167,9 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, inner string,
 		return nil, "", err
 	}
 	root := s.Root
-	if root == "" {
+	if root == "" || len(s.Volumes) > 0 {
 		root = r.in(rootDir)
-		arg, err := viewArg(&view, root)
+		arg, err := viewArg(s, &view, root)
 		if err != nil {
 			return nil, "", err
 		}

@@ -88,7 +88,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
-		Slow: true, Pause: true, Files: true, Memory: true,
+		Slow: true, Pause: true, Files: true, Memory: true, Volumes: true,
 		Notes: append(slices.DeleteFunc(groups.Notes, itself), "what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
 	if path, err := d.cfg.Runsc(); err == nil {

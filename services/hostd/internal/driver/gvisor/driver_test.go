@@ -52,7 +52,7 @@ func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 func TestRootless(t *testing.T) {
 	testConfig(t)
 	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
-	drivertest.RunRootless(t, "^TestContract$/^(a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks)")
+	drivertest.RunRootless(t, "^TestContract$/^(a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
 }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(testConfig(b))) }

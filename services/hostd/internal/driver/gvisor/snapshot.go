@@ -101,6 +101,9 @@ func (r *runsc) from(s *driver.Spec) error {
 	if !hasMemory(s.From) && !exists(filepath.Join(s.From, filesDir)) {
 		return kind.New(kind.NotFound, "create sandbox", string(s.ID), "there is no snapshot of this driver")
 	}
+	if hasMemory(s.From) && len(s.Volumes) > 0 {
+		return kind.New(kind.Precondition, "create sandbox", string(s.ID), "processes that go on cannot get volumes")
+	}
 	made, err := os.ReadFile(filepath.Join(s.From, buildFile))
 	if err != nil {
 		return err
