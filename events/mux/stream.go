@@ -29,11 +29,12 @@ type Stream struct {
 	credit   int  // bytes that may be sent
 	queued   bool // in Mux.ready
 
-	closing bool // no more is written here
-	closed  bool // our Close was sent
-	ended   bool // the other end's Close came
-	unread  bool // nobody here reads any more
-	over    bool // nothing more can come or go
+	closing bool  // no more is written here
+	closed  bool  // our Close was sent
+	ended   bool  // the other end's Close came
+	unread  bool  // nobody here reads any more
+	over    bool  // nothing more can come or go
+	last    error // is said in place of Close
 	err     error
 
 	readBy, writeBy deadline
@@ -170,6 +171,11 @@ func (s *Stream) finish() bool {
 	if !s.closing || s.closed || s.out.len() > 0 || s.err != nil {
 		return false
 	}
+	if s.last != nil {
+		s.m.control = appendReset(s.m.control, s.id, s.last)
+		s.fail(s.last)
+		return true
+	}
 	s.closed = true
 	s.m.control = appendClose(s.m.control, s.id)
 	if s.unread && !s.ended {
@@ -211,6 +217,29 @@ func (s *Stream) Close() error {
 	}
 	s.m.unlock(send)
 	return nil
+}
+
+// CloseWithError is Close, but the other end reads err after what was written,
+// not io.EOF. nil: no reason.
+func (s *Stream) CloseWithError(err error) {
+	if err == nil {
+		err = errAborted
+	}
+	s.m.mu.Lock()
+	if s.over || s.closed { // it is too late for another end
+		s.m.mu.Unlock()
+		s.Close() //nolint:errcheck // it never fails
+		return
+	}
+	s.closing, s.unread, s.last = true, true, err
+	s.in.free()
+	s.stopTimers()
+	s.changed.Broadcast()
+	send := s.finish()
+	if !s.over {
+		time.AfterFunc(linger, func() { s.Abort(err) })
+	}
+	s.m.unlock(send)
 }
 
 // linger is how long the other end may take to let in what was written before

@@ -34,6 +34,7 @@ type Handler struct {
 	dialer    Dialer
 	streams   *stream.Streams
 	transport *http.Transport
+	uploads   *http.Transport // of large bodies: a connection each
 }
 
 const (
@@ -47,34 +48,24 @@ const (
 
 // New gives a handler; Close ends what it keeps.
 func New(d Dialer, streams *stream.Streams) *Handler {
-	return &Handler{
-		dialer:  d,
-		streams: streams,
-		transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-				id, port, err := parse(addr)
-				if err != nil {
-					return nil, err
-				}
-				s, err := d.DialPort(ctx, id, port)
-				if err != nil {
-					return nil, err // not a nil *mux.Stream in a net.Conn
-				}
-				return s, nil
-			},
-			// A server in a sandbox has no certificate that anybody could check, and
-			// nobody is on the way to it whom one would keep out.
-			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    switchTimeout,
-			DisableCompression:     true,
-			MaxIdleConns:           maxIdle,
-			MaxIdleConnsPerHost:    idlePerServer,
-			IdleConnTimeout:        idleTimeout,
-			MaxResponseHeaderBytes: maxHead,
-			WriteBufferSize:        buffer,
-			ReadBufferSize:         buffer,
-		},
-	}
+	h := &Handler{dialer: d, streams: streams, transport: &http.Transport{
+		// A server in a sandbox has no certificate that anybody could check, and
+		// nobody is on the way to it whom one would keep out.
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    switchTimeout,
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    idlePerServer,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHead,
+		WriteBufferSize:        buffer,
+		ReadBufferSize:         buffer,
+	}}
+	h.transport.DialContext = h.dial(func(s *mux.Stream) net.Conn { return s })
+	h.uploads = h.transport.Clone()
+	h.uploads.DialContext = h.dial(func(s *mux.Stream) net.Conn { return &patient{Stream: s} })
+	h.uploads.MaxIdleConnsPerHost = -1 // what was not read of one request would be taken for the next
+	return h
 }
 
 // Methods are those of requests that are passed on: all that are registered (IANA,
@@ -88,6 +79,21 @@ func Methods() []string {
 
 // Close ends the connections that are kept for a next request.
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
+
+// dial gives what opens connections, as the transport is to see them.
+func (h *Handler) dial(as func(*mux.Stream) net.Conn) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		id, port, err := parse(addr)
+		if err != nil {
+			return nil, err
+		}
+		s, err := h.dialer.DialPort(ctx, id, port)
+		if err != nil {
+			return nil, err // not a nil *mux.Stream in a net.Conn
+		}
+		return as(s), nil
+	}
+}
 
 func parse(addr string) (sandbox.ID, int, error) {
 	name, port, err := net.SplitHostPort(addr)
@@ -129,40 +135,57 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	switch {
 	case req.Header.Get("Upgrade") != "":
 		return h.upgrade(c, t, req)
-	case body == nil:
-		h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
-			return h.transport.RoundTrip(req.WithContext(ctx))
-		}, failure(c, t)) //nolint:bodyclose // Relay closes it
-		return nil
+	case body != nil && body.large():
+		return h.upload(c, t, req, body)
+	case body != nil:
+		if err := body.whole(c, req); err != nil {
+			return err
+		}
 	}
-	return h.upload(c, t, req, body)
+	h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
+		return h.transport.RoundTrip(req.WithContext(ctx))
+	}, failure(c, t)) //nolint:bodyclose // Relay closes it
+	return nil
 }
 
-// upload passes on a request with a body. The body is in the hands of the server
+// upload passes on a request with a large body. The body is in the hands of the server
 // that reads the client's connection: it must have ended before that is taken
-// over.
+// over. An answer that comes before does not wait for it.
 func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *upload) error {
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
-	res, err := h.transport.RoundTrip(req.WithContext(ctx))
-	clean, broken := body.release(err == nil)
+	res, err := h.uploads.RoundTrip(req.WithContext(ctx))
+	var clean bool // nothing is left of the body
+	var broken error
+	if err != nil {
+		if clean, broken = body.release(); clean && broken == nil {
+			c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read tells
+			clean = stream.DiscardBody(c)
+		}
+	} else {
+		clean, broken = body.state()
+	}
 	if broken != nil {
 		cancel()
 		if err == nil {
 			res.Body.Close() //nolint:errcheck // the client left, or cannot be understood
 		}
 		c.Context().SetConnectionClose()
-		return fiber.NewError(http.StatusBadRequest, "the body cannot be read")
+		return errUnread
 	}
-	if err != nil && !clean {
-		c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read tells
-		clean = stream.DiscardBody(c)
+	fail := failure(c, t)
+	if clean {
+		h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
+			context.AfterFunc(relaying, cancel)
+			return res, err
+		}, fail) //nolint:bodyclose // Relay closes it
+		return nil
 	}
-	h.streams.Relay(c, clean, func(relaying context.Context) (*http.Response, error) {
-		context.AfterFunc(relaying, cancel)
-		return res, err
-	}, failure(c, t)) //nolint:bodyclose // Relay closes it
+	if err != nil {
+		res = fail(err)
+	}
+	h.streams.RelayEarly(c, res, cancel, body.outlast) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }
 

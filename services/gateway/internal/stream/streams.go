@@ -141,11 +141,12 @@ func (s *Streams) Drain(ctx context.Context) error {
 	s.draining = true
 	if s.empty == nil {
 		s.empty = make(chan struct{})
-		if len(s.open) == 0 {
-			close(s.empty)
-		}
 	}
 	empty := s.empty
+	if len(s.open) == 0 {
+		close(empty)
+		s.empty = nil
+	}
 	for cn := range s.open {
 		cn.drain()
 	}

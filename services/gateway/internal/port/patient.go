@@ -1,0 +1,39 @@
+package port
+
+import (
+	"sync/atomic"
+
+	"github.com/millrace/millrace/events/mux"
+)
+
+// patient is a connection to a server that may stop listening before it has said
+// all: what cannot be sent is dropped as long as the server may say something, so
+// that the transport goes on to read. A server that is gone is found by that.
+type patient struct {
+	*mux.Stream
+	over atomic.Bool // nothing more is read
+}
+
+// Read reads the answer.
+func (p *patient) Read(b []byte) (int, error) {
+	n, err := p.Stream.Read(b)
+	if err != nil {
+		p.over.Store(true)
+	}
+	return n, err
+}
+
+// Write fails only where nothing is read any more.
+func (p *patient) Write(b []byte) (int, error) {
+	n, err := p.Stream.Write(b)
+	if err != nil && !p.over.Load() {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// Close ends the stream.
+func (p *patient) Close() error {
+	p.over.Store(true)
+	return p.Stream.Close()
+}

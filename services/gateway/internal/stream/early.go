@@ -1,0 +1,58 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// RelayEarly is Relay for an answer that came while the request's body is still
+// read by others. It begins to pass res on at once, and calls outlast, which must
+// return when nobody reads the body any more, and is told when all of res is passed
+// on. cancel is called when the client leaves, or at the end. The connection serves
+// no other request.
+func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), outlast func(answered <-chan struct{})) {
+	out := s.conn(c, false)
+	out.raw = c.Context().Conn()
+	head := c.Method() == fiber.MethodHead
+	answered := make(chan struct{})
+	var err error // once answered is closed
+	go func() {
+		defer close(answered)
+		defer res.Body.Close() //nolint:errcheck // it was read
+		if err = out.passed(res, head); err == nil {
+			closeWrite(out.raw) // some clients wait for it
+		}
+	}()
+	outlast(answered)
+	cn := s.conn(c, false) // another one: the first is in use
+	cn.relay = true
+	cn.hijack(c, func(ctx context.Context) error {
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		<-answered
+		return err
+	})
+}
+
+// passed is pass, whose panics are errors.
+func (cn *conn) passed(res *http.Response, head bool) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return cn.pass(res, head)
+}
+
+func closeWrite(c net.Conn) {
+	if r, ok := c.(*replayed); ok {
+		c = r.Conn
+	}
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		w.CloseWrite() //nolint:errcheck // it left
+	}
+}
