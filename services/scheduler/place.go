@@ -149,6 +149,8 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 		return refuse(kind.Unavailable, "no host is alive")
 	case n.offers == 0 && len(req.Volumes) > 0:
 		return refuse(kind.Unavailable, "no host offers a driver that shows volumes and is what was asked for")
+	case n.offers == 0 && req.Isolation != "" && from.driver != "":
+		return refuse(kind.Unavailable, "what it begins from was made with driver "+from.driver+" and goes on with it; no host offers that with isolation "+string(req.Isolation))
 	case n.offers == 0 && req.Isolation != "":
 		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
 	case n.offers == 0:

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events/kind"
@@ -127,3 +128,13 @@ func TestWhatStandsStillTakesNoCPU(t *testing.T) {
 }
 
 func fits(all string) func(string, bool) string { return func(string, bool) string { return all } }
+
+// Who demands more than what he begins from can have is told what it is.
+func TestASnapshotsDriverGivesTooLittle(t *testing.T) {
+	rooms := []room{{Host: "a", Capacity: 9, Drivers: []string{"gvisor", "namespace"}, Isolations: []string{"kernel", "process"}}}
+	req := sandbox.Requested{FromHost: "a", Driver: "namespace", Isolation: sandbox.IsolationKernel}
+	v := place(&req, origin{host: "a", driver: "namespace"}, rooms)
+	if v.Refused == nil || !strings.Contains(v.Refused.Reason, "made with driver namespace") {
+		t.Errorf("%+v", v)
+	}
+}
