@@ -108,6 +108,18 @@ func (c *client) removeSandbox(ctx context.Context, sbx string) error {
 	return err
 }
 
+func (c *client) pauseSandbox(ctx context.Context, sbx string) error {
+	_, err := c.call(ctx, &request{method: "POST", path: sandboxPath(sbx) + "/pause"}, nil)
+	return err
+}
+
+// resumeSandbox has a paused sandbox go on; it ends no sooner than timeout from now.
+func (c *client) resumeSandbox(ctx context.Context, sbx string, timeout time.Duration) error {
+	body := map[string]int64{"timeout": int64(timeout / time.Second)}
+	_, err := c.call(ctx, &request{method: "POST", path: "/v2" + sandboxPath(sbx) + "/connect", json: body}, nil)
+	return err
+}
+
 // command is what is to be run.
 type command struct {
 	Cmd       string            `json:"cmd"`

@@ -19,6 +19,7 @@ import (
 // benchFlags bound what bench does.
 type benchFlags struct {
 	only        []string
+	noises      []string
 	sandbox     string
 	count       int
 	seconds     float64
@@ -88,6 +89,7 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringSliceVar(&b.f.only, "only", nil, "scenarios to run; default: all")
+	f.StringSliceVar(&b.f.noises, "noises", nil, "that noisy makes: "+strings.Join(noiseNames(), ", ")+"; default: all")
 	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in; default: one made for it")
 	f.IntVar(&b.f.count, "count", 500, "of single measurements in a scenario, at most")
 	f.Float64Var(&b.f.seconds, "seconds", 5, "of a scenario, at most")
@@ -179,9 +181,14 @@ func (b *bench) known() error {
 	for _, s := range scenarios() {
 		names = append(names, s.name)
 	}
-	for _, o := range b.f.only {
-		if !slices.Contains(names, o) {
-			return fmt.Errorf("no scenario %q: there are %s", o, strings.Join(names, ", "))
+	for _, asked := range []struct {
+		what         string
+		these, there []string
+	}{{"scenario", b.f.only, names}, {"noise", b.f.noises, noiseNames()}} {
+		for _, o := range asked.these {
+			if !slices.Contains(asked.there, o) {
+				return fmt.Errorf("no %s %q: there are %s", asked.what, o, strings.Join(asked.there, ", "))
+			}
 		}
 	}
 	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 {

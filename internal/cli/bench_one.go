@@ -40,9 +40,25 @@ func (b *bench) startLogin(ctx context.Context) error {
 // starts runs a command again and again and tells when the first event of a
 // kind came, and the end.
 func (b *bench) starts(ctx context.Context, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
-	limited, cancel := b.limit(ctx)
+	return b.someStarts(ctx, b.share(1), cmd, args, kind)
+}
+
+// sampling is how many measurements are made, and for how long at most.
+type sampling struct {
+	count int
+	most  time.Duration
+}
+
+// share is one of n parts of what a scenario may measure.
+func (b *bench) share(n int) sampling {
+	return sampling{max(b.f.count/n, 1), time.Duration(b.f.seconds * float64(time.Second) / float64(n))}
+}
+
+// someStarts is starts within bounds of its own.
+func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
+	limited, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
-	for i := 0; i < b.f.count+warmUp && limited.Err() == nil; i++ {
+	for i := 0; i < s.count+warmUp && limited.Err() == nil; i++ {
 		begun := time.Now()
 		var toFirst, toEnd time.Duration
 		err := b.c.connectStart(ctx, b.sbx, cmd, args, func(k, _ int) {

@@ -17,8 +17,7 @@ func (a *app) sandboxPause() *cobra.Command {
 		Short: "Have sandboxes stand still, with all that runs in them",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
-			_, err := c.call(ctx, &request{method: "POST", path: sandboxPath(id) + "/pause"}, nil)
-			return err
+			return c.pauseSandbox(ctx, id)
 		}),
 	}
 }
@@ -30,9 +29,7 @@ func (a *app) sandboxResume() *cobra.Command {
 		Short: "Have paused sandboxes go on",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
-			body := map[string]int64{"timeout": int64(timeout / time.Second)}
-			_, err := c.call(ctx, &request{method: "POST", path: "/v2" + sandboxPath(id) + "/connect", json: body}, nil)
-			return err
+			return c.resumeSandbox(ctx, id, timeout)
 		}),
 	}
 	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; never nearer than it was")
