@@ -11,6 +11,9 @@
 // by bytes: one of a thousand processes gets as much as one of a single process.
 // While anybody else is quiet and stores something, all that is loud is slowed
 // down to a rate that leaves the machine to them; else it is as fast as it can.
+// The store does part of its work for a flood in large pieces, which others' commands
+// meet: each block of 8 MiB that is full is compressed at once, on all CPUs, and the
+// garbage collector runs the more often the faster memory fills.
 //
 // # Back pressure
 // Who waits acks nothing, so that its shim's window closes and its processes

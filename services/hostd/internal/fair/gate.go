@@ -14,7 +14,7 @@ const (
 	burst       = 1 << 20   // bytes that it may be ahead of that
 	window      = 512 << 10 // bytes of all loud flows on their way at a time
 	quantum     = 64 << 10  // bytes of a turn
-	slowRate    = 16 << 20  // bytes a second and CPU of all loud flows while others are quiet
+	slowRate    = allowance // bytes a second and CPU of all loud flows while others are quiet; see doc.go
 	slowFor     = time.Second
 )
 
