@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // slow is a driver that says that it is slow, and counts.
 type slow struct {
 	driver.Driver
-	made *atomic.Int32
+	made, rehearse *atomic.Int32
 }
 
 func (d slow) Probe(ctx context.Context) (driver.Caps, error) {
@@ -27,16 +28,19 @@ func (d slow) Probe(ctx context.Context) (driver.Caps, error) {
 
 func (d slow) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	defer d.made.Add(1)
+	if slices.Contains(s.ShimArgs, "-rehearse") {
+		d.rehearse.Add(1)
+	}
 	return d.Driver.Create(ctx, s)
 }
 
 // warmRig is a rig whose host keeps two places ready.
-func warmRig(t *testing.T) (*rig, *atomic.Int32) {
+func warmRig(t *testing.T) (r *rig, made, rehearse *atomic.Int32) {
 	t.Helper()
-	r := newRig(t)
-	made := new(atomic.Int32)
-	r.cfg.Warm, r.cfg.drivers = 2, []driver.Driver{slow{direct.New(direct.Config{}), made}}
-	return r, made
+	r = newRig(t)
+	made, rehearse = new(atomic.Int32), new(atomic.Int32)
+	r.cfg.Warm, r.cfg.drivers = 2, []driver.Driver{slow{direct.New(direct.Config{}), made, rehearse}}
+	return r, made, rehearse
 }
 
 // until waits until a look gives what is wanted.
@@ -69,11 +73,14 @@ func counted(made *atomic.Int32) func() int { return func() int { return int(mad
 // A create takes a place that is ready, others are made, and at the end nothing is
 // left of those that nobody took. The next life finds a sandbox in such a place.
 func TestPlacesAreReady(t *testing.T) {
-	r, made := warmRig(t)
+	r, made, rehearse := warmRig(t)
 	r.begin()
 	r.awaitLease(0)
 	r.sandbox()
 	until(t, "made", 3, counted(made))
+	if n := rehearse.Load(); n != 2 {
+		t.Errorf("%d places were made to rehearse, want those two that wait", n)
+	}
 	second := r.sandbox()
 	if got := r.whole(r.start(second, sh("echo $E2B_SANDBOX_ID $OF"))); string(got.out[process.Stdout]) != string(second)+" sandbox\n" {
 		t.Errorf("it says %q", got.out[process.Stdout])
@@ -104,7 +111,7 @@ func TestPlacesAreReady(t *testing.T) {
 // given to a sandbox.
 func TestCutOffWithPlacesReady(t *testing.T) {
 	for n, point := range map[int]string{2: "created", 3: "running"} {
-		r, made := warmRig(t)
+		r, made, _ := warmRig(t)
 		cut := r.lives(cutAt(point, n))
 		r.awaitLease(0)
 		r.sandbox()

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,8 +39,8 @@ func startShim(t testing.TB, args ...string) (socket string, cmd *exec.Cmd) {
 	return startShimAs(t, nil, args...)
 }
 
-// startShimAs is startShim with attributes of its process.
-func startShimAs(t testing.TB, attr *syscall.SysProcAttr, args ...string) (socket string, cmd *exec.Cmd) {
+// startShimAs is startShim with what more is to be said of its process.
+func startShimAs(t testing.TB, change func(*exec.Cmd), args ...string) (socket string, cmd *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shim")
 	if err != nil {
@@ -61,7 +60,9 @@ func startShimAs(t testing.TB, attr *syscall.SysProcAttr, args ...string) (socke
 	cmd.Env = []string{"MILLRACE_TEST_SHIM=1", "SECRET=of-the-host"}
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = attr
+	if change != nil {
+		change(cmd)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,8 @@ const ListenFD = 3
 // starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
 // sandbox's cgroup; -serial IN,OUT are two descriptors of a stream to hostd
 // (package serial) instead of a socket; -gather D lets the output of one who prints
-// much gather for so long: for a kernel whose system calls are dear.
+// much gather for so long: for a kernel whose system calls are dear; -rehearse is
+// Config.Rehearse.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -37,6 +38,7 @@ func Main(args []string, stderr io.Writer) int {
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
 	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
+	rehearse := flags.Bool("rehearse", false, "run a command at once that nobody asked for")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -55,7 +57,8 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	if err := New(Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Gather: *gather}).Run(ctx); err != nil {
+	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Gather: *gather, Rehearse: *rehearse}
+	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -35,7 +36,7 @@ func connectedInside(t *testing.T) *host {
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
-	socket, _ := startShimAs(t, attr)
+	socket, _ := startShimAs(t, func(cmd *exec.Cmd) { cmd.SysProcAttr = attr })
 	h := newHost(t, socket)
 	h.connect()
 	can := h.awaitEnd(h.start(sh("echo 1000 > /proc/sys/kernel/ns_last_pid")))

@@ -20,6 +20,11 @@ type Config struct {
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
 
 	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
+
+	// Rehearse runs a shell at once that does nothing, and tells nobody: for a place
+	// that waits for its sandbox, whose first command finds what it needs in memory
+	// then.
+	Rehearse bool
 }
 
 // The defaults of wire.Limits.
@@ -108,6 +113,9 @@ func (s *Shim) Run(ctx context.Context) error {
 	}
 	defer s.files.Close() //nolint:errcheck // the process ends
 	go s.reap()
+	if s.cfg.Rehearse {
+		go s.rehearse()
+	}
 	go s.accept()
 	var err error
 	select {

@@ -41,14 +41,19 @@ func (s *Shim) start(f *wire.Start) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spawning--; s.spawning == 0 {
-		clear(s.early)
-	}
+	s.settled()
 	s.taken(f.Rev)
 	if refusal != nil {
 		p.fail(process.Failed{Kind: uint32(kind.Of(refusal)), Message: kind.Message(refusal)})
 	}
 	return nil
+}
+
+// settled says that one who was being spawned is known, or never was. Shim.mu is held.
+func (s *Shim) settled() {
+	if s.spawning--; s.spawning == 0 {
+		clear(s.early)
+	}
 }
 
 // refusal says why nothing can be started right now.
