@@ -12,19 +12,27 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// withMemory runs everything with a driver that keeps memory, where it can be had:
-// its program is not built for a test.
-func withMemory(t *testing.T) *rig.Up {
+// gvisorHere reports whether the driver gvisor works, whose program is not built for a
+// test, and gives the environment in which a host finds that.
+func gvisorHere(t *testing.T) (env []string, ok bool) {
 	t.Helper()
 	out, err := exec.Command(rig.Binary(t), "doctor").Output()
 	if !regexp.MustCompile(`(?m)^driver gvisor +ok`).Match(out) {
-		t.Skipf("no gvisor here: %v\n%s", err, out)
+		t.Logf("no gvisor here: %v\n%s", err, out)
+		return nil, false
 	}
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skip(err)
+	return []string{"XDG_CACHE_HOME=" + cache}, err == nil
+}
+
+// withMemory runs everything with a driver that keeps memory, where it can be had.
+func withMemory(t *testing.T) *rig.Up {
+	t.Helper()
+	env, ok := gvisorHere(t)
+	if !ok {
+		t.Skip("no driver keeps memory here")
 	}
-	return rig.NewUp(t, rig.Options{Driver: "gvisor", Env: []string{"XDG_CACHE_HOME=" + cache}})
+	return rig.NewUp(t, rig.Options{Driver: "gvisor", Env: env})
 }
 
 // A process counts on in every fork of its sandbox, from where it was. Each fork has

@@ -1,13 +1,13 @@
 package e2e_test
 
 import (
-	"bytes"
+	"fmt"
 	"image/color"
 	"image/png"
 	"os"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/e2e/rig"
 )
@@ -23,51 +23,65 @@ const x=document.getElementById('c').getContext('2d');x.fillStyle='#fa0';x.fillR
 X
 `
 
-// recipeChecks tells of each recipe that it works; what draws prints a PNG.
-var recipeChecks = map[string]string{
-	"standard": `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`,
-	"browser": drawn + `start-browser 9222 >/dev/null 2>&1 & for i in $(seq 100); do curl -sf http://127.0.0.1:9222/json/version && break; sleep 0.3; done
-		curl -sf http://127.0.0.1:9222/json/version | grep -q Chrome && echo answers`,
-	"canvas": drawn + `canvas-png /tmp/p.html /tmp/o.png 800x600 >/dev/null 2>&1; cat /tmp/o.png`,
-	"cua": drawn + `start-desktop 1024x768 file:///tmp/p.html >/dev/null 2>&1 &
-		for i in $(seq 60); do sleep 1; DISPLAY=:0 xdotool search --onlyvisible --class chromium >/dev/null 2>&1 && break; done
-		sleep 10; DISPLAY=:0 scrot -o /tmp/o.png >/dev/null 2>&1; cat /tmp/o.png`,
+// A recipe's check is what begins first, if anything does, what is then tried until it
+// shows that the template works, and what it shows; a PNG shows the drawing.
+var recipeChecks = map[string]struct{ begin, try, shows string }{
+	"standard": {"", `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`, "0\nuser\n"},
+	"browser":  {"start-browser 9222 >/dev/null 2>&1", `curl -sf http://127.0.0.1:9222/json/version | grep -q Chrome && echo answers`, "answers\n"},
+	"canvas":   {"", drawn + `canvas-png /tmp/p.html /tmp/o.png 800x600 >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
+	"cua": {drawn + "start-desktop 1024x768 file:///tmp/p.html >/dev/null 2>&1",
+		`DISPLAY=:0 xdotool search --onlyvisible --class chromium >/dev/null 2>&1 && DISPLAY=:0 scrot -o /tmp/o.png >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
 }
 
-// Each template that is asked for is built by its one command, and works.
+// Each template that is asked for is built by its one command, and works, with every
+// driver that can be had.
 func TestRecipes(t *testing.T) {
 	names := strings.FieldsFunc(os.Getenv(recipesVariable), func(r rune) bool { return r == ',' })
 	if len(names) == 0 {
 		t.Skipf("%s names none", recipesVariable)
 	}
-	s := rig.NewSplit(t, rig.Topology{Driver: "namespace"})
+	top, levels := rig.Topology{Driver: "namespace"}, map[string]string{"namespace": "process"}
+	if env, ok := gvisorHere(t); ok {
+		top.Driver, top.HostEnv, levels["gvisor"] = "namespace,gvisor", env, "kernel"
+	}
+	s := rig.NewSplit(t, top)
 	a := s.APIs[0]
 	for _, name := range names {
-		t.Run(name, func(t *testing.T) {
-			client(t, a, "template", "build", name)
-			if name == "desktop" {
-				runNode(t, a, "desktop.mjs")
-				return
-			}
-			box := a.Create(t, "templateID", name)
-			run := a.StartStream(t, box.ID, recipeChecks[name]).All(t)
-			out := run.Stdout()
-			if !slices.Contains([]string{"canvas", "cua"}, name) {
-				t.Logf("%s", out)
-				if run.End == nil || out == "" || name == "standard" && !strings.HasSuffix(out, "0\nuser\n") {
-					t.Errorf("%q %q", out, run.Out["stderr"])
-				}
-				return
-			}
-			img, err := png.Decode(bytes.NewReader([]byte(out)))
-			if err != nil {
-				t.Fatalf("%d bytes: %v; %s", len(out), err, run.Out["stderr"])
-			}
-			if n := orange(img.At, img.Bounds().Dx(), img.Bounds().Dy()); n < 100_000 {
-				t.Errorf("%d pixels of %v are as they were drawn", n, img.Bounds())
-			}
-		})
+		client(t, a, "template", "build", name)
+		if name == "desktop" {
+			t.Run(name, func(t *testing.T) { runNode(t, a, "desktop.mjs") })
+			continue
+		}
+		for driver, level := range levels {
+			t.Run(name+" with "+driver, func(t *testing.T) {
+				works(t, a, name, a.Create(t, "templateID", name, "isolation", level, "timeout", 3600).ID)
+			})
+		}
 	}
+}
+
+// works waits until a sandbox of a recipe's template shows what it should.
+func works(t *testing.T, a *rig.API, name, box string) {
+	t.Helper()
+	check := recipeChecks[name]
+	if check.begin != "" {
+		a.StartStream(t, box, check.begin)
+	}
+	begun := time.Now()
+	var said string
+	good := rig.Poll(4*time.Minute, func() bool {
+		run := a.StartStream(t, box, check.try).All(t)
+		said = fmt.Sprintf("%d bytes, %q, %+v", len(run.Stdout()), run.Out["stderr"], run.End)
+		if check.shows != "PNG" {
+			return strings.HasSuffix(run.Stdout(), check.shows)
+		}
+		img, err := png.Decode(strings.NewReader(run.Stdout()))
+		return err == nil && orange(img.At, img.Bounds().Dx(), img.Bounds().Dy()) >= 100_000
+	})
+	if !good {
+		t.Errorf("it does not work: %s", said)
+	}
+	t.Logf("it works after %v: %s", time.Since(begun).Round(time.Millisecond), said)
 }
 
 // orange counts the pixels that have the drawing's colour.

@@ -76,7 +76,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err := r.makeDirs(s); err != nil {
 		return nil, err
 	}
-	first, inner, err := d.bundle(s, r)
+	first, inner, err := d.bundle(s, r, &state)
 	if err != nil {
 		return nil, err
 	}
@@ -160,12 +160,14 @@ func link(from, to string) error {
 }
 
 // bundle writes what the sandbox is to be, and gives the first arguments of the
-// call that starts it, and the name of its cgroup inside, if it has one.
-func (d *Driver) bundle(s *driver.Spec, r *runsc) (first []string, inner string, err error) {
+// call that starts it, and the name of its cgroup inside, if it has one. The state is
+// told what of the host it sees.
+func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []string, inner string, err error) {
 	view, err := d.host.View(*s)
 	if err != nil {
 		return nil, "", err
 	}
+	state.Etc = view.Etc
 	root := s.Root
 	if root == "" || len(s.Volumes) > 0 {
 		root = r.in(rootDir)

@@ -62,7 +62,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 		return nil, err
 	}
 	d.spread(filepath.Dir(s.Dir))
-	state := live.State{Driver: name, ID: s.ID, From: s.From, Tree: s.Root != ""}
+	state := live.State{Driver: name, ID: s.ID, From: s.From, Etc: spec.EtcLower, Tree: s.Root != ""}
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
@@ -238,7 +238,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	if s.Root != "" {
 		return spec, fromTree(s, &spec)
 	}
-	t, err := d.template(s.Template)
+	t, err := d.template(s)
 	if err != nil {
 		return spec, err
 	}

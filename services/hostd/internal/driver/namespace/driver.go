@@ -86,6 +86,7 @@ type Driver struct {
 	host   *hostTemplate // by mu; nil: not prepared yet
 	groups *cgroup.Tree  // by mu; nil: not looked for yet
 	parent string        // by mu; the last directory that spread was asked about
+	noted  string        // by mu; the last directory of sandboxes that was noted
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -242,26 +243,24 @@ func (d *Driver) spread(parent string) {
 	}
 }
 
-// template finds a template by name and prepares it if need be.
-func (d *Driver) template(name string) (*hostTemplate, error) {
-	if !template.IsHost(name) {
-		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", name)
+// template finds the template of a sandbox that is to be made and prepares it if need
+// be.
+func (d *Driver) template(s *driver.Spec) (*hostTemplate, error) {
+	if !template.IsHost(s.Template) {
+		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", s.Template)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.host != nil {
-		return d.host, nil
-	}
 	dir, err := d.templatesDir()
-	if err != nil {
-		return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
+	if err == nil && d.host == nil {
+		d.host, err = newHostTemplate(d.cfg.Log, dir)
 	}
-	t, err := newHostTemplate(dir)
-	if err != nil {
-		return nil, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
+	if root := filepath.Dir(s.Dir); err == nil && d.noted != root {
+		if err = noteRoot(dir, root); err == nil {
+			d.noted = root
+		}
 	}
-	d.host = t
-	return t, nil
+	return d.host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
 }
 
 // templatesDir is where templates are kept.

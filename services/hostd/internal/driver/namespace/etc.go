@@ -55,7 +55,7 @@ func prepareEtc(from, templates string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(templates, "etc-"+digest)
+	dir := filepath.Join(templates, etcPrefix+digest)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

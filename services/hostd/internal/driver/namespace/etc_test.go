@@ -5,6 +5,7 @@ package namespace
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 // A fake /etc: what a sandbox may see of it, and what not.
@@ -69,6 +72,76 @@ func TestPrepareEtc(t *testing.T) {
 	changed, err := prepareEtc(etc, templates)
 	if err != nil || changed == dir {
 		t.Errorf("changed: %s, %v; want another than before", changed, err)
+	}
+}
+
+// A copy of /etc is there as long as a daemon that may use it lives, or a sandbox that
+// sees it, and goes when another one is made after that.
+func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
+	etc, templates, root := t.TempDir(), t.TempDir(), t.TempDir()
+	body := ""
+	next := func() (string, *os.File) {
+		t.Helper()
+		body += "x"
+		if err := os.WriteFile(filepath.Join(etc, "services"), []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir, held
+	}
+	there := func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "services"))
+		return err == nil
+	}
+	old := filepath.Join(templates, "etc-0123") // of an earlier version
+	if err := os.Mkdir(old, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	first, heldFirst := next()
+	second, heldSecond := next()
+	if !there(first) || !there(second) {
+		t.Fatal("a copy went while a daemon held it")
+	}
+	box := filepath.Join(root, "i1")
+	if err := errors.Join(os.Mkdir(box, 0o700), noteRoot(templates, root), noteRoot(templates, root)); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := live.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := live.StartTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := live.State{Driver: name, ID: "i1", PID: os.Getpid(), Start: start, Boot: boot, Etc: first}
+	if err := errors.Join(lives.Save(box), heldFirst.Close(), heldSecond.Close()); err != nil {
+		t.Fatal(err)
+	}
+	third, heldThird := next()
+	if !there(first) || there(second) || !there(third) {
+		t.Errorf("with a sandbox that sees the first: %v %v %v", there(first), there(second), there(third))
+	}
+	lives.Start++ // another one has its pid
+	if err := errors.Join(lives.Save(box), heldThird.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, heldFourth := next()
+	if there(first) || there(third) {
+		t.Error("copies that nobody uses are left")
+	}
+	if err := errors.Join(os.RemoveAll(root), heldFourth.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next()
+	if notes, err := os.ReadDir(filepath.Join(templates, etcRoots)); err != nil || len(notes) > 0 {
+		t.Errorf("notes of what is gone: %v, %v", notes, err)
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Error("a copy of an earlier version, whose users are not known, is gone")
 	}
 }
 

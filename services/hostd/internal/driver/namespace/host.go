@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,19 +17,20 @@ import (
 // hostTemplate is what the "host" template takes from the host. It is the same
 // for every sandbox and costs nothing to use.
 type hostTemplate struct {
-	etc     string // a prepared /etc
+	etc     string   // a prepared /etc
+	held    *os.File // keeps it from being removed
 	usrDirs []string
 	binds   []string
 	links   []nsinit.Text
 	shell   string
 }
 
-func newHostTemplate(templates string) (*hostTemplate, error) {
-	etc, err := prepareEtc("/etc", templates)
+func newHostTemplate(log *slog.Logger, templates string) (*hostTemplate, error) {
+	etc, held, err := holdEtc(log, "/etc", templates)
 	if err != nil {
 		return nil, fmt.Errorf("prepare /etc: %w", err)
 	}
-	t := &hostTemplate{etc: etc, usrDirs: writableUsr("/usr"), shell: "/bin/sh"}
+	t := &hostTemplate{etc: etc, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh"}
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		t.shell = "/bin/bash"
 	}

@@ -33,6 +33,7 @@ type State struct {
 	Cgroups []string   `json:"cgroups,omitempty"` // directories
 	From    string     `json:"from,omitempty"`    // the snapshot that it was made from, if it still needs it
 	Disk    string     `json:"disk,omitempty"`    // the loop device of its disk
+	Etc     string     `json:"etc,omitempty"`     // the copy of the host's /etc that it sees
 	Tree    bool       `json:"tree,omitempty"`    // it was made from a template's tree
 	Dataset string     `json:"dataset,omitempty"` // of ZFS
 }

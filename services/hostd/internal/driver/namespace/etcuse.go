@@ -1,0 +1,151 @@
+//go:build linux
+
+package namespace
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// Copies of /etc are shared by all hosts' daemons that keep their templates at one
+// place. A daemon holds a lock on its copy as long as it lives. Its sandboxes may live
+// longer: their states name the copy, and it has noted where those are.
+const (
+	etcPrefix = "etc2-" // copies of earlier versions begin with "etc-": who uses those is not known
+	etcLock   = "etc.lock"
+	etcRoots  = "etc-roots" // links to directories of sandboxes, Spec.Dir's parents
+)
+
+// holdEtc is prepareEtc, of a copy that nobody removes until held is closed. Copies that
+// nobody uses any more are removed when there is a new one.
+func holdEtc(log *slog.Logger, from, templates string) (dir string, held *os.File, err error) {
+	unlock, err := lockEtc(templates)
+	if err != nil {
+		return "", nil, err
+	}
+	defer unlock()
+	if dir, err = prepareEtc(from, templates); err != nil {
+		return "", nil, err
+	}
+	if held, err = os.Open(dir); err != nil {
+		return "", nil, err
+	}
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_SH); err != nil {
+		return "", nil, errors.Join(os.NewSyscallError("flock", err), held.Close())
+	}
+	if err := pruneEtc(templates, dir); err != nil {
+		log.Warn("copies of /etc that nobody uses are left", "in", templates, "err", err)
+	}
+	return dir, held, nil
+}
+
+// lockEtc lets one at a time make copies, and remove them.
+func lockEtc(templates string) (unlock func(), err error) {
+	if err := os.MkdirAll(templates, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(templates, etcLock), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close())
+	}
+	return func() { f.Close() }, nil //nolint:errcheck // nothing was written
+}
+
+// pruneEtc removes the copies that no daemon holds and no sandbox sees.
+func pruneEtc(templates, current string) error {
+	copies, err := filepath.Glob(filepath.Join(templates, etcPrefix+"*"))
+	if err != nil || len(copies) < 2 {
+		return err
+	}
+	used, err := usedEtc(templates)
+	if err != nil {
+		return err
+	}
+	for _, dir := range copies {
+		if dir == current || used[dir] || isHeld(dir) {
+			continue
+		}
+		// No half of one is ever taken for a whole.
+		gone := filepath.Join(templates, newPrefix+filepath.Base(dir))
+		if err := os.Rename(dir, gone); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isHeld reports whether a daemon that lives has a copy.
+func isHeld(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return true
+	}
+	defer f.Close() //nolint:errcheck // it was only asked for its lock
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
+}
+
+// usedEtc are the copies that sandboxes see, wherever they are known to be.
+func usedEtc(templates string) (map[string]bool, error) {
+	boot, err := live.BootID()
+	if err != nil {
+		return nil, err
+	}
+	links, err := os.ReadDir(filepath.Join(templates, etcRoots))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, l := range links {
+		link := filepath.Join(templates, etcRoots, l.Name())
+		boxes, err := os.ReadDir(link)
+		if errors.Is(err, fs.ErrNotExist) { // the data directory of a host is gone
+			err = os.Remove(link)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range boxes {
+			if s, err := live.Load(filepath.Join(link, b.Name())); err == nil && mayLive(&s, boot) {
+				used[s.Etc] = true
+			}
+		}
+	}
+	return used, nil
+}
+
+// mayLive reports whether a sandbox lives, or was about to.
+func mayLive(s *live.State, boot string) bool {
+	if s.PID == 0 || s.Boot != boot {
+		return s.Boot == boot
+	}
+	start, err := live.StartTime(s.PID)
+	return err == nil && start == s.Start
+}
+
+// noteRoot notes that sandboxes in a directory may see copies of /etc.
+func noteRoot(templates, root string) error {
+	sum := sha256.Sum256([]byte(root))
+	err := os.MkdirAll(filepath.Join(templates, etcRoots), 0o700)
+	if err == nil {
+		err = os.Symlink(root, filepath.Join(templates, etcRoots, hex.EncodeToString(sum[:8])))
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
