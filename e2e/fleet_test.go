@@ -85,3 +85,48 @@ func TestWhatAHostMadeOutlivesIt(t *testing.T) {
 		t.Error("the host did not come back")
 	}
 }
+
+// Who drains a host is told what only that host has: sandboxes that run or are paused,
+// snapshots that are not in the store, volumes. What others can use is copied; the host
+// may be switched off when nothing is left, and then nothing is lost.
+func TestDrainTellsWhatWouldBeLost(t *testing.T) {
+	t.Parallel()
+	s, a := fleet(t, "--copy-ahead", "1")
+	runs, paused := a.Create(t), a.Create(t)
+	says(t, a, runs.ID, "echo kept > ~/kept")
+	snap := snapshotOf(t, a, runs.ID)
+	a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+paused.ID+"/pause", nil)
+	var volume struct {
+		ID string `json:"volumeID"`
+	}
+	a.Want(t, http.StatusCreated, http.MethodPost, "/volumes", map[string]any{"name": "only-here"}).Decode(t, &volume)
+	names := func(told string, all ...string) {
+		t.Helper()
+		for _, want := range all {
+			if !strings.Contains(told, want) {
+				t.Errorf("%q is not in\n%s", want, told)
+			}
+		}
+	}
+	id := strings.TrimSuffix(snap, ":default")
+	held := func() string { return cli(t, a, "host", "held", "host-1") }
+	names(held(), id, "not been copied", "must not be switched off: 4 things")
+	names(cli(t, a, "host", "drain", "host-1"), runs.ID, "running", paused.ID, "paused", "only-here", "must not be switched off")
+	if !rig.Poll(30*time.Second, func() bool { return !strings.Contains(held(), id) }) {
+		t.Fatalf("the snapshot is not copied:\n%s", held())
+	}
+	names(cli(t, a, "host", "ls"), "draining, 3 left")
+
+	waits := make(chan string, 1)
+	go func() { waits <- client(t, a, "host", "drain", "--wait", "host-1") }()
+	a.Kill(t, runs.ID)
+	a.Kill(t, paused.ID)
+	a.Want(t, http.StatusNoContent, http.MethodDelete, "/volumes/"+volume.ID, nil)
+	names(<-waits, "host-1 may be switched off: nothing would be lost")
+	names(cli(t, a, "host", "ls"), "draining, empty")
+	s.Program("host-1").Kill9()
+	cli(t, a, "host", "undrain", "host-2")
+	if got := says(t, a, a.Create(t, "templateID", snap).ID, "cat ~/kept"); got != "kept\n" {
+		t.Errorf("what begins from the snapshot says %q", got)
+	}
+}

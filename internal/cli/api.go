@@ -57,6 +57,7 @@ type hostInfo struct {
 	Isolation []string `json:"isolations"`
 	Capacity  int      `json:"capacity"`
 	Sandboxes int      `json:"sandboxes"`
+	Held      int      `json:"held"` // of one that drains: what only it has
 	Processes int      `json:"processes"`
 	CPUs      int      `json:"cpus"`
 	Load1     float64  `json:"load1"`

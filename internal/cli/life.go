@@ -170,21 +170,3 @@ func (a *app) listSnapshots(cmd *cobra.Command, _ []string) error {
 	}
 	return a.table([]string{"SNAPSHOT", "NAME"}, rows)
 }
-
-func (a *app) hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Short: "List hosts, and tell them to take no new sandbox"}
-	tell := func(verb, short string) *cobra.Command {
-		return &cobra.Command{
-			Use: verb + " HOST...", Short: short, Args: cobra.MinimumNArgs(1),
-			RunE: a.each(func(ctx context.Context, c *client, name string) error {
-				_, err := c.call(ctx, &request{method: "POST", path: "/v1/hosts/" + url.PathEscape(name) + "/" + verb}, nil)
-				return err
-			}),
-		}
-	}
-	ls := a.hostsCommand()
-	ls.Use, ls.Aliases = "ls", []string{"list"}
-	c.AddCommand(ls, tell("drain", "Have hosts take no new sandbox; what runs there goes on"),
-		tell("undrain", "Have hosts take new sandboxes again"))
-	return c
-}

@@ -124,6 +124,17 @@ func (h *hostInfo) drivers() string {
 	return strings.Join(out, ",")
 }
 
+// state is a host's state; of one that drains, with what is left there.
+func (h *hostInfo) state() string {
+	switch {
+	case h.State != "draining":
+		return h.State
+	case h.Held == 0:
+		return h.State + ", empty"
+	}
+	return fmt.Sprintf("%s, %d left", h.State, h.Held)
+}
+
 func (a *app) hostsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hosts",
@@ -148,7 +159,7 @@ func (a *app) hostsCommand() *cobra.Command {
 			rows := make([][]string, len(hosts))
 			for i, h := range hosts {
 				rows[i] = []string{
-					h.Name, h.State, fmt.Sprintf("%d/%d", h.Sandboxes, h.Capacity), strconv.Itoa(h.Processes),
+					h.Name, h.state(), fmt.Sprintf("%d/%d", h.Sandboxes, h.Capacity), strconv.Itoa(h.Processes),
 					strconv.FormatFloat(h.Load1, 'f', 2, 64), h.drivers(), h.Version,
 				}
 			}

@@ -125,6 +125,7 @@ func (s *server) routes(local bool) {
 	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
+	s.app.Get("/v1/hosts/:name/held", operators, s.admin.Held)
 	templates.New(s.core).Register(s.app, operators)
 	s.app.Post("/v1/hosts/:name/drain", operators, s.admin.DrainHost(true))
 	s.app.Post("/v1/hosts/:name/undrain", operators, s.admin.DrainHost(false))

@@ -124,6 +124,19 @@ func TestDrainOnTheWire(t *testing.T) {
 	if got := state(); got != "draining" {
 		t.Errorf("after drain: %s", got)
 	}
+	box := f.create(`{"templateID":"base"}`)
+	f.do("POST", "/sandboxes/"+box.ID+"/snapshots", `{"name":"mine:v1"}`).want(t, "snapshot", 201, "")
+	held := func() string { return f.do("GET", "/v1/hosts/h1/held", "").want(t, "held", 200, "").body }
+	if got := held(); !strings.Contains(got, `"kind":"sandbox","id":"`+box.ID) || !strings.Contains(got, `"name":"mine:v1"`) || !strings.Contains(got, `"safe":false`) {
+		t.Errorf("held: %s", got)
+	}
+	f.do("DELETE", "/sandboxes/"+box.ID, "").want(t, "kill", 204, "")
+	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete the snapshot", 204, "")
+	if got := held(); !strings.Contains(got, `"held":[]`) || !strings.Contains(got, `"safe":true`) {
+		t.Errorf("held after all is gone: %s", got)
+	}
+	f.do("GET", "/v1/hosts/nobody/held", "").wantError(t, "held by nobody", 404)
+	f.do("GET", "/v1/hosts/h1/held", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
 	f.do("POST", "/v1/hosts/h1/undrain", "").want(t, "undrain", 204, "")
 	if got := state(); got != "alive" {
 		t.Errorf("after undrain: %s", got)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
@@ -73,6 +74,7 @@ type host struct {
 	Isolation []string `json:"isolations"` // of the drivers, in their order
 	Capacity  uint32   `json:"capacity"`   // sandboxes
 	Sandboxes uint32   `json:"sandboxes"`
+	Held      int      `json:"held"` // of one that drains: what only it has, and would be lost with it
 	Processes uint32   `json:"processes"`
 	CPUs      uint32   `json:"cpus"`
 	Load1     float64  `json:"load1"`
@@ -96,24 +98,16 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		return err
 	}
 	now := time.Now()
-	out := []host{}
+	out, held := []host{}, h.core.CountHeld()
 	for _, x := range h.core.Hosts(c.UserContext()) {
 		v := host{
+			Held: held[x.Lease.Host],
 			Name: x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
 			Lease:    lease{TTLMillis: x.TTL.Milliseconds(), AgeMillis: now.Sub(x.Received).Milliseconds()},
 			Capacity: x.Capacity, Sandboxes: x.Sandboxes, Processes: x.Processes,
 			CPUs: x.CPUs, Load1: x.Load1, Memory: memory{x.MemoryTotal, x.MemoryFree}, Version: x.Version,
 		}
-		switch {
-		case x.Gone:
-			v.State = "gone"
-		case !v.Alive:
-			v.State = "silent"
-		case x.Draining:
-			v.State = "draining"
-		default:
-			v.State = "alive"
-		}
+		v.State = state(&x, now)
 		if v.Drivers == nil {
 			v.Drivers = []string{}
 		}
@@ -123,6 +117,30 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		out = append(out, v)
 	}
 	return c.JSON(fiber.Map{"hosts": out})
+}
+
+// state is a host.State.
+func state(x *fleet.Host, now time.Time) string {
+	switch {
+	case x.Gone:
+		return "gone"
+	case !x.Alive(now):
+		return "silent"
+	case x.Draining:
+		return "draining"
+	}
+	return "alive"
+}
+
+// Held answers GET /v1/hosts/:name/held: what only this host has. It is safe to switch
+// off one that takes no sandboxes when that is nothing.
+func (h *Handler) Held(c *fiber.Ctx) error {
+	x, held, err := h.core.Held(c.UserContext(), strings.Clone(c.Params("name")))
+	if err != nil {
+		return err
+	}
+	now := state(&x, time.Now())
+	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": now != "alive" && len(held) == 0})
 }
 
 // DrainHost answers POST /v1/hosts/:name/drain and undrain: the host takes no new

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -12,18 +11,13 @@ import (
 
 // Drain tells a host to take no new sandbox, or to take them again, and returns
 // when its lease says so: from then on every scheduler heeds it. What runs there
-// goes on. NotFound for a host that never was, Unavailable for one that does not
-// answer.
+// goes on. A host that drains copies to the store what it alone has and others can use;
+// Held lists what is left. NotFound for a host that never was, Unavailable for one that
+// does not answer.
 func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
-	if _, err := fleet.ParseName(host); err != nil {
+	h, err := c.host(ctx, host)
+	if err != nil {
 		return err
-	}
-	if err := c.Sync(ctx); err != nil {
-		return err
-	}
-	h, ok := c.view.Host(host)
-	if !ok {
-		return kind.Newf(kind.NotFound, "drain host", host, "host '%s' not found", host)
 	}
 	t := target{st: sandbox.State{Host: h.Host}, sum: process.Summary{}}
 	if _, err := c.call(ctx, t, newID(0), events.Drain{Drain: drain}); err != nil {
@@ -31,6 +25,14 @@ func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
+	if err := c.awaitDrain(ctx, host, drain); err != nil || !drain {
+		return err
+	}
+	return c.move(ctx, host)
+}
+
+// awaitDrain returns when a host's lease says that it drains, or does not.
+func (c *Core) awaitDrain(ctx context.Context, host string, drain bool) error {
 	changed, stop := c.view.Changes()
 	defer stop()
 	for {

@@ -1,0 +1,138 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Held is something that one host has and nobody else: it is lost with the host.
+type Held struct {
+	Kind   string `json:"kind"` // sandbox, snapshot, template (a build's, named by its snapshot) or volume
+	ID     string `json:"id"`
+	Name   string `json:"name,omitempty"`
+	Tenant string `json:"tenant"`
+	State  string `json:"state"`  // of a sandbox its phase; copying: it will be in the store; stays: it will not
+	Reason string `json:"reason"` // what may be done about it
+
+	host string
+}
+
+const (
+	heldCopying = "copying"
+	heldStays   = "stays"
+)
+
+// Held lists what would be lost if a host were switched off now. For as long as it
+// takes sandboxes that is of the moment; where it drains the list only gets shorter,
+// but for the snapshots that somebody makes there. NotFound for a host that never was.
+func (c *Core) Held(ctx context.Context, host string) (fleet.Host, []Held, error) {
+	h, err := c.host(ctx, host)
+	if err != nil {
+		return h, nil, err
+	}
+	return h, c.held(map[string]bool{host: true}), nil
+}
+
+// held is Held of several hosts, as the view has it.
+func (c *Core) held(hosts map[string]bool) []Held {
+	out := []Held{}
+	for _, s := range c.view.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
+		why := "it ends with its host; wait for its end, or begin another from a snapshot of it"
+		out = append(out, Held{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: why, host: s.Host})
+	}
+	for _, s := range c.onlyAt(hosts) {
+		item := Held{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, State: heldStays, host: s.Host}
+		if s.Internal {
+			item.Kind = "template"
+		}
+		switch {
+		case s.Fits == "":
+			item.Reason = "what driver " + s.Driver + " keeps is of use on its host only"
+		case s.Copy.Wanted:
+			item.State, item.Reason = heldCopying, "it is being copied to the store"
+		case s.Copy.Reason != "":
+			item.Reason = s.Copy.Reason + "; drain again to try again"
+		default:
+			item.Reason = "it has not been copied to the store yet; drain to have it copied"
+		}
+		out = append(out, item)
+	}
+	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
+		why := "a volume is never copied; read its files, then delete it"
+		out = append(out, Held{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: heldStays, Reason: why, host: v.Host})
+	}
+	return out
+}
+
+// onlyAt are the snapshots that hosts have and the store does not: those that clients
+// know of, and those that templates stand on, the newest first.
+func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
+	out := c.view.Snapshots(func(s *sandbox.Snapshot) bool {
+		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
+	})
+	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !c.stoodOn(&s) })
+}
+
+// stoodOn reports whether a template of its tenant is a snapshot's files.
+func (c *Core) stoodOn(s *sandbox.Snapshot) bool {
+	for _, t := range c.view.Templates(s.Tenant) {
+		if t.Built != nil && t.Built.Snapshot == string(s.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// move asks a host to copy to the store what only it has and what others can use,
+// however large, also what could not be copied before.
+func (c *Core) move(ctx context.Context, host string) error {
+	for _, s := range c.onlyAt(map[string]bool{host: true}) {
+		_, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
+			if now.Fits == "" || now.Copy.Wanted || now.Copy.Manifest != "" {
+				return false
+			}
+			now.Copy = sandbox.Copy{Wanted: true}
+			return true
+		})
+		if err != nil {
+			return logError("copy snapshot", string(s.ID), err)
+		}
+	}
+	return nil
+}
+
+// host finds a host that has a lease or had one, not older than the call.
+func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
+	if _, err := fleet.ParseName(name); err != nil {
+		return fleet.Host{}, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return fleet.Host{}, err
+	}
+	h, ok := c.view.Host(name)
+	if !ok {
+		return h, kind.Newf(kind.NotFound, "find host", name, "host '%s' not found", name)
+	}
+	return h, nil
+}
+
+// CountHeld counts what each host that drains has and nobody else, by its name.
+func (c *Core) CountHeld() map[string]int {
+	drain := map[string]bool{}
+	for _, h := range c.view.Hosts() {
+		if h.Draining {
+			drain[h.Host] = true
+		}
+	}
+	n := map[string]int{}
+	if len(drain) > 0 {
+		for _, x := range c.held(drain) {
+			n[x.host]++
+		}
+	}
+	return n
+}
