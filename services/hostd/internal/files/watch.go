@@ -81,7 +81,10 @@ func (w *Watcher) begin() error {
 	if onNetwork(dir) && !w.req.Network {
 		return kind.Newf(kind.Invalid, "watch", "", "cannot watch path on network filesystem: %s", w.o.path)
 	}
-	if err := w.add(dir, "", false); err != nil {
+	switch err := w.add(dir, "", false); {
+	case oneOf(err, unix.ENOSPC): // which says nothing of the disk
+		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: the sandbox's watches have more directories than the kernel watches for it", w.o.path)
+	case err != nil:
 		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: %s", w.o.path, err)
 	}
 	return nil

@@ -1,0 +1,127 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+const manyWatched = 100_000
+
+// watchIn begins to watch a directory. It fails the test unless that is served, or
+// refused for want of room; then r is nil.
+func watchIn(t *testing.T, a *rig.API, box, dir string, recursive bool) (r *rig.Raw) {
+	t.Helper()
+	r = a.Dial(t, rig.Message(fsService+"WatchDir", map[string]any{"path": dir, "recursive": recursive}, "E2b-Sandbox-Id", box))
+	for {
+		e, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var msg struct {
+			Start *struct{}
+			Error *struct{ Code, Message string }
+		}
+		if err := json.Unmarshal(e.Payload, &msg); err != nil {
+			t.Fatalf("%s: %v", e.Payload, err)
+		}
+		switch {
+		case msg.Start != nil:
+			return r
+		case msg.Error != nil:
+			t.Logf("refused: %+v", *msg.Error)
+			if msg.Error.Code != "resource_exhausted" || !strings.Contains(msg.Error.Message, "more directories than the kernel watches") {
+				t.Fatalf("watch of %s: %s", dir, e.Payload)
+			}
+			r.Close()
+			return nil
+		}
+	}
+}
+
+// seen reads a watch until it tells of a name, or that events were left out.
+func seen(t *testing.T, r *rig.Raw, name string) (creates int, overflow bool) {
+	t.Helper()
+	for {
+		ev := nextWatch(t, r)
+		switch {
+		case ev.Filesystem == nil:
+		case ev.Filesystem.Overflow:
+			return creates, true
+		case ev.Filesystem.Type == "EVENT_TYPE_CREATE":
+			if creates++; ev.Filesystem.Name == name {
+				return creates, false
+			}
+		}
+	}
+}
+
+// TORTURE 90: each of 10^5 new files in a watched directory is told of, or that some are
+// left out is.
+func TestTortureE90ManyFilesWatched(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t).ID
+	tells(t, a, box, "mkdir /dev/shm/many")
+	r := watchIn(t, a, box, "/dev/shm/many", false)
+	if r == nil {
+		t.Fatal("one directory is not watched")
+	}
+	if got, code := tells(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs touch && touch last && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched+1) || code != 0 {
+		t.Fatalf("%d %q", code, got)
+	}
+	n, overflow := seen(t, r, "last")
+	t.Logf("%d files were told of; overflow: %v", n, overflow)
+	if !overflow && n != manyWatched+1 {
+		t.Errorf("%d files were told of, want %d", n, manyWatched+1)
+	}
+}
+
+// TORTURE 90: a watch of 10^5 directories is served, or refused for want of room, and
+// takes nothing from another sandbox's watches, nor from the same sandbox when it has
+// ended.
+func TestTortureE90ManyDirectoriesWatched(t *testing.T) {
+	onlySandboxed(t)
+	a := api(t)
+	box, beside := a.Create(t).ID, a.Create(t).ID
+	for _, b := range []string{box, beside} {
+		tells(t, a, b, "mkdir /tmp/few /dev/shm/many")
+	}
+	other := watchIn(t, a, beside, "/tmp/few", true)
+	if got, code := tells(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs mkdir && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched) || code != 0 {
+		t.Fatalf("%d %q", code, got)
+	}
+	var watches []*rig.Raw
+	for len(watches) < 3 { // more than the kernel has for a sandbox, as many a host is set up
+		r := watchIn(t, a, box, "/dev/shm/many", true)
+		if r == nil {
+			break
+		}
+		watches = append(watches, r)
+	}
+	t.Logf("%d watches of %d directories each were served", len(watches), manyWatched)
+	works := func(box string, r *rig.Raw, name string) {
+		t.Helper()
+		if r == nil {
+			t.Fatalf("%s: nothing is watched", name)
+		}
+		tells(t, a, box, "touch /tmp/few/"+name)
+		if n, overflow := seen(t, r, name); n != 1 || overflow {
+			t.Errorf("%s was told of after %d, overflow: %v", name, n, overflow)
+		}
+	}
+	works(beside, other, "before")
+	works(beside, watchIn(t, a, beside, "/tmp/few", true), "during")
+	for i, r := range watches {
+		name := fmt.Sprintf("%d/%d", manyWatched, i)
+		tells(t, a, box, "touch /dev/shm/many/"+name)
+		if n, overflow := seen(t, r, name); overflow || n > i+1 {
+			t.Errorf("%s was told of after %d, overflow: %v", name, n, overflow)
+		}
+		r.Close()
+	}
+	works(box, watchIn(t, a, box, "/tmp/few", true), "after")
+}
