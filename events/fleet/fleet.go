@@ -22,6 +22,7 @@ type Lease struct {
 	Templates  []string // that are ready there, and copies of others' files; a host that knows names none
 	Fits       []string // of the drivers, in their order: what makes their snapshots usable elsewhere; empty: nothing does
 	System     string   // what the host's own files are, which the host template is made of
+	CPU        string   // what its CPU can: memory goes on where it can the same
 	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
 	VolumeDrivers []string
 	Capacity      uint32 // sandboxes
@@ -38,22 +39,33 @@ type Lease struct {
 	Version       string
 }
 
+// Needs is what a snapshot needs alike on another host, besides the driver.
+type Needs struct {
+	System bool // its sandbox stood on the host's own files
+	CPU    bool // it has the memory
+}
+
 // Fit is what a host must say of itself to use a snapshot that was made here with
-// the driver: of a sandbox that stands on the host's own files those must be alike,
-// too. Empty if no other host can.
-func (l *Lease) Fit(driver string, hostFiles bool) string {
+// the driver. Empty if no other host can.
+func (l *Lease) Fit(driver string, n Needs) string {
 	for i, d := range l.Drivers {
 		if d == driver && i < len(l.Fits) {
-			return Fit(l.Fits[i], l.System, hostFiles)
+			return Fit(l.Fits[i], l.System, l.CPU, n)
 		}
 	}
 	return ""
 }
 
-// Fit is Lease.Fit for who has what the driver says, and the host's system.
-func Fit(driver, system string, hostFiles bool) string {
-	if driver != "" && hostFiles {
-		return driver + " on " + system
+// Fit is Lease.Fit for who has what the driver says, and what the host does.
+func Fit(driver, system, cpu string, n Needs) string {
+	if driver == "" || n.CPU && cpu == "" {
+		return ""
+	}
+	if n.CPU {
+		driver += ", CPU " + cpu
+	}
+	if n.System {
+		driver += " on " + system
 	}
 	return driver
 }

@@ -57,6 +57,7 @@ type host struct {
 	sealer    *sandbox.Sealer
 	origin    sync.Mutex // held while a snapshot's directory is looked for, or given away
 	system    string     // what the host's own files are
+	cpu       string     // what its CPU can
 	veth      *veth.Net  // nil: no sandbox has an interface of its own
 }
 
@@ -82,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)), system: system(),
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	if err := h.findShim(); err != nil {

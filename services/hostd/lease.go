@@ -98,7 +98,7 @@ func (l *lease) observe() {
 			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
 		}
 	}
-	l.System = l.h.system
+	l.System, l.CPU = l.h.system, l.h.cpu
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
 	l.DiskTotal = disk(l.h.cfg.DataDir)

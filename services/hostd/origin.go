@@ -16,10 +16,10 @@ import (
 // copyWait bounds how long a sandbox waits for a copy that another host makes.
 const copyWait = 5 * time.Minute
 
-// fit is what a host must say of itself to use a snapshot that this one makes.
-func (h *host) fit(driver, tmpl string) string {
-	o, _ := h.offer(driver)
-	return fleet.Fit(o.caps.Fits, h.system, template.IsHost(tmpl))
+// fit is what a host must say of itself to use a snapshot, if this one made it.
+func (h *host) fit(s *sandbox.Snapshot) string {
+	o, _ := h.offer(s.Driver)
+	return fleet.Fit(o.caps.Fits, h.system, h.cpu, fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
 }
 
 // ownSnapshot is the directory of a snapshot that was made here, if it still stands
@@ -57,7 +57,7 @@ func (b *box) begins(ctx context.Context) (string, error) {
 		if ok {
 			return dir, nil
 		}
-		if have := h.fit(s.Driver, s.Template); s.Fits == "" || s.Fits != have {
+		if have := h.fit(&s); s.Fits == "" || s.Fits != have {
 			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s for %q, this host has %q", s.Host, s.Fits, have)
 		}
 		if s.Copy.Manifest == "" || s.Copy.Wanted {

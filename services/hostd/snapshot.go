@@ -62,12 +62,13 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if err := b.fill(ctx, dir, t.Memory); err != nil {
 		return err
 	}
-	err := b.h.log.PutSnapshot(ctx, &sandbox.Snapshot{
+	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
-		Fits: b.h.fit(b.driver.Name(), b.req.Template),
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
-	})
+	}
+	snap.Fits = b.h.fit(snap)
+	err := b.h.log.PutSnapshot(ctx, snap)
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}

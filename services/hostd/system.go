@@ -3,6 +3,7 @@ package hostd
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -71,4 +72,23 @@ func system() string {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// cpu tells CPUs apart that a process in memory cannot change between; empty where
+// that cannot be told.
+func cpu() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(info), "\n\n")
+	sum := sha256.New()
+	for line := range strings.Lines(first) {
+		key, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(key) {
+		case "vendor_id", "cpu family", "flags", "CPU implementer", "CPU architecture", "Features":
+			fmt.Fprintln(sum, strings.TrimSpace(value)) //nolint:errcheck // a hash takes all
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
 }

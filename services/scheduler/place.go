@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -14,10 +15,10 @@ type room struct {
 	Host       string
 	Epoch      uint64
 	Drivers    []string
-	Isolations []string                                   // of the drivers, in their order
-	Templates  []string                                   // that are ready there
-	Volumes    []string                                   // the drivers that show volumes
-	Fits       func(driver string, hostFiles bool) string // fleet.Lease.Fit
+	Isolations []string                                  // of the drivers, in their order
+	Templates  []string                                  // that are ready there
+	Volumes    []string                                  // the drivers that show volumes
+	Fits       func(driver string, n fleet.Needs) string // fleet.Lease.Fit
 	Capacity   int
 	Used       int  // sandboxes placed there that are not over
 	CPU        part // thousandths of a CPU
@@ -66,7 +67,7 @@ type origin struct {
 	fits   string // what another host must say of the driver; empty: it will not do
 	copied bool   // it can be had of the store, whatever became of its host
 	tree   string // what hosts call the copy that they have
-	base   bool   // its sandbox stood on its host's own files
+	needs  fleet.Needs
 }
 
 // has reports whether a host has the snapshot already.
@@ -80,7 +81,7 @@ func (o *origin) suits(r *room, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
 		return true
 	}
-	return (o.copied || alive) && o.fits != "" && r.Fits != nil && r.Fits(o.driver, o.base) == o.fits
+	return (o.copied || alive) && o.fits != "" && r.Fits != nil && r.Fits(o.driver, o.needs) == o.fits
 }
 
 // verdict is what place says of a sandbox: a host and its driver, a refusal, or

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -127,7 +128,9 @@ func TestWhatStandsStillTakesNoCPU(t *testing.T) {
 	}
 }
 
-func fits(all string) func(string, bool) string { return func(string, bool) string { return all } }
+func fits(all string) func(string, fleet.Needs) string {
+	return func(string, fleet.Needs) string { return all }
+}
 
 // Who demands more than what he begins from can have is told what it is.
 func TestASnapshotsDriverGivesTooLittle(t *testing.T) {

@@ -237,7 +237,7 @@ func (s *scheduler) origin(req *sandbox.Requested) origin {
 		return origin{}
 	}
 	snap, _ := s.view.Snapshot(req.From)
-	o := origin{host: req.FromHost, driver: snap.Driver, fits: snap.Fits, base: template.IsHost(snap.Template)}
+	o := origin{host: req.FromHost, driver: snap.Driver, fits: snap.Fits, needs: fleet.Needs{System: template.IsHost(snap.Template), CPU: snap.Memory}}
 	if snap.Copy.Manifest != "" {
 		o.copied, o.tree = true, string(template.SumOf([]byte(snap.Copy.Manifest)))
 	}

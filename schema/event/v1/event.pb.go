@@ -4374,6 +4374,7 @@ type Lease struct {
 	DiskTotal     uint64                 `protobuf:"varint,50,opt,name=disk_total,json=diskTotal,proto3" json:"disk_total,omitempty"`            // bytes of the file system that sandboxes' files are on
 	Fits          []string               `protobuf:"bytes,41,rep,name=fits,proto3" json:"fits,omitempty"`                                        // of the drivers, in their order: whose snapshots they can use
 	System        string                 `protobuf:"bytes,42,opt,name=system,proto3" json:"system,omitempty"`                                    // what the host's own files are
+	Cpu           string                 `protobuf:"bytes,43,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // what its CPU can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4551,6 +4552,13 @@ func (x *Lease) GetFits() []string {
 func (x *Lease) GetSystem() string {
 	if x != nil {
 		return x.System
+	}
+	return ""
+}
+
+func (x *Lease) GetCpu() string {
+	if x != nil {
+		return x.Cpu
 	}
 	return ""
 }
@@ -6111,7 +6119,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xbe\x04\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xd0\x04\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -6138,7 +6146,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"disk_total\x182 \x01(\x04R\tdiskTotal\x12\x12\n" +
 	"\x04fits\x18) \x03(\tR\x04fits\x12\x16\n" +
-	"\x06system\x18* \x01(\tR\x06system\"\xd2\x02\n" +
+	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
+	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xd2\x02\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +

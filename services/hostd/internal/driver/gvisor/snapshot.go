@@ -5,14 +5,12 @@ package gvisor
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -70,27 +68,14 @@ func buildOf(path string) ([]byte, error) {
 	return nil, fmt.Errorf("%s is not built of gVisor's module", path)
 }
 
-// fits tells hosts apart that cannot read each other's snapshots: by their builds
-// and by what their CPUs can. Empty where that cannot be told.
+// fits tells hosts apart that cannot read each other's snapshots. Empty where that
+// cannot be told.
 func fits(path string) string {
 	build, err := buildOf(path)
 	if err != nil {
 		return ""
 	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	first, _, _ := strings.Cut(string(info), "\n\n")
-	sum := sha256.New()
-	for line := range strings.Lines(first) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "vendor_id", "cpu family", "flags", "CPU implementer", "CPU architecture", "Features":
-			fmt.Fprintln(sum, strings.TrimSpace(value))
-		}
-	}
-	return fmt.Sprintf("%s %s, CPU %x", name, bytes.TrimSpace(build), sum.Sum(nil)[:6])
+	return name + " " + string(bytes.TrimSpace(build))
 }
 
 // from checks that a sandbox can begin from what Snapshot left.
