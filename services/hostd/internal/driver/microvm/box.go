@@ -26,14 +26,15 @@ const socketFile = "shim.sock"
 // box is the Instance of a living machine.
 type box struct {
 	*live.Box
-	brake brake
+	brake  brake
+	images *images
 
 	mu   sync.Mutex
 	conn *serial.Conn // by mu: the port takes one at a time
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	b := &box{Box: machineBox(dir, state, proc), brake: brake{dir, proc.Done()}}
+	b := &box{Box: machineBox(dir, state, proc), brake: brake{dir, proc.Done()}, images: &d.images}
 	b.Brake, b.Keep = b.brake, b.keep
 	return b
 }
@@ -107,11 +108,7 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 	if !memory {
 		return errNoFiles
 	}
-	m, err := os.ReadFile(filepath.Join(b.Dir, workDir, machineFile))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, machineFile), m, 0o600); err != nil {
+	if err := errors.Join(b.images.note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, memoryFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)

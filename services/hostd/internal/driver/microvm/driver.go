@@ -21,7 +21,9 @@
 // It is then told what to become, the time, and random bytes of its own.
 //
 // # Files
-// The root is an image of Spec.Root, made once and kept in Config.Cache, and what
+// The root is an image of Spec.Root, made once and kept in Config.Cache: as long as a
+// snapshot or a sandbox stands on it, and otherwise if it is one of the eight that were
+// used last. What
 // is written over it stays in the guest's memory: at most Spec.DiskMiB, or half of
 // the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
 // files. A snapshot is of the whole machine, or it is none.

@@ -156,9 +156,13 @@ type object map[string]any
 
 // calls are what makes the machine that s wants, or loads it.
 func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32) ([]call, error) {
+	work := filepath.Join(s.Dir, workDir)
 	if s.From != "" {
 		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
 			return nil, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+		}
+		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.note(filepath.Dir(s.Dir))); err != nil {
+			return nil, err
 		}
 		return []call{{"PUT", "/snapshot/load", object{
 			"snapshot_path": filepath.Join(s.From, stateFile), "resume_vm": true,
@@ -173,8 +177,8 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 	if err != nil {
 		return nil, err
 	}
-	work := filepath.Join(s.Dir, workDir)
-	if err := os.Mkdir(work, 0o700); err != nil {
+	m := machine{accel: "kvm", memoryMiB: memoryMiB, cpus: cpus(s), image: image}
+	if err := errors.Join(d.images.note(filepath.Dir(s.Dir)), m.save(work)); err != nil {
 		return nil, err
 	}
 	spec := guest(s)
@@ -199,11 +203,12 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 // fcBox is the Instance of a living machine.
 type fcBox struct {
 	*live.Box
-	api api
+	api    api
+	images *images
 }
 
 func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
-	b := &fcBox{Box: machineBox(dir, state, proc), api: newAPI(dir)}
+	b := &fcBox{Box: machineBox(dir, state, proc), api: newAPI(dir), images: &d.images}
 	b.Brake, b.Keep = b.api, b.keep
 	return b
 }
@@ -295,6 +300,9 @@ func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 		if err := b.api.Freeze(ctx); err != nil {
 			return err
 		}
+	}
+	if err := errors.Join(b.images.note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+		return err
 	}
 	return b.api.do(ctx, call{"PUT", "/snapshot/create", object{
 		"snapshot_type": "Full", "snapshot_path": filepath.Join(dir, stateFile), "mem_file_path": filepath.Join(dir, memoryFile),

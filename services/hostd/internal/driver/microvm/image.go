@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,9 +41,13 @@ func (i *images) get(ctx context.Context, tree string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(i.dir, key+".squashfs")
-	if _, err := os.Stat(path); err == nil {
+	path := filepath.Join(i.dir, imagePrefix+key+imageSuffix)
+	now := time.Now()
+	if err := os.Chtimes(path, now, time.Time{}); err == nil { // it was used
 		return path, nil
+	}
+	if err := i.prune(now); err != nil {
+		return "", err
 	}
 	args := []string{tree, path + ".tmp", "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"}
 	if os.Geteuid() != 0 {

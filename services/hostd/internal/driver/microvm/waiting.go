@@ -106,6 +106,11 @@ func (d *Driver) keyOf(m *machine, shim string) (string, error) {
 		}
 		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()) //nolint:errcheck // it never fails
 	}
+	var image unix.Stat_t // of one that was removed and made anew the guest may know another's blocks
+	if err := unix.Stat(m.image, &image); err != nil {
+		return "", &os.PathError{Op: "stat", Path: m.image, Err: err}
+	}
+	fmt.Fprintln(sum, image.Dev, image.Ino, image.Size, image.Mtim.Nano()) //nolint:errcheck // it never fails
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
