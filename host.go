@@ -217,6 +217,12 @@ func probe(ctx context.Context) []cli.DriverReport {
 			if r.Default {
 				about[0] += ", the default here; who wants another demands it (isolation), or --driver"
 			}
+			if len(r.Can) > 0 {
+				about = append(about, "can "+strings.Join(r.Can, ", "))
+			}
+			if len(r.Cannot) > 0 {
+				about = append(about, "cannot "+strings.Join(r.Cannot, ", "))
+			}
 			d.Detail = strings.Join(append(about, r.Notes...), "; ")
 		}
 		out = append(out, d)

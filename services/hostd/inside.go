@@ -40,6 +40,8 @@ type DriverReport struct {
 	Name      string
 	Err       error    // why it cannot work here; nil: it does
 	Isolation string   // what stands between a sandbox and the host: "none", "process", "kernel" or "machine"
+	Can       []string // what it can do here besides making sandboxes
+	Cannot    []string // and what not
 	Notes     []string // what is missing and why
 	Default   bool     // it is what a sandbox gets that demands nothing, unless a host is told other drivers
 }
@@ -55,6 +57,7 @@ func Probe(ctx context.Context) []DriverReport {
 			var caps driver.Caps
 			caps, r.Err = d.Probe(ctx)
 			r.Isolation, r.Notes = caps.Isolation, caps.Notes
+			r.Can, r.Cannot = caps.Abilities()
 		}
 		if at := slices.Index(autoOrder[:], name); r.Err == nil && at >= 0 {
 			best = min(best, at)

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -60,15 +62,29 @@ func bootID() string {
 }
 
 // system tells machines apart whose own files are not the same: by their system and
-// the packages that are installed.
-func system() string {
+// the packages that are installed, as one of the package managers tells. Read once in a
+// life: a millisecond for Debian's 700 KB.
+func system() string { return systemOf("/") }
+
+func systemOf(root string) string {
 	sum := sha256.New()
 	sum.Write([]byte(runtime.GOOS + " " + runtime.GOARCH)) //nolint:errcheck // a hash never fails
-	for _, name := range []string{"/etc/os-release", "/var/lib/dpkg/status", "/lib/apk/db/installed"} {
-		b, err := os.ReadFile(name)
-		if err == nil {
-			part := sha256.Sum256(b)
-			sum.Write(part[:]) //nolint:errcheck // a hash never fails
+	for _, name := range []string{
+		"etc/os-release", "var/lib/dpkg/status", "lib/apk/db/installed", // Debian's and Alpine's
+		"usr/lib/sysimage/rpm/rpmdb.sqlite", "var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/Packages.db", "var/lib/rpm/Packages",
+	} {
+		if f, err := os.Open(filepath.Join(root, name)); err == nil {
+			part := sha256.New()
+			_, err = io.Copy(part, f)
+			f.Close() //nolint:errcheck // it was only read
+			if err == nil {
+				sum.Write(part.Sum(nil)) //nolint:errcheck // a hash never fails
+			}
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Join(root, "var/lib/pacman/local")); err == nil { // a directory a package and version
+		for _, e := range entries {
+			io.WriteString(sum, e.Name()+"\n") //nolint:errcheck // a hash never fails
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])

@@ -238,7 +238,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	if s.Root != "" {
 		return spec, fromTree(s, &spec)
 	}
-	t, err := d.template(s)
+	t, err := d.template(s, trial)
 	if err != nil {
 		return spec, err
 	}

@@ -244,8 +244,8 @@ func (d *Driver) spread(parent string) {
 }
 
 // template finds the template of a sandbox that is to be made and prepares it if need
-// be.
-func (d *Driver) template(s *driver.Spec) (*hostTemplate, error) {
+// be. A trial ends before its copy of /etc could be removed.
+func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 	if !template.IsHost(s.Template) {
 		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", s.Template)
 	}
@@ -255,7 +255,7 @@ func (d *Driver) template(s *driver.Spec) (*hostTemplate, error) {
 	if err == nil && d.host == nil {
 		d.host, err = newHostTemplate(d.cfg.Log, dir)
 	}
-	if root := filepath.Dir(s.Dir); err == nil && d.noted != root {
+	if root := filepath.Dir(s.Dir); err == nil && d.noted != root && !trial {
 		if err = noteRoot(dir, root); err == nil {
 			d.noted = root
 		}

@@ -65,6 +65,9 @@ func lockEtc(templates string) (unlock func(), err error) {
 
 // pruneEtc removes the copies that no daemon holds and no sandbox sees.
 func pruneEtc(templates, current string) error {
+	if err := forgetRoots(templates); err != nil {
+		return err
+	}
 	copies, err := filepath.Glob(filepath.Join(templates, etcPrefix+"*"))
 	if err != nil || len(copies) < 2 {
 		return err
@@ -113,9 +116,6 @@ func usedEtc(templates string) (map[string]bool, error) {
 	for _, l := range links {
 		link := filepath.Join(templates, etcRoots, l.Name())
 		boxes, err := os.ReadDir(link)
-		if errors.Is(err, fs.ErrNotExist) { // the data directory of a host is gone
-			err = os.Remove(link)
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +146,17 @@ func noteRoot(templates, root string) error {
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return nil
+	}
+	return err
+}
+
+// forgetRoots removes the notes of directories that are gone, with a host's data.
+func forgetRoots(templates string) error {
+	links, err := filepath.Glob(filepath.Join(templates, etcRoots, "*"))
+	for _, link := range links {
+		if _, gone := os.Stat(link); errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, os.Remove(link))
+		}
 	}
 	return err
 }

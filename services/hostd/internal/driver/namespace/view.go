@@ -25,7 +25,7 @@ func (d *Driver) View(s driver.Spec) (View, error) {
 		err := fromTree(&s, &spec)
 		return View{Files: spec.Files, Env: spec.Env}, err
 	}
-	t, err := d.template(&s)
+	t, err := d.template(&s, false)
 	if err != nil {
 		return View{}, err
 	}
