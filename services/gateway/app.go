@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	readBuffer  = 16 << 10          // a request's head; long tokens do not fit into the default
+	readBuffer  = 64 << 10          // a request's head: cookies and tokens for servers in sandboxes, too
 	readTimeout = time.Minute       // of a whole request
 	idleTimeout = 330 * time.Second // SDKs keep connections for 300 s
 )
@@ -60,6 +60,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			CaseSensitive:         true,
 			RequestMethods:        port.Methods(),
 			ReadBufferSize:        readBuffer,
+			ReduceMemoryUsage:     true, // until something is asked
 			ReadTimeout:           readTimeout,
 			IdleTimeout:           idleTimeout,
 			BodyLimit:             cfg.MaxBody,

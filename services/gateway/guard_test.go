@@ -77,7 +77,11 @@ func TestSmuggling(t *testing.T) {
 	if codes, _ := f.raw(t, next+next); len(codes) != 2 || codes[0] != 200 || codes[1] != 200 {
 		t.Errorf("two plain requests: %v", codes)
 	}
-	if codes, closed := f.raw(t, "GET /livez HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", 20<<10)+"\r\n\r\n"); len(codes) != 1 || codes[0] != 431 || !closed {
+	// Cookies and tokens are as long as servers in sandboxes allow them.
+	if codes, closed := f.raw(t, "GET /livez HTTP/1.1\r\nHost: x\r\nCookie: "+strings.Repeat("a", 60<<10)+"\r\n\r\n"); len(codes) != 1 || codes[0] != 200 || closed {
+		t.Errorf("a head of 60 KiB: %v, closed %v", codes, closed)
+	}
+	if codes, closed := f.raw(t, "GET /livez HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", 70<<10)+"\r\n\r\n"); len(codes) != 1 || codes[0] != 431 || !closed {
 		t.Errorf("a large head: %v", codes)
 	}
 }
