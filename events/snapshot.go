@@ -22,6 +22,7 @@ func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
 		Name: s.Name, Memory: s.Memory, TakenNs: nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
 		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs, Layer: s.Layer,
+		Env: s.Env, User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready,
 		Fits: s.Fits, Copy: encodeCopy(&s.Copy),
 	})
 	if err != nil {
@@ -44,6 +45,7 @@ func (v *View) applySnapshot(m stored) error {
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
 		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
+		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		Fits: b.Fits, Copy: decodeCopy(b.Copy),
 	}
 	return nil

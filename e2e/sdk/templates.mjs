@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
+import { until } from './cases.mjs'
 
 const [pkg, registry] = process.argv.slice(2)
 const { Template, Sandbox, BuildError, waitForFile, waitForPort, waitForProcess, waitForTimeout } = await import(pkg)
@@ -100,6 +101,29 @@ const cases = {
     assert.equal(await Sandbox.deleteSnapshot(info.templateId), true)
     assert.equal(await Template.exists(name), false)
     await assert.rejects(Sandbox.create(`${name}:v2`), /not found/)
+  },
+  async 'what processes begin with outlives a reboot and is in snapshots'() {
+    const name = `${unique}-again`
+    const t = Template().fromTemplate('base').setUser('root').setWorkdir('/srv').setEnvs({ KEPT: 'template', MINE: 'template' })
+      .setStartCmd('echo started >> /srv/starts; sleep 1000', waitForFile('/srv/starts'))
+    await build(t, name)
+    const look = 'echo $KEPT $MINE; pwd; id -un'
+    await use(name, async (sbx) => {
+      assert.equal(await sh(sbx, look), 'template create\n/srv\nroot')
+      const { snapshotId } = await sbx.createSnapshot()
+      await use(snapshotId, async (other) => {
+        await until('its command', async () => (await other.commands.list()).length === 1)
+        assert.equal(await sh(other, look), 'template other\n/srv\nroot')
+      }, { envs: { MINE: 'other' } })
+      await use(snapshotId, async (other) => assert.equal(await sh(other, look), 'template create\n/srv\nroot'))
+      await Sandbox.deleteSnapshot(snapshotId)
+      // A reboot starts nothing, as E2B's: what served must be started again.
+      await sbx.pause({ keepMemory: false })
+      await sbx.connect()
+      assert.equal(await sh(sbx, look), 'template create\n/srv\nroot')
+      assert.deepEqual(await sbx.commands.list(), [])
+      assert.equal(await sh(sbx, 'wc -l < starts'), '1')
+    }, { envs: { MINE: 'create' } })
   },
   async 'what fails says where and why'() {
     const name = `${unique}-fails`

@@ -50,6 +50,11 @@ type Snapshot struct {
 
 	// The limits of the sandbox; one made from it has them unless it says others.
 	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32
+
+	// What processes of the sandbox began with (Requested); one made from it has that,
+	// too, and its own Env besides. Not known of what a fork or a build made.
+	Env                         map[string]string
+	User, Workdir, Start, Ready string
 }
 
 // CompareSnapshots orders snapshots, the newest first.

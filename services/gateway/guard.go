@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -33,10 +34,15 @@ func refuseFraming(c *fiber.Ctx) error {
 // refusePath refuses a path of ours that a proxy in front may have read
 // otherwise. Those of servers in sandboxes are not ours to judge.
 func refusePath(c *fiber.Ctx) error {
-	if !ambiguousPath(c.Request().URI().PathOriginal()) {
+	path := c.Request().URI().PathOriginal()
+	if !ambiguousPath(path) {
 		return c.Next()
 	}
 	c.Context().SetConnectionClose()
+	if bytes.HasPrefix(path, []byte("/templates/")) {
+		// E2B's SDKs ask about team/name so. No name here has a slash.
+		return kind.New(kind.NotFound, "find template", "", "template not found")
+	}
 	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 

@@ -91,6 +91,8 @@ func TestAmbiguousPaths(t *testing.T) {
 	f := newFront(t)
 	for path, want := range map[string]int{
 		"/sandboxes/a%2fb":                    400,
+		"/templates/aliases/team%2Fname":      404,
+		"/templates/team%2Fname%3Atag":        404,
 		"/sandboxes/a%2Fb":                    400,
 		"/sandboxes/a%5cb":                    400,
 		"/sandboxes/a\\b":                     400,

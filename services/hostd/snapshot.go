@@ -68,6 +68,9 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	}
 	snap.Fits = b.h.fit(snap)
+	if !t.Internal {
+		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready
+	}
 	err := b.h.log.PutSnapshot(ctx, snap)
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again

@@ -3183,25 +3183,31 @@ func (x *SandboxSnapshotted) GetMemory() bool {
 }
 
 type Snapshot struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Sandbox       string                 `protobuf:"bytes,3,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // that it was made of
-	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`       // that has it
-	Driver        string                 `protobuf:"bytes,5,opt,name=driver,proto3" json:"driver,omitempty"`
-	Template      string                 `protobuf:"bytes,6,opt,name=template,proto3" json:"template,omitempty"`
-	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"` // NAME or NAME:TAG; empty: none
-	Memory        bool                   `protobuf:"varint,8,opt,name=memory,proto3" json:"memory,omitempty"`
-	TakenNs       int64                  `protobuf:"varint,9,opt,name=taken_ns,json=takenNs,proto3" json:"taken_ns,omitempty"`
-	Deleted       bool                   `protobuf:"varint,10,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	CpuMilli      uint32                 `protobuf:"varint,11,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"` // limits of the sandbox, which one made from it has unless it says others
-	MemoryMib     uint32                 `protobuf:"varint,12,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	DiskMib       uint32                 `protobuf:"varint,13,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
-	Pids          uint32                 `protobuf:"varint,14,opt,name=pids,proto3" json:"pids,omitempty"`
-	Internal      bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork or a build; not listed
-	Layer         string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`        // of a build: the sum of all that it was made by
-	Fits          string                 `protobuf:"bytes,41,opt,name=fits,proto3" json:"fits,omitempty"`          // what a host must say of the driver to use it; empty: only host can
-	Copy          *Copy                  `protobuf:"bytes,42,opt,name=copy,proto3" json:"copy,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant    string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Sandbox   string                 `protobuf:"bytes,3,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // that it was made of
+	Host      string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`       // that has it
+	Driver    string                 `protobuf:"bytes,5,opt,name=driver,proto3" json:"driver,omitempty"`
+	Template  string                 `protobuf:"bytes,6,opt,name=template,proto3" json:"template,omitempty"`
+	Name      string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"` // NAME or NAME:TAG; empty: none
+	Memory    bool                   `protobuf:"varint,8,opt,name=memory,proto3" json:"memory,omitempty"`
+	TakenNs   int64                  `protobuf:"varint,9,opt,name=taken_ns,json=takenNs,proto3" json:"taken_ns,omitempty"`
+	Deleted   bool                   `protobuf:"varint,10,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	CpuMilli  uint32                 `protobuf:"varint,11,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"` // limits of the sandbox, which one made from it has unless it says others
+	MemoryMib uint32                 `protobuf:"varint,12,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib   uint32                 `protobuf:"varint,13,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	Pids      uint32                 `protobuf:"varint,14,opt,name=pids,proto3" json:"pids,omitempty"`
+	Internal  bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork or a build; not listed
+	Layer     string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`        // of a build: the sum of all that it was made by
+	Fits      string                 `protobuf:"bytes,41,opt,name=fits,proto3" json:"fits,omitempty"`          // what a host must say of the driver to use it; empty: only host can
+	Copy      *Copy                  `protobuf:"bytes,42,opt,name=copy,proto3" json:"copy,omitempty"`
+	// What processes of the sandbox began with; see SandboxRequested.
+	Env           map[string]string `protobuf:"bytes,43,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	User          string            `protobuf:"bytes,44,opt,name=user,proto3" json:"user,omitempty"`
+	Workdir       string            `protobuf:"bytes,45,opt,name=workdir,proto3" json:"workdir,omitempty"`
+	Start         string            `protobuf:"bytes,46,opt,name=start,proto3" json:"start,omitempty"`
+	Ready         string            `protobuf:"bytes,47,opt,name=ready,proto3" json:"ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3360,6 +3366,41 @@ func (x *Snapshot) GetCopy() *Copy {
 		return x.Copy
 	}
 	return nil
+}
+
+func (x *Snapshot) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *Snapshot) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Snapshot) GetWorkdir() string {
+	if x != nil {
+		return x.Workdir
+	}
+	return ""
+}
+
+func (x *Snapshot) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *Snapshot) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
 }
 
 // Copy is what is known of the copy of a host's files in the servers' store.
@@ -6015,7 +6056,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\rlink_received\x18\x05 \x01(\x04R\flinkReceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
-	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xd3\x03\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\"\x9d\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -6036,7 +6077,15 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\binternal\x18\x0f \x01(\bR\binternal\x12\x14\n" +
 	"\x05layer\x18( \x01(\tR\x05layer\x12\x12\n" +
 	"\x04fits\x18) \x01(\tR\x04fits\x12+\n" +
-	"\x04copy\x18* \x01(\v2\x17.millrace.event.v1.CopyR\x04copy\"f\n" +
+	"\x04copy\x18* \x01(\v2\x17.millrace.event.v1.CopyR\x04copy\x126\n" +
+	"\x03env\x18+ \x03(\v2$.millrace.event.v1.Snapshot.EnvEntryR\x03env\x12\x12\n" +
+	"\x04user\x18, \x01(\tR\x04user\x12\x18\n" +
+	"\aworkdir\x18- \x01(\tR\aworkdir\x12\x14\n" +
+	"\x05start\x18. \x01(\tR\x05start\x12\x14\n" +
+	"\x05ready\x18/ \x01(\tR\x05ready\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
 	"\x04Copy\x12\x1a\n" +
 	"\bmanifest\x18\x01 \x01(\fR\bmanifest\x12\x16\n" +
 	"\x06wanted\x18\x02 \x01(\bR\x06wanted\x12\x12\n" +
@@ -6261,7 +6310,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6339,8 +6388,9 @@ var file_event_v1_event_proto_goTypes = []any{
 	nil,                        // 73: millrace.event.v1.Spec.EnvEntry
 	nil,                        // 74: millrace.event.v1.SandboxRequested.MetadataEntry
 	nil,                        // 75: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 76: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 77: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 76: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 77: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 78: millrace.event.v1.TemplateBuilt.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -6391,34 +6441,35 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	43, // 47: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	76, // 48: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	49, // 49: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	50, // 50: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	51, // 51: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	52, // 52: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	53, // 53: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	54, // 54: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 55: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	58, // 56: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	59, // 57: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	60, // 58: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	62, // 59: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	61, // 60: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	77, // 61: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	64, // 62: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	65, // 63: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	66, // 64: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	68, // 65: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	69, // 66: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	71, // 67: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	72, // 68: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	67, // 69: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	70, // 70: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	76, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	77, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	49, // 50: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	50, // 51: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	51, // 52: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	52, // 53: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	53, // 54: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	54, // 55: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 56: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	58, // 57: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	59, // 58: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	60, // 59: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	62, // 60: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	61, // 61: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	78, // 62: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	64, // 63: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	65, // 64: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	66, // 65: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	68, // 66: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	69, // 67: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	71, // 68: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	72, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	67, // 70: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	70, // 71: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6488,7 +6539,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   77,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

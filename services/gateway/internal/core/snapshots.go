@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -132,6 +133,18 @@ func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	}
 	req.CPUMilli, req.MemoryMiB, req.DiskMiB, req.PIDs = s.CPUMilli, s.MemoryMiB, s.DiskMiB, s.PIDs
 	return req
+}
+
+// Again is From for a client's own snapshot: processes begin as they did in the
+// sandbox that it was made of.
+func Again(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
+	env := maps.Clone(s.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	req.Env, req.User, req.Workdir, req.Start, req.Ready = env, s.User, s.Workdir, s.Start, s.Ready
+	return From(s, req)
 }
 
 // Fork is one of the sandboxes that ForkSandbox made, or why it was not.

@@ -84,7 +84,7 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 	case serr != nil:
 		return req, serr
 	}
-	req = core.From(&snap, req)
+	req = core.Again(&snap, req)
 	return req, b.limit(&req, h.cfg.Limits)
 }
 
