@@ -24,6 +24,7 @@ import (
 // Dialer reaches ports: a *core.Core.
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
+	Wake(ctx context.Context, id sandbox.ID) (bool, error)
 	MayVisit(id sandbox.ID, token string) error
 	Network(id sandbox.ID) (sandbox.Network, bool)
 }
@@ -120,6 +121,12 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if h.dialer.MayVisit(t.Sandbox, token) != nil {
 		return write(c, private(t, token != ""))
 	}
+	// A connection that was kept does not tell that its sandbox is paused.
+	if ok, err := h.dialer.Wake(c.UserContext(), t.Sandbox); err != nil {
+		return write(c, unreached(t, err))
+	} else if !ok {
+		return write(c, httperr.Gone(t.Named))
+	}
 	req, body, err := request(c, t)
 	if err != nil {
 		return write(c, httperr.Proxied{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
@@ -201,7 +208,8 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	}
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		if to, ok := res.Body.(mux.Joined); ok {
-			h.streams.Switch(c, res, to, cancel)
+			wake := func() { h.dialer.Wake(ctx, t.Sandbox) } //nolint:errcheck // what is written waits for whoever does
+			h.streams.Switch(c, res, &visitor{Joined: to, wake: wake}, cancel)
 			return nil
 		}
 		res.Body.Close() //nolint:errcheck // it cannot be used
@@ -232,18 +240,24 @@ func private(t route.Target, shown bool) httperr.Proxied {
 func failure(c *fiber.Ctx, t route.Target) func(error) *http.Response {
 	browser := httperr.Browser(c)
 	return func(err error) *http.Response {
-		p := Closed(t)
-		switch k := kind.Of(err); k {
-		case kind.NotFound:
-			p = httperr.Gone(t.Named)
-		case kind.Precondition:
-		case kind.Unavailable, kind.Exhausted, kind.Deadline:
-			p.Message = "The port cannot be reached right now"
-		default:
-			p.Message = "The server in the sandbox did not answer"
-		}
+		p := unreached(t, err)
 		return p.Response(browser)
 	}
+}
+
+// unreached says why there is no answer.
+func unreached(t route.Target, err error) httperr.Proxied {
+	p := Closed(t)
+	switch k := kind.Of(err); k {
+	case kind.NotFound:
+		p = httperr.Gone(t.Named)
+	case kind.Precondition:
+	case kind.Unavailable, kind.Exhausted, kind.Deadline:
+		p.Message = "The port cannot be reached right now"
+	default:
+		p.Message = "The server in the sandbox did not answer"
+	}
+	return p
 }
 
 func write(c *fiber.Ctx, p httperr.Proxied) error {

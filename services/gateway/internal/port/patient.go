@@ -37,3 +37,16 @@ func (p *patient) Close() error {
 	p.over.Store(true)
 	return p.Stream.Close()
 }
+
+// visitor is a connection whose protocol was switched: what comes on it is traffic,
+// and wakes a sandbox that was paused meanwhile.
+type visitor struct {
+	mux.Joined
+	wake func()
+}
+
+// Write wakes the sandbox unless it runs.
+func (v *visitor) Write(b []byte) (int, error) {
+	v.wake()
+	return v.Joined.Write(b)
+}

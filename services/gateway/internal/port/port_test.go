@@ -80,6 +80,15 @@ type inside struct {
 
 	mu    sync.Mutex
 	dials int
+	away  bool // it is paused
+	wakes int  // how often somebody needed it
+}
+
+func (s *inside) Wake(context.Context, sandbox.ID) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakes++
+	return !s.away, nil
 }
 
 func (s *inside) MayVisit(_ sandbox.ID, token string) error {
