@@ -38,7 +38,8 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"": named.ID + " " + plain.ID, "?sandboxID=" + m.ID: named.ID + " " + plain.ID, "?sandboxID=i0": "",
-		"?name=mine:v1": named.ID, "?name=mine": "", "?limit=100": named.ID + " " + plain.ID,
+		"?name=mine:v1": named.ID, "?name=mine": named.ID, "?name=mine:v2": "", "?name=min": "", "?name=" + plain.ID: plain.ID,
+		"?name=" + strings.TrimSuffix(plain.ID, ":default"): plain.ID, "?name=:v1": "", "?limit=100": named.ID + " " + plain.ID,
 	} {
 		if ids, next := list(query); strings.Join(ids, " ") != want || next != "" {
 			t.Errorf("%q: %v %q, want %s", query, ids, next, want)

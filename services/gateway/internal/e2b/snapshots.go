@@ -56,6 +56,17 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(snapshotOf(&s))
 }
 
+// called reports whether name means s: by its id or its name, of any tag unless one
+// is given.
+func called(s *sandbox.Snapshot, name string) bool {
+	name, tag, tagged := strings.Cut(name, ":")
+	own, ownTag, _ := strings.Cut(core.Tagged(s.Name), ":")
+	if name == string(s.ID) {
+		own, ownTag = name, core.DefaultTag
+	}
+	return name != "" && name == own && (!tagged || tag == ownTag)
+}
+
 // validName reports whether a snapshot may be called so; empty is no name. What
 // could be a snapshot's id is none.
 func validName(s string) bool {
@@ -84,7 +95,7 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	}
 	of, name := c.Query("sandboxID"), c.Query("name")
 	found := h.core.Snapshots(auth.From(c), func(s *sandbox.Snapshot) bool {
-		return (of == "" || of == string(s.Sandbox)) && (name == "" || core.Tagged(name) == core.Tagged(s.Name)) &&
+		return (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name)) &&
 			(before == nil || cmp.Or(cmp.Compare(before.started, s.Taken.UnixNano()), cmp.Compare(string(s.ID), before.id)) > 0)
 	})
 	if len(found) > limit {
