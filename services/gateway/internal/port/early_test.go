@@ -60,6 +60,25 @@ func TestAnEarlyAnswerIsWholeForClientsThatSendAllFirst(t *testing.T) {
 	}
 }
 
+func TestOurOwnAnswersAreWholeForClientsThatSendAllFirst(t *testing.T) {
+	const size = 16 << 20
+	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) {})
+	in.away = true
+	for range 5 {
+		c, r := post(t, addr, size)
+		if _, err := io.CopyN(c, zeroes{}, size); err != nil {
+			t.Fatalf("the body was cut off: %v", err)
+		}
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != http.StatusBadGateway {
+			t.Fatalf("got %v, %v", res, err)
+		}
+		if got, err := io.ReadAll(res.Body); !bytes.Contains(got, []byte("The sandbox was not found")) || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+}
+
 func TestAnswersCrossTheirRequests(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)

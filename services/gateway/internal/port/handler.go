@@ -112,24 +112,24 @@ func parse(addr string) (sandbox.ID, int, error) {
 // Serve answers a request for a port of a sandbox.
 func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if t.Sandbox == "" {
-		return write(c, httperr.Gone(t.Named))
+		return h.write(c, httperr.Gone(t.Named))
 	}
 	if t.Port < 1 || t.Port > 65535 {
-		return write(c, Closed(t))
+		return h.write(c, Closed(t))
 	}
 	token := c.Get(HeaderToken)
 	if h.dialer.MayVisit(t.Sandbox, token) != nil {
-		return write(c, private(t, token != ""))
+		return h.write(c, private(t, token != ""))
 	}
 	// A connection that was kept does not tell that its sandbox is paused.
 	if ok, err := h.dialer.Wake(c.UserContext(), t.Sandbox); err != nil {
-		return write(c, unreached(t, err))
+		return h.write(c, unreached(t, err))
 	} else if !ok {
-		return write(c, httperr.Gone(t.Named))
+		return h.write(c, httperr.Gone(t.Named))
 	}
 	req, body, err := request(c, t)
 	if err != nil {
-		return write(c, httperr.Proxied{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
+		return h.write(c, httperr.Proxied{SandboxID: t.Named, Message: "the request cannot be passed on: " + err.Error(), Port: t.Port, Code: http.StatusBadRequest})
 	}
 	if n, ok := h.dialer.Network(t.Sandbox); ok {
 		if n.MaskHost != "" {
@@ -260,9 +260,14 @@ func unreached(t route.Target, err error) httperr.Proxied {
 	return p
 }
 
-func write(c *fiber.Ctx, p httperr.Proxied) error {
-	if !stream.DiscardBody(c) {
-		c.Context().SetConnectionClose()
+// write answers in our own words. What is left of a large body is read away behind
+// the answer.
+func (h *Handler) write(c *fiber.Ctx, p httperr.Proxied) error {
+	if stream.DiscardBody(c) {
+		return httperr.WriteProxied(c, p)
 	}
-	return httperr.WriteProxied(c, p)
+	body := &upload{r: c.Context().RequestBodyStream(), conn: c.Context().Conn(), failed: func() {}, over: make(chan struct{})}
+	body.finish()
+	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), body.failed, body.outlast) //nolint:bodyclose // RelayEarly closes it
+	return nil
 }
