@@ -8,10 +8,11 @@
 //
 // # What is kept
 // Method, path and query, headers and body are passed on as they came, but for
-// what belongs to one connection only; a body of more
-// than 64 KiB, or of no told length, is passed on while it comes. X-Forwarded-For, -Host and -Proto are added. An answer leaves as it comes,
-// also while the request's body is still on its way: then it ends the connection,
-// when the client has stopped sending, or half a minute later.
+// what belongs to one connection only; a body of more than 64 KiB, or of no told
+// length, is passed on while it comes. X-Forwarded-For, -Host and -Proto are added.
+// An answer leaves as it comes, also while the request's body is still on its way:
+// then it ends the connection, when the client has stopped sending, or half a
+// minute later.
 //
 // A port that its sandbox says serves HTTPS is spoken to in TLS; its certificate is
 // not checked.
