@@ -12,9 +12,9 @@ func (s *Shim) openFiles() error {
 		},
 		Name: func(group bool, id uint32) string {
 			if group {
-				return nameOf("/etc/group", id)
+				return s.group.nameOf(id)
 			}
-			return nameOf("/etc/passwd", id)
+			return s.passwd.nameOf(id)
 		},
 	})
 	s.files = srv

@@ -44,6 +44,9 @@ type Shim struct {
 	pid1 bool // everything in the pid namespace is ours
 	uid  int  // our own
 
+	passwd, group colonFile
+	denied        func() bool // nobody can set a process's groups
+
 	spawned chan struct{} // gets a value after a fork: there is something to wait for
 	done    chan struct{} // closed when the sandbox has ended and all is acked
 	broken  chan error    // has what makes it impossible to go on
@@ -88,6 +91,9 @@ func New(cfg Config) *Shim {
 		cfg:     cfg,
 		pid1:    syscall.Getpid() == 1,
 		uid:     syscall.Geteuid(),
+		passwd:  colonFile{path: "/etc/passwd"},
+		group:   colonFile{path: "/etc/group"},
+		denied:  sync.OnceValue(setgroupsDenied),
 		spawned: make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),

@@ -2,9 +2,6 @@ package shim
 
 import (
 	"cmp"
-	"errors"
-	"io"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -26,7 +23,7 @@ type account struct {
 // has him for a default, whoever the template's is.
 func (s *Shim) lookup(name string) (account, error) {
 	byDefault := cmp.Or(s.cfg.User, os.Getenv("USER"))
-	a, ok := find(cmp.Or(name, byDefault))
+	a, ok := s.find(cmp.Or(name, byDefault))
 	switch {
 	case !ok && name != "":
 		return account{}, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s'", name)
@@ -40,10 +37,10 @@ func (s *Shim) lookup(name string) (account, error) {
 }
 
 // find looks an account up by name or by number.
-func find(name string) (account, bool) {
+func (s *Shim) find(name string) (account, bool) {
 	number, err := strconv.Atoi(name)
 	isNumber := err == nil
-	for a := range accounts {
+	for a := range s.accounts {
 		if a.name == name || isNumber && a.uid == number {
 			return a, true
 		}
@@ -53,7 +50,7 @@ func find(name string) (account, bool) {
 
 // self is who runs the shim.
 func (s *Shim) self() account {
-	if a, ok := find(strconv.Itoa(s.uid)); ok {
+	if a, ok := s.find(strconv.Itoa(s.uid)); ok {
 		return a
 	}
 	if s.uid == 0 {
@@ -63,8 +60,8 @@ func (s *Shim) self() account {
 }
 
 // accounts yields the lines of /etc/passwd.
-func accounts(yield func(account) bool) {
-	for f := range colonFile("/etc/passwd") {
+func (s *Shim) accounts(yield func(account) bool) {
+	for f := range s.passwd.lines {
 		if len(f) < 7 {
 			continue
 		}
@@ -80,9 +77,9 @@ func accounts(yield func(account) bool) {
 }
 
 // groups are the ids of all groups of an account.
-func (a *account) groups() []uint32 {
+func (s *Shim) groups(a *account) []uint32 {
 	out := []uint32{uint32(a.gid)}
-	for f := range colonFile("/etc/group") {
+	for f := range s.group.lines {
 		if len(f) < 4 {
 			continue
 		}
@@ -99,47 +96,6 @@ func (a *account) groups() []uint32 {
 	return out
 }
 
-func colonFile(path string) func(func([]string) bool) {
-	return func(yield func([]string) bool) {
-		b, err := readAccounts(path)
-		if err != nil {
-			return
-		}
-		for line := range strings.Lines(string(b)) {
-			if !yield(strings.Split(strings.TrimSuffix(line, "\n"), ":")) {
-				return
-			}
-		}
-	}
-}
-
-// nameOf is the first name in a colon-separated file with that number.
-func nameOf(path string, id uint32) string {
-	number := strconv.FormatUint(uint64(id), 10)
-	for f := range colonFile(path) {
-		if len(f) > 2 && f[2] == number {
-			return f[0]
-		}
-	}
-	return number
-}
-
-// maxAccounts is the most bytes of a file of accounts that are looked at.
-const maxAccounts = 1 << 20
-
-// readAccounts reads a file of the sandbox's making, which may be anything.
-func readAccounts(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read from
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, errors.Join(err, fs.ErrInvalid)
-	}
-	return io.ReadAll(io.LimitReader(f, maxAccounts))
-}
-
 // credential is what a child needs to run as a; nil: it already does.
 func (s *Shim) credential(a *account) (*syscall.Credential, error) {
 	if a.uid == s.uid && a.gid == os.Getegid() {
@@ -148,11 +104,14 @@ func (s *Shim) credential(a *account) (*syscall.Credential, error) {
 	if s.uid != 0 {
 		return nil, kind.Newf(kind.Unauthenticated, "start", "", "invalid username: '%s': the sandbox has one user only", a.name)
 	}
-	c := &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: a.groups()}
-	if b, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(b)) == "deny" {
-		c.NoSetGroups = true
-	}
-	return c, nil
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: s.groups(a), NoSetGroups: s.denied()}, nil
+}
+
+// setgroupsDenied reports whether the groups of a process cannot be set: that is
+// decided before there is a place, and for good.
+func setgroupsDenied() bool {
+	b, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(b)) == "deny"
 }
 
 // environ is a process's environment: who it is, then the sandbox's, then its
