@@ -119,6 +119,7 @@ func (p *proc) runWatch(pid int) {
 	}
 	s.mu.Unlock()
 	s.unwatch()
+	s.mu.Lock() // waited lets it go
 	s.waited(pid, status)
 }
 
