@@ -242,6 +242,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if errors.Is(why, errShimGone) && b.starved(ctx) {
 		why = errNoMemory
 	}
+	said := shimSaid(h.dirOf(b.place))
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}
@@ -256,16 +257,40 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := b.endAll(ctx, why); err != nil {
 		return err
 	}
+	lost := false
 	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
-		return append(b.use(&s), lastWords(&s, why)...), nil
+		words := lastWords(&s, why)
+		lost = len(words) > 0 && s.Phase != sandbox.PhaseStopping
+		return append(b.use(&s), words...), nil
 	})
 	if err != nil {
 		return err
+	}
+	if lost {
+		h.slog.Warn("a sandbox ended that nobody had asked to", "sandbox", b.id, "why", failure(why), "shim", said)
 	}
 	if err := h.fault("buried"); err != nil {
 		return err
 	}
 	return h.journal.forgetSandbox(b.id)
+}
+
+// shimSaid is the end of what the shim of a place said that is for nobody else: why it
+// could not go on, for one.
+func shimSaid(dir string) string {
+	const most = 2 << 10
+	f, err := os.Open(filepath.Join(dir, "shim.log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	fi, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	b := make([]byte, min(fi.Size(), most))
+	n, _ := f.ReadAt(b, fi.Size()-int64(len(b))) //nolint:errcheck // what could be read
+	return string(b[:n])
 }
 
 // lastWords is what a sandbox's record is to end with.
