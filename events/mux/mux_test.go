@@ -451,3 +451,41 @@ func BenchmarkOneStream(b *testing.B) {
 	s.CloseWrite()
 	s.Read(chunk) // until the other end has all
 }
+
+// What was taken over was written, also when the other end has answered it and gone
+// before Write returns.
+func TestAWriteThatWasAnsweredMeanwhileIsNoError(t *testing.T) {
+	var s *mux.Stream
+	answered := make(chan *mux.Stream, 1)
+	b := mux.New(mux.Config{Wake: func() {}, Accept: func(s *mux.Stream) { s.Accept(); answered <- s }})
+	var a *mux.Mux
+	pass := func(from, to *mux.Mux) {
+		for rest := from.Append(nil, 64<<10); len(rest) > 0; {
+			ty, payload, r, _ := mux.Split(rest)
+			if err := to.Handle(ty, payload); err != nil {
+				t.Fatal(err)
+			}
+			rest = r
+		}
+	}
+	a = mux.New(mux.Config{Even: true, Wake: func() {
+		if s == nil {
+			go func() { pass(a, b); pass(b, a) }() // Open waits for it
+			return
+		}
+		pass(a, b)
+		(<-answered).Close()
+		pass(b, a)
+	}})
+	got, err := a.Open(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = got
+	if n, err := s.Write([]byte("question")); n != 8 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := s.Write([]byte("more")); err == nil {
+		t.Error("the other end has gone, and takes more")
+	}
+}

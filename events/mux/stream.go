@@ -138,15 +138,18 @@ func (s *Stream) Write(p []byte) (int, error) {
 		case s.writeBy.passed():
 			s.m.mu.Unlock()
 			return n, os.ErrDeadlineExceeded
-		case n == len(p):
+		case len(p) == 0:
 			s.m.mu.Unlock()
-			return n, nil
+			return 0, nil
 		}
 		if room := outBuffer - s.out.len(); room > 0 {
 			k := min(room, len(p)-n)
 			s.out.put(p[n : n+k])
 			n += k
 			s.m.unlock(s.enqueue())
+			if n == len(p) { // the other end may have answered it and gone
+				return n, nil
+			}
 			s.m.mu.Lock()
 			continue
 		}
