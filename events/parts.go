@@ -139,8 +139,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 
 // isFull reports whether a store has no room for what was to be stored.
 func isFull(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == errNoResources || api.ErrorCode == errMaxBytes || api.ErrorCode == errStorageLimit || noRoom(err))
+	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || noRoom(err)
 }
 
 func (l *Log) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {

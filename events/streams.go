@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,9 +186,10 @@ func noRoom(err error) bool {
 	return isCode(err, errNoStorage) || isCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
 }
 
-func isCode(err error, code jetstream.ErrorCode) bool {
+// isCode reports whether the servers answered with one of the codes.
+func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == code
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
 // sayAfter is how often a stream is tried for before that is worth a word.

@@ -242,7 +242,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if errors.Is(why, errShimGone) && b.starved(ctx) {
 		why = errNoMemory
 	}
-	said := shimSaid(h.dirOf(b.place))
+	said := driver.Said(h.dirOf(b.place))
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}
@@ -273,24 +273,6 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	return h.journal.forgetSandbox(b.id)
-}
-
-// shimSaid is the end of what the shim of a place said that is for nobody else: why it
-// could not go on, for one.
-func shimSaid(dir string) string {
-	const most = 2 << 10
-	f, err := os.Open(filepath.Join(dir, "shim.log"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	fi, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	b := make([]byte, min(fi.Size(), most))
-	n, _ := f.ReadAt(b, fi.Size()-int64(len(b))) //nolint:errcheck // what could be read
-	return string(b[:n])
 }
 
 // lastWords is what a sandbox's record is to end with.

@@ -98,7 +98,7 @@ const (
 // they are removed. All others are the caller's.
 func Files() []string {
 	// The state goes last: as long as anything is left, List must find it.
-	return []string{"ns", "gv", "vm", "disk", "home", "still", "qmp.sock", "api.sock", "vsock.sock", "shim.log", "shim.sock", "state.json.tmp", "state.json"}
+	return []string{"ns", "gv", "vm", "disk", "home", "still", "qmp.sock", "api.sock", "vsock.sock", LogFile, "shim.sock", "state.json.tmp", "state.json"}
 }
 
 // What is bounded also where Spec says nothing.

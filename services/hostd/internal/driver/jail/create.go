@@ -146,7 +146,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 		err = live.Accepts(ctx, s.Dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q", err, live.Said(s.Dir))
+		return nil, fmt.Errorf("%w: %q", err, driver.Said(s.Dir))
 	}
 	return proc, nil
 }

@@ -108,7 +108,7 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 	if !memory {
 		return errNoFiles
 	}
-	if err := errors.Join(b.images.note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+	if err := errors.Join(b.images.users().Note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, memoryFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)

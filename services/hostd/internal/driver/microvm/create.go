@@ -149,7 +149,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 		files[memoryFd-firstFd], files[ramFd-firstFd] = w.devices, w.ram
 	}
 	if err == nil {
-		err = errors.Join(d.images.note(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
+		err = errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
 	}
 	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
 		if err == nil {

@@ -225,7 +225,7 @@ func early(b *live.Box, err error) error {
 		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")
 	default:
 	}
-	if said := live.Said(b.Dir); said != "" {
+	if said := driver.Said(b.Dir); said != "" {
 		return fmt.Errorf("%w: %q", err, said)
 	}
 	return err

@@ -161,7 +161,7 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
 			return nil, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
 		}
-		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.note(filepath.Dir(s.Dir))); err != nil {
+		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.users().Note(filepath.Dir(s.Dir))); err != nil {
 			return nil, err
 		}
 		return []call{{"PUT", "/snapshot/load", object{
@@ -178,7 +178,7 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 		return nil, err
 	}
 	m := machine{accel: "kvm", memoryMiB: memoryMiB, cpus: cpus(s), image: image}
-	if err := errors.Join(d.images.note(filepath.Dir(s.Dir)), m.save(work)); err != nil {
+	if err := errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(work)); err != nil {
 		return nil, err
 	}
 	spec := guest(s)
@@ -301,7 +301,7 @@ func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 			return err
 		}
 	}
-	if err := errors.Join(b.images.note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+	if err := errors.Join(b.images.users().Note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
 		return err
 	}
 	return b.api.do(ctx, call{"PUT", "/snapshot/create", object{

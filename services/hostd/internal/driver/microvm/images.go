@@ -4,8 +4,6 @@ package microvm
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
 // A guest that runs has its image open, whoever removes it. Who begins needs it for a
@@ -28,19 +28,8 @@ const (
 	beginning   = time.Hour // more than a guest takes to begin
 )
 
-// note notes that the directories in root may hold machineFiles.
-func (i *images) note(root string) error {
-	sum := sha256.Sum256([]byte(root))
-	dir := filepath.Join(i.dir, usersDir)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = os.Symlink(root, filepath.Join(dir, hex.EncodeToString(sum[:8])))
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	return err
-}
+// users is where machineFiles may be.
+func (i *images) users() live.Roots { return live.Roots(filepath.Join(i.dir, usersDir)) }
 
 // keepMachine copies the machineFile of a directory to another one, if it has one.
 func keepMachine(from, to string) error {
@@ -88,27 +77,20 @@ func (i *images) prune(now time.Time) error {
 
 // needed are the images of all machines that were saved, or can be.
 func (i *images) needed() (map[string]bool, error) {
-	links, err := os.ReadDir(filepath.Join(i.dir, usersDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := i.users().Forget(); err != nil {
+		return nil, err
+	}
+	all, err := i.users().Dirs()
+	if err != nil {
 		return nil, err
 	}
 	needed := map[string]bool{}
-	for _, l := range links {
-		root := filepath.Join(i.dir, usersDir, l.Name())
-		all, err := os.ReadDir(root)
-		if errors.Is(err, fs.ErrNotExist) { // the data directory of a host is gone
-			err = os.Remove(root)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range all {
-			for _, dir := range []string{d.Name(), filepath.Join(d.Name(), workDir)} {
-				var s saved
-				raw, err := os.ReadFile(filepath.Join(root, dir, machineFile))
-				if err == nil && json.Unmarshal(raw, &s) == nil {
-					needed[s.Image] = true
-				}
+	for _, d := range all {
+		for _, dir := range []string{d, filepath.Join(d, workDir)} {
+			var s saved
+			raw, err := os.ReadFile(filepath.Join(dir, machineFile))
+			if err == nil && json.Unmarshal(raw, &s) == nil {
+				needed[s.Image] = true
 			}
 		}
 	}

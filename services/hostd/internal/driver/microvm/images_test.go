@@ -40,14 +40,14 @@ func TestFewImagesAreKept(t *testing.T) {
 	saves := func(path, dir string) {
 		t.Helper()
 		m := machine{image: path}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), m.save(dir), i.note(filepath.Dir(dir))); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), m.save(dir), i.users().Note(filepath.Dir(dir))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	snapshot, sandbox, begun, idle := next(), next(), next(), next()
 	saves(snapshot, filepath.Join(data, "snapshots", "s1"))
 	saves(sandbox, filepath.Join(data, "sandboxes", "i1", workDir))
-	if err := i.note(filepath.Join(data, "sandboxes")); err != nil {
+	if err := i.users().Note(filepath.Join(data, "sandboxes")); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
 
@@ -78,7 +78,7 @@ func (m *machine) boot() []string {
 		args = append(args, "-initrd", m.initrd, "-append", console+"quiet panic=-1 rdinit=/"+vminit.ShimFile+" -- "+vminit.Arg)
 	}
 	if m.console {
-		args = append(args, "-chardev", "file,id=console,path="+live.LogFile+",append=on", "-serial", "chardev:console")
+		args = append(args, "-chardev", "file,id=console,path="+driver.LogFile+",append=on", "-serial", "chardev:console")
 	}
 	if m.image != "" {
 		args = append(args,

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/filelock"
@@ -166,7 +167,7 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 	if err != nil {
 		return err
 	}
-	return live.Remove(dir, initrdFile, socketFile, qmpFile, live.LogFile)
+	return live.Remove(dir, initrdFile, socketFile, qmpFile, driver.LogFile)
 }
 
 // hold runs a guest until it is saved.
@@ -186,7 +187,7 @@ func (d *Driver) hold(ctx context.Context, m *machine, dir string, files []*os.F
 	cancel()
 	cmd.Wait() //nolint:errcheck // it was killed
 	if err != nil {
-		return fmt.Errorf("boot a guest: %w; QEMU said %.200q, the guest %q", err, said.String(), live.Said(dir))
+		return fmt.Errorf("boot a guest: %w; QEMU said %.200q, the guest %q", err, said.String(), driver.Said(dir))
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (c *child) failed(ctx context.Context, dir string, err error) error {
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, live.Said(dir))
+	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, driver.Said(dir))
 }
 
 // InitError is what the sandbox's first process reports from inside.

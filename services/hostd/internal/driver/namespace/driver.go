@@ -256,7 +256,7 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 		d.host, err = newHostTemplate(d.cfg.Log, dir)
 	}
 	if root := filepath.Dir(s.Dir); err == nil && d.noted != root && !trial {
-		if err = noteRoot(dir, root); err == nil {
+		if err = roots(dir).Note(root); err == nil {
 			d.noted = root
 		}
 	}

@@ -106,7 +106,7 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 		t.Fatal("a copy went while a daemon held it")
 	}
 	box := filepath.Join(root, "i1")
-	if err := errors.Join(os.Mkdir(box, 0o700), noteRoot(templates, root), noteRoot(templates, root)); err != nil {
+	if err := errors.Join(os.Mkdir(box, 0o700), roots(templates).Note(root), roots(templates).Note(root)); err != nil {
 		t.Fatal(err)
 	}
 	boot, err := live.BootID()

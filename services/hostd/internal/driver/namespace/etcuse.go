@@ -3,10 +3,7 @@
 package namespace
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -65,7 +62,7 @@ func lockEtc(templates string) (unlock func(), err error) {
 
 // pruneEtc removes the copies that no daemon holds and no sandbox sees.
 func pruneEtc(templates, current string) error {
-	if err := forgetRoots(templates); err != nil {
+	if err := roots(templates).Forget(); err != nil {
 		return err
 	}
 	copies, err := filepath.Glob(filepath.Join(templates, etcPrefix+"*"))
@@ -108,21 +105,14 @@ func usedEtc(templates string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := os.ReadDir(filepath.Join(templates, etcRoots))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	boxes, err := roots(templates).Dirs()
+	if err != nil {
 		return nil, err
 	}
 	used := map[string]bool{}
-	for _, l := range links {
-		link := filepath.Join(templates, etcRoots, l.Name())
-		boxes, err := os.ReadDir(link)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range boxes {
-			if s, err := live.Load(filepath.Join(link, b.Name())); err == nil && mayLive(&s, boot) {
-				used[s.Etc] = true
-			}
+	for _, dir := range boxes {
+		if s, err := live.Load(dir); err == nil && mayLive(&s, boot) {
+			used[s.Etc] = true
 		}
 	}
 	return used, nil
@@ -137,26 +127,5 @@ func mayLive(s *live.State, boot string) bool {
 	return err == nil && start == s.Start
 }
 
-// noteRoot notes that sandboxes in a directory may see copies of /etc.
-func noteRoot(templates, root string) error {
-	sum := sha256.Sum256([]byte(root))
-	err := os.MkdirAll(filepath.Join(templates, etcRoots), 0o700)
-	if err == nil {
-		err = os.Symlink(root, filepath.Join(templates, etcRoots, hex.EncodeToString(sum[:8])))
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	return err
-}
-
-// forgetRoots removes the notes of directories that are gone, with a host's data.
-func forgetRoots(templates string) error {
-	links, err := filepath.Glob(filepath.Join(templates, etcRoots, "*"))
-	for _, link := range links {
-		if _, gone := os.Stat(link); errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(link))
-		}
-	}
-	return err
-}
+// roots is where sandboxes are that may see copies of /etc.
+func roots(templates string) live.Roots { return live.Roots(filepath.Join(templates, etcRoots)) }
