@@ -58,8 +58,8 @@ func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	shim := *h.shim.Load()
 	return driver.Spec{
 		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
-		Dir: h.dirOf(id), OOM: true, ShimPath: shim[0],
-		ShimArgs: append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd)),
+		Dir: h.dirOf(id), Cgroup: true, ShimPath: shim[0],
+		ShimArgs: append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd)),
 	}
 }
 

@@ -69,10 +69,8 @@ type Spec struct {
 	ShimPath string   // a static or dynamic ELF binary, not a script; need not be visible inside
 	ShimArgs []string // its arguments, without argv[0]
 
-	// OOM hands the shim one more descriptor, OOMFd: a file whose line
-	// "oom_kill N" counts the processes of the sandbox that the kernel killed
-	// because Spec.MemoryMiB was used up; an empty file where nobody counts.
-	OOM bool
+	// Cgroup hands the shim two more descriptors: OOMFd and ForksFd.
+	Cgroup bool
 }
 
 // Volume is a directory Source of the host that is seen at Path: both absolute and
@@ -91,7 +89,17 @@ func (s *Spec) MaxPIDs(most uint32) uint32 {
 // stdin and stdout are /dev/null and stderr is a log in Spec.Dir.
 const (
 	ListenFd = 3 // a listening unix socket
-	OOMFd    = 4 // see Spec.OOM
+
+	// OOMFd is a file whose line "oom_kill N" counts the processes of the sandbox
+	// that the kernel killed because Spec.MemoryMiB was used up; an empty file where
+	// nobody counts.
+	OOMFd = 4
+
+	// ForksFd is the file of a cgroup that bounds processes to Spec.PIDs. A thread of
+	// the shim that writes "0" to it is in that group, and so is what it forks; the
+	// shim's others are not, so that the shim gets a thread where the sandbox gets no
+	// process. An empty file where there is none.
+	ForksFd = 5
 )
 
 // Files are the names that a driver uses in a Spec.Dir, in the order in which
@@ -106,6 +114,11 @@ const (
 	MaxProcesses     = 4096 // threads, too
 	DefaultOpenFiles = 1 << 16
 )
+
+// ShimThreads is how many threads a shim may have where its sandbox's processes use up
+// Spec.PIDs. A shim with a hard limit of its user's processes that is above the soft one
+// has the difference to itself.
+const ShimThreads = 64
 
 // Caps is what a driver can do on this host, as Probe found it.
 type Caps struct {

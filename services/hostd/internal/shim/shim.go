@@ -18,6 +18,7 @@ type Config struct {
 	User     string       // who runs what names no user; default: $USER, else who runs the shim
 	Workdir  string       // where what names no directory starts, if it is there; default: the user's home
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
+	Forks    int          // descriptor of the file of the cgroup that all processes are to be in; 0: none
 
 	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
 
@@ -51,7 +52,8 @@ type Shim struct {
 	done    chan struct{} // closed when the sandbox has ended and all is acked
 	broken  chan error    // has what makes it impossible to go on
 	files   *files.Server
-	install sync.Mutex // one connection after the other
+	forks   chan func() // done by forker
+	install sync.Mutex  // one connection after the other
 
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
 	procs     map[string]*proc
@@ -97,6 +99,7 @@ func New(cfg Config) *Shim {
 		spawned: make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),
+		forks:   make(chan func()),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
 		early:   make(map[int]syscall.WaitStatus),
@@ -118,6 +121,7 @@ func (s *Shim) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.files.Close() //nolint:errcheck // the process ends
+	go s.forker()
 	go s.reap()
 	if s.cfg.Rehearse {
 		go s.rehearse()

@@ -98,7 +98,7 @@ func (p *proc) spawn(spec *process.Spec) error {
 		dieWithUs(attr.Sys)
 	}
 	attr.Sys.Setctty = spec.PTY != nil
-	pid, err := fork(spec, env["PATH"], attr)
+	pid, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeOurs()

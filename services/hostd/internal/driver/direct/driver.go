@@ -94,7 +94,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses)}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses), Apart: s.Cgroup}
 	state := live.State{Driver: name, ID: s.ID, Boot: boot}
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(ctx, s, &state, limits)
@@ -131,13 +131,14 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	defer listener.Close()
 
 	files := []*os.File{null, null, log, listener}
-	if s.OOM {
-		oom := group.OOM()
-		if oom == nil {
-			oom = null
+	if s.Cgroup {
+		counts, err := group.ForShim()
+		if err != nil {
+			return nil, err
 		}
-		defer oom.Close()
-		files = append(files, oom)
+		defer counts[0].Close()
+		defer counts[1].Close()
+		files = append(files, counts...)
 	}
 	attr := &syscall.SysProcAttr{Setsid: true}
 	pidfd := live.PidFD(attr)

@@ -248,10 +248,10 @@ func (s *suite) environments(t *testing.T) {
 	})
 }
 
-// descriptors: the shim has its standard ones, its listener and the count of
-// kills, and what it opened itself; nothing else of hostd's.
+// descriptors: the shim has its standard ones, its listener, its cgroup's two, and
+// what it opened itself; nothing else of hostd's.
 func (s *suite) descriptors(t *testing.T) {
-	b := s.create(t, func(sp *driver.Spec) { sp.OOM = true })
+	b := s.create(t, func(sp *driver.Spec) { sp.Cgroup = true })
 	got := ask(t, b.Instance, request{Call: "descriptors"}).Out
 	for line := range strings.Lines(got) {
 		fd, target, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -259,8 +259,8 @@ func (s *suite) descriptors(t *testing.T) {
 		if err != nil {
 			t.Fatalf("descriptors: %q", got)
 		}
-		own := n <= driver.OOMFd || strings.HasPrefix(target, "socket:") || strings.HasPrefix(target, "anon_inode:") || strings.HasSuffix(target, "/fd")
-		if !own || strings.Contains(target, "memfd") || n > driver.OOMFd && strings.HasPrefix(target, "pipe:") {
+		own := n <= driver.ForksFd || strings.HasPrefix(target, "socket:") || strings.HasPrefix(target, "anon_inode:") || strings.HasSuffix(target, "/fd")
+		if !own || strings.Contains(target, "memfd") || n > driver.ForksFd && strings.HasPrefix(target, "pipe:") {
 			t.Errorf("descriptor %d is %s", n, target)
 		}
 	}

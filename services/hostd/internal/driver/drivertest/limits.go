@@ -15,7 +15,7 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		if !caps.MemoryLimit {
 			t.Skipf("there is none: %v", caps.Notes)
 		}
-		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.OOM = 128, true })
+		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.Cgroup = 128, true })
 		if caps.WholeOOM {
 			endsOfHunger(t, b)
 			return

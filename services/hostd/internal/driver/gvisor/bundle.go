@@ -79,7 +79,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	if s.MemoryMiB > 0 {
 		shm = max(shm, s.MemoryMiB/2)
 	}
-	files, pids := uint64(s.OpenFiles), userPIDs(s.MaxPIDs(driver.MaxProcesses))
+	files, most := uint64(s.OpenFiles), s.MaxPIDs(driver.MaxProcesses)
 	if files == 0 {
 		files = driver.DefaultOpenFiles
 	}
@@ -88,7 +88,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 		Process: configProcess{
 			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", gather)...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, Caps: map[string][]string{},
-			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", pids, pids}, {Type: "RLIMIT_CORE"}},
+			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", uint64(most), userPIDs(most)}, {Type: "RLIMIT_CORE"}},
 		},
 		Mounts: []configMount{
 			{To: "/proc", Type: "proc", From: "proc"},

@@ -23,7 +23,8 @@ import (
 const withGroup = "--in-sandbox-cgroup=v2"
 
 // userPIDs is how many of most one user may have; gVisor holds root to it, too. The
-// rest is the shim's, which dies where it wants a thread and gets none.
+// rest is the shim's (driver.ShimThreads), which dies where it wants a thread and gets
+// none.
 func userPIDs(most uint32) uint64 {
 	const shims = 24
 	return uint64(most - min(most/4, shims))

@@ -66,7 +66,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses)}
+	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses), Apart: s.Cgroup}
 	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits)
 	if d.ranges {
 		if state.UIDBase, err = d.uids.take(s.ID); err != nil {
@@ -210,7 +210,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		// kernel marks such a program itself.
 		{Resource: unix.RLIMIT_CORE, Max: 1},
 		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
-		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses))},
+		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses)), Spare: driver.ShimThreads},
 	}
 	limits = append(limits, d.shared()...)
 	ownDisk := d.limitsDisk(s)
@@ -226,8 +226,8 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	}
 	spec := nsinit.Spec{
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
-		Argv:    append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
-		KeepOOM: s.OOM, Trial: trial, Disk: ownDisk,
+		Argv:      append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
+		KeepGroup: s.Cgroup, Trial: trial, Disk: ownDisk,
 	}
 	for _, v := range s.Volumes {
 		spec.Volumes = append(spec.Volumes, nsinit.Text{Name: v.Path, Body: v.Source})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,12 +36,7 @@ func (c *child) close() {
 // files are closed together.
 type files []*os.File
 
-func (f *files) add(file *os.File, err error) *os.File {
-	if err == nil && file != nil {
-		*f = append(*f, file)
-	}
-	return file
-}
+func (f *files) add(file *os.File) { *f = append(*f, file) }
 
 func (f *files) close() {
 	for _, file := range *f {
@@ -65,31 +61,33 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state live.State, wor
 	}
 	theirs = append(theirs, null, log)
 	listener, err := live.Listen(s.Dir)
-	if theirs.add(listener, err); err != nil {
+	if err != nil {
 		return fail(err)
 	}
+	theirs.add(listener)
 	specIn, specOut, err := os.Pipe()
 	if err != nil {
 		return fail(err)
 	}
-	theirs.add(specIn, nil)
-	ours.add(specOut, nil)
+	theirs.add(specIn)
+	ours.add(specOut)
 	faultIn, faultOut, err := os.Pipe()
 	if err != nil {
 		return fail(err)
 	}
-	theirs.add(faultOut, nil)
-	ours.add(faultIn, nil)
+	theirs.add(faultOut)
+	ours.add(faultIn)
 
 	var inherited []*os.File
 	if given, inherited, err = lend(&s, state.UIDBase, null, disk); err != nil {
 		return fail(err)
 	}
-	oom := theirs.add(cgroup.Reopen(state.Cgroups).OOM(), nil)
-	if oom == nil {
-		oom = null
+	counts, err := cgroup.Reopen(state.Cgroups).ForShim()
+	if err != nil {
+		return fail(err)
 	}
-	launcher, err := d.launch(work, s.ShimPath, &state, append([]*os.File{null, null, log, listener, oom, shim, specIn, faultOut}, inherited...))
+	theirs = append(theirs, counts...)
+	launcher, err := d.launch(work, s.ShimPath, &state, slices.Concat([]*os.File{null, null, log, listener}, counts, []*os.File{shim, specIn, faultOut}, inherited))
 	if err != nil {
 		return fail(err)
 	}

@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // Limits bound a group as a whole; zero is no limit.
@@ -21,6 +22,7 @@ type Limits struct {
 	MemoryMiB uint32
 	CPUMilli  uint32
 	Pids      uint32
+	Apart     bool // Pids bounds what is forked by who is in the group of driver.ForksFd, and nobody else
 }
 
 // Group is a sandbox's cgroups.
@@ -52,7 +54,7 @@ func (t *Tree) Make(paths []string, l Limits) (*Group, error) {
 	g := Reopen(paths)
 	if err := t.make(g, l); err != nil {
 		for _, p := range paths {
-			os.Remove(p) //nolint:errcheck // nothing is in it; if it was never made, all the better
+			remove(p) //nolint:errcheck // nothing is in it; if it was never made, all the better
 		}
 		return nil, err
 	}
@@ -75,6 +77,11 @@ func (t *Tree) make(g *Group, l Limits) error {
 					return err
 				}
 			}
+			if c == "pids" && l.Pids > 0 && l.Apart {
+				if err := makeForks(p, l.Pids, v1); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -94,7 +101,11 @@ func settings(controller string, l Limits, v1 bool) []setting {
 	case controller == "memory" && l.MemoryMiB > 0:
 		return []setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}}
 	case controller == "pids" && l.Pids > 0:
-		return []setting{{"pids.max", strconv.FormatUint(uint64(l.Pids), 10), false}}
+		most := uint64(l.Pids)
+		if l.Apart {
+			most += driver.ShimThreads
+		}
+		return []setting{{"pids.max", strconv.FormatUint(most, 10), false}}
 	case controller == "cpu":
 		return cpuSettings(l, v1)
 	}
@@ -189,9 +200,30 @@ func (g *Group) leave() {
 // oomFiles count, where they are there, what was killed for want of memory.
 var oomFiles = [...]string{"memory.events", "memory.oom_control"}
 
-// OOM opens the file that counts what was killed for want of memory, for both
+// ForShim opens what driver.OOMFd and driver.ForksFd are to be, in that order.
+func (g *Group) ForShim() ([]*os.File, error) {
+	oom, err := orNothing(g.oom())
+	if err != nil {
+		return nil, err
+	}
+	forks, err := orNothing(g.forks())
+	if err != nil {
+		oom.Close()
+		return nil, err
+	}
+	return []*os.File{oom, forks}, nil
+}
+
+func orNothing(f *os.File) (*os.File, error) {
+	if f != nil {
+		return f, nil
+	}
+	return os.Open(os.DevNull)
+}
+
+// oom opens the file that counts what was killed for want of memory, for both
 // versions in a line "oom_kill N"; nil if nobody counts.
-func (g *Group) OOM() *os.File {
+func (g *Group) oom() *os.File {
 	for _, p := range g.paths() {
 		for _, n := range oomFiles {
 			if f, err := os.Open(filepath.Join(p, n)); err == nil {
@@ -219,24 +251,20 @@ func (g *Group) Kill(ctx context.Context) error {
 
 // killAll kills what is in the group dir and reports whether it was empty.
 func killAll(dir string) (bool, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	pids, err := procs(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	pids := strings.Fields(string(b))
-	if len(pids) == 0 {
-		return true, nil
+	if err != nil || len(pids) == 0 {
+		return err == nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err == nil {
 		return false, nil
 	}
-	for _, p := range pids {
-		// 0 is a process that our pid namespace does not show. We ourselves are
-		// in the group as long as the thread that called Start is about to end.
-		if pid, err := strconv.Atoi(p); err == nil && pid > 0 && pid != os.Getpid() {
+	for _, pid := range pids {
+		// We ourselves are in the group as long as the thread that called Start is
+		// about to end.
+		if pid > 0 && pid != os.Getpid() {
 			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
 		}
 	}
@@ -248,7 +276,7 @@ func killAll(dir string) (bool, error) {
 func (g *Group) Remove(ctx context.Context) error {
 	for _, p := range g.paths() {
 		err := poll(ctx, func() (bool, error) {
-			err := unix.Rmdir(p)
+			err := remove(p)
 			if errors.Is(err, unix.EBUSY) {
 				return false, nil
 			}

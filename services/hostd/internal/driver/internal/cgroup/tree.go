@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Tree is where this process may make cgroups. It does not change after Open and
@@ -73,7 +71,7 @@ func (t *Tree) reap(age time.Duration) {
 		}
 		for _, dir := range old {
 			if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > age {
-				unix.Rmdir(dir) //nolint:errcheck // somebody lives there, or it is not ours
+				remove(dir) //nolint:errcheck // somebody lives there, or it is not ours
 			}
 		}
 	}

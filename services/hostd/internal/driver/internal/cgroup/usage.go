@@ -3,6 +3,7 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,17 +50,11 @@ func (g *Group) Usage() Usage {
 }
 
 func pids(dir string) ([]int, bool) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	all, err := procs(dir)
 	if err != nil {
 		return nil, false
 	}
-	var all []int
-	for _, f := range strings.Fields(string(b)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != os.Getpid() {
-			all = append(all, pid)
-		}
-	}
-	return all, true
+	return slices.DeleteFunc(all, func(pid int) bool { return pid == 0 || pid == os.Getpid() }), true
 }
 
 func number(dir, file string) (uint64, bool) {

@@ -55,7 +55,10 @@ type Spec struct {
 const (
 	listenFd = 3 // a listener, or nothing: then the shim talks by stdin and stdout
 	oomFd    = 4
-	newRoot  = "/newroot"
+	forksFd  = 5
+
+	shimThreads = 64 // driver.ShimThreads
+	newRoot     = "/newroot"
 )
 
 // Init turns this process, the first of a guest, into the shim. It returns only on
@@ -114,11 +117,11 @@ func (s *Spec) become(shim, port int, listens bool) error {
 			return err
 		}
 	}
-	events, err := s.group()
+	g, err := s.group()
 	if err != nil {
 		return err
 	}
-	return s.execute(shim, port, events, listens)
+	return s.execute(shim, port, g, listens)
 }
 
 // devices waits for the port and the disk.
@@ -298,34 +301,50 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// group bounds the processes and opens what counts those that were killed for
-// want of memory.
-func (s *Spec) group() (events int, err error) {
-	const top = "/sys/fs/cgroup"
+// group is the shim's cgroup: what counts those that were killed for want of memory,
+// and the file by which a thread comes to be where processes are counted, which all of
+// the shim's others are not; see cgroup.Limits.
+type group struct{ events, forks int }
+
+// group makes the cgroups and puts this process in.
+func (s *Spec) group() (g group, err error) {
+	const (
+		top   = "/sys/fs/cgroup"
+		box   = top + "/box"
+		forks = box + "/forks"
+	)
 	if err := (mount{"cgroup2", top, "cgroup2", noExec, ""}).make(); err != nil {
-		return 0, err
+		return g, err
 	}
-	box := top + "/box"
-	if err := os.Mkdir(box, 0o755); err != nil {
-		return 0, err
+	for _, dir := range []string{box, forks} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return g, err
+		}
 	}
 	for _, w := range []struct{ file, text string }{
 		{top + "/cgroup.subtree_control", "+memory +pids"},
-		{box + "/pids.max", strconv.Itoa(s.PIDs)},
+		{forks + "/cgroup.type", "threaded"},
+		{box + "/cgroup.subtree_control", "+pids"},
+		{box + "/pids.max", strconv.Itoa(s.PIDs + shimThreads)},
+		{forks + "/pids.max", strconv.Itoa(s.PIDs + 1)}, // and the thread
 		{box + "/cgroup.procs", "1"},
 	} {
 		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
-			return 0, err
+			return g, err
 		}
 	}
-	return unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if g.events, err = unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return g, err
+	}
+	g.forks, err = unix.Open(forks+"/cgroup.threads", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	return g, err
 }
 
 // execute executes the shim: stdin and stdout are the port, stderr the console.
-func (s *Spec) execute(shim, port, events int, listens bool) error {
-	files := []dup{{port, 0}, {port, 1}, {events, listenFd}, {events, oomFd}}
+func (s *Spec) execute(shim, port int, g group, listens bool) error {
+	files := []dup{{port, 0}, {port, 1}, {g.events, listenFd}, {g.events, oomFd}, {g.forks, forksFd}}
 	if listens {
-		files = []dup{{port, listenFd}, {events, oomFd}}
+		files = []dup{{port, listenFd}, {g.events, oomFd}, {g.forks, forksFd}}
 	}
 	for what, most := range map[int]uint64{unix.RLIMIT_NOFILE: s.Files, unix.RLIMIT_CORE: 0} {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {

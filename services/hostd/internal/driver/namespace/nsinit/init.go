@@ -9,15 +9,16 @@
 // with these descriptors:
 //
 //	3  the shim's listening socket
-//	4  its count of kills for want of memory, kept open if Spec.KeepOOM
-//	5  the shim's binary
-//	6  a pipe: the Spec
-//	7  a pipe: a NUL when all is done but to execute the shim, then an error or
+//	4  its count of kills for want of memory, and
+//	5  the file of the group of what it forks, both kept open if Spec.KeepGroup
+//	6  the shim's binary
+//	7  a pipe: the Spec
+//	8  a pipe: a NUL when all is done but to execute the shim, then an error or
 //	   the end; anything without the NUL in front of it is an error too
-//	8  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
-//	9  a mount: a snapshot's layers, if Spec.Below and Spec.HasRoot
-//	10 a mount: the sandbox's own disk, if Spec.Disk
-//	11 and on: mounts, the volumes, if Spec.HasRoot
+//	9  a mount: the template's tree, if Spec.Tree and Spec.HasRoot
+//	10 a mount: a snapshot's layers, if Spec.Below and Spec.HasRoot
+//	11 a mount: the sandbox's own disk, if Spec.Disk
+//	12 and on: mounts, the volumes, if Spec.HasRoot
 //
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
@@ -53,15 +54,15 @@ import (
 )
 
 const (
-	fdOOM   = 4
-	fdShim  = 5
-	fdSpec  = 6
-	fdError = 7
-	fdTree  = 8
-	fdBelow = 9
-	fdDisk  = 10
+	fdGroup = 4 // two
+	fdShim  = 6
+	fdSpec  = 7
+	fdError = 8
+	fdTree  = 9
+	fdBelow = 10
+	fdDisk  = 11
 
-	fdVolumes = 11
+	fdVolumes = 12
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -165,15 +166,15 @@ func setLimits(s *Spec) error {
 		if err := unix.Prlimit(0, int(l.Resource), nil, &old); err != nil {
 			return err
 		}
-		n := min(l.Max, old.Max)
-		if err := unix.Prlimit(0, int(l.Resource), &unix.Rlimit{Cur: n, Max: n}, nil); err != nil {
+		hard := min(l.Max+l.Spare, old.Max)
+		if err := unix.Prlimit(0, int(l.Resource), &unix.Rlimit{Cur: min(l.Max, hard), Max: hard}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// execute turns this process into the shim. Descriptor 3, and 4 where it is
+// execute turns this process into the shim. Descriptor 3, and 4 and 5 where they are
 // wanted, are all that it gets.
 func execute(s *Spec) error {
 	argv, err := syscall.SlicePtrFromStrings(s.Argv)
@@ -184,9 +185,9 @@ func execute(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	first := uint(fdOOM)
-	if s.KeepOOM {
-		first++
+	first := uint(fdGroup)
+	if s.KeepGroup {
+		first = fdShim
 	}
 	if err := unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err

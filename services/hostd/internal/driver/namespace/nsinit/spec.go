@@ -33,7 +33,7 @@ type Spec struct {
 	Limits   []Limit
 
 	Argv, Env []string
-	KeepOOM   bool // descriptor 4 is for the shim
+	KeepGroup bool // descriptors 4 and 5 are for the shim
 	Trial     bool // stop where the shim would be executed
 
 	volumes []int // the mounts of Volumes
@@ -42,11 +42,11 @@ type Spec struct {
 // Text is a file or a link with what it holds.
 type Text struct{ Name, Body string }
 
-// Limit is a resource limit, soft and hard; one that is above the inherited
-// hard limit means that one.
+// Limit is a resource limit: Max is the soft one, and the hard one is Spare above it.
+// What is above the inherited hard limit means that one.
 type Limit struct {
-	Resource uint32
-	Max      uint64
+	Resource   uint32
+	Max, Spare uint64
 }
 
 const maxSpec = 16 << 20
@@ -107,10 +107,11 @@ func (s *Spec) code(c *coder) {
 	for i := range s.Limits {
 		c.num32(&s.Limits[i].Resource)
 		c.num(&s.Limits[i].Max)
+		c.num(&s.Limits[i].Spare)
 	}
 	c.strs(&s.Argv)
 	c.strs(&s.Env)
-	c.flag(&s.KeepOOM)
+	c.flag(&s.KeepGroup)
 	c.flag(&s.Trial)
 }
 

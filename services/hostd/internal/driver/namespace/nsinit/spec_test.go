@@ -15,8 +15,8 @@ func sample() Spec {
 		Links: []Text{{"bin", "usr/bin"}}, Files: []Text{{"passwd", "root\n"}, {"empty", ""}},
 		Tree: "/var/lib/tree", Sudo: true, Below: "/var/lib/layers", Layers: 3, Disk: true,
 		Volumes:  []Text{{"/data", "/var/lib/volumes/v1/files"}},
-		Hostname: "i1", HasRoot: true, ShmMiB: 64, Limits: []Limit{{7, 1 << 40}},
-		Argv: []string{"shim", ""}, Env: []string{"A=" + strings.Repeat("x", 100_000)}, KeepOOM: true, Trial: true,
+		Hostname: "i1", HasRoot: true, ShmMiB: 64, Limits: []Limit{{7, 1 << 40, 5}},
+		Argv: []string{"shim", ""}, Env: []string{"A=" + strings.Repeat("x", 100_000)}, KeepGroup: true, Trial: true,
 	}
 }
 
