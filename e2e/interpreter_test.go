@@ -81,7 +81,9 @@ func parse(t *testing.T, text string) []said {
 		if err := json.Unmarshal([]byte(l), &s); err != nil {
 			t.Fatalf("%q: %v", l, err)
 		}
-		all = append(all, s)
+		if s.Type != "keepalive" {
+			all = append(all, s)
+		}
 	}
 	if len(all) < 2 || all[0].Type != "number_of_executions" || all[len(all)-1].Type != "end_of_execution" {
 		t.Fatalf("not a whole execution: %s", text)
@@ -118,6 +120,8 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 		{"javascript", "let y = 1; console.log('js'); y + 1", "out:js\n=2\n"},
 		{"js", "y", "=1\n"},
 		{"js", "throw new TypeError('bad')", "!TypeError: bad\n"},
+		{"js", "import fs, { existsSync } from 'fs'\nimport * as os from 'node:os'\n[existsSync('/'), fs.existsSync('/nowhere'), typeof os.cpus]", "=[ true, false, 'function' ]\n"},
+		{"js", "const net = require('net'); typeof net.connect", "='function'\n"},
 		{"bash", "z=5; cd /tmp; echo hey", "out:hey\n"},
 		{"bash", "echo $z $PWD; false", "out:5 /tmp\n!Exit: exit status 1\n"},
 	} {
@@ -131,6 +135,12 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 	}
 	if got := brief(in.run(t, "import os; os.environ['COLOUR']", "env_vars", map[string]string{"COLOUR": "red"})); got != "='red'\n" {
 		t.Errorf("env_vars: %q", got)
+	}
+	if got := brief(in.run(t, "echo $COLOUR $z", "language", "bash", "env_vars", map[string]string{"COLOUR": "r'ed"})); got != "out:r'ed 5\n" {
+		t.Errorf("env_vars of bash: %q", got)
+	}
+	if got := brief(in.run(t, "echo ${COLOUR-none}", "language", "bash")); got != "out:none\n" {
+		t.Errorf("bash keeps another execution's variable: %q", got)
 	}
 	html := in.run(t, "A()")
 	if len(html) != 1 || html[0].HTML != "<b>" || !html[0].Main {

@@ -26,9 +26,10 @@ X
 // A recipe's check is what begins first, if anything does, what is then tried until it
 // shows that the template works, and what it shows; a PNG shows the drawing.
 var recipeChecks = map[string]struct{ begin, try, shows string }{
-	"standard": {"", `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`, "0\nuser\n"},
-	"browser":  {"start-browser 9222 >/dev/null 2>&1", `curl -sf http://127.0.0.1:9222/json/version | grep -q Chrome && echo answers`, "answers\n"},
-	"canvas":   {"", drawn + `canvas-png /tmp/p.html /tmp/o.png 800x600 >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
+	"standard":         {"", `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`, "0\nuser\n"},
+	"code-interpreter": {"", `python3 -c 'import pandas, matplotlib' && R --version >/dev/null && echo 'int x = 2; x' | jshell -s && echo has`, "has\n"},
+	"browser":          {"start-browser 9222 >/dev/null 2>&1", `curl -sf http://127.0.0.1:9222/json/version | grep -q Chrome && echo answers`, "answers\n"},
+	"canvas":           {"", drawn + `canvas-png /tmp/p.html /tmp/o.png 800x600 >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
 	"cua": {drawn + "start-desktop 1024x768 file:///tmp/p.html >/dev/null 2>&1",
 		`DISPLAY=:0 xdotool search --onlyvisible --class chromium >/dev/null 2>&1 && DISPLAY=:0 scrot -o /tmp/o.png >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
 }
@@ -54,9 +55,25 @@ func TestRecipes(t *testing.T) {
 		}
 		for driver, level := range levels {
 			t.Run(name+" with "+driver, func(t *testing.T) {
-				works(t, a, name, a.Create(t, "templateID", name, "isolation", level, "timeout", 3600).ID)
+				box := a.Create(t, "templateID", name, "isolation", level, "timeout", 3600).ID
+				works(t, a, name, box)
+				if name == "code-interpreter" {
+					speaksAll(t, interpreter{a, box})
+				}
 			})
 		}
+	}
+}
+
+// speaksAll runs code in every language.
+func speaksAll(t *testing.T, in interpreter) {
+	t.Helper()
+	for language, checks := range languageChecks {
+		in.speaks(t, language, checks)
+	}
+	in.draws(t)
+	if got := brief(in.run(t, "const fs = require('fs'); fs.existsSync('/')", "language", "js")); got != "=true\n" {
+		t.Errorf("js: %q", got)
 	}
 }
 

@@ -51,17 +51,26 @@ const cases = {
     assert.equal(failed.toJSON().error.name, 'ValueError')
   },
   async 'has contexts of each language, by id'(s) {
-    for (const [language, code, want] of [['javascript', 'var n = 1; n + 1', '2'], ['typescript', 'const n: number = 2; n + 1', '3'], ['python', 'n = 3; n + 1', '4']]) {
-      const context = await s.createCodeContext({ language, requestTimeoutMs: 60_000 })
+    const all = [
+      ['javascript', 'var n = 1; n + 1', '2'], ['typescript', 'const n: number = 2; n + 1', '3'], ['python', 'n = 3; n + 1', '4'],
+      ['java', 'int n = 4; n + 1', '5'], ['r', 'n <- 5; n + 1', '[1] 6'],
+    ]
+    for (const [language, code, want] of all) {
+      const context = await s.createCodeContext({ language, requestTimeoutMs: 60_000 }).catch((e) => {
+        if (['typescript', 'java', 'r'].includes(language) && /^400/.test(e.message)) return null // the template has not its program
+        throw e
+      })
+      if (!context) continue
       assert.equal(context.language, language)
       const run = await s.runCode(code, { context })
-      if (!/does not know TypeScript/.test(run.error?.value)) assert.equal(run.text, want, language)
+      assert.equal(run.text, want, language)
       await s.restartCodeContext(context.id)
       await s.removeCodeContext(context.id)
       await assert.rejects(s.removeCodeContext(context.id))
     }
     await assert.rejects(s.runCode('1', { language: 'cobol' }))
     await assert.rejects(s.createCodeContext({ language: 'cobol' }))
+    await assert.rejects(s.createCodeContext({ cwd: '/nowhere' }))
   },
   async 'draws charts'(s) {
     const drawn = await s.runCode('import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4])\nplt.show()')

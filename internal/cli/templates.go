@@ -56,7 +56,7 @@ func (a *app) templateBuild() *cobra.Command {
 	recipes := image.Recipes()
 	var about strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(recipes)) {
-		fmt.Fprintf(&about, "  %-10s %s\n", name, recipes[name])
+		fmt.Fprintf(&about, "  %-16s %s\n", name, recipes[name])
 	}
 	c := &cobra.Command{
 		Use:       "build RECIPE",

@@ -28,13 +28,23 @@ type Recipe struct {
 // base is in every recipe.
 var base = []string{"ca-certificates", "curl", "procps", "sudo"}
 
+var standard = []string{
+	"bash-completion", "git", "iproute2", "nodejs", "esbuild", "python3", "python3-pip", "python3-venv", "vim-tiny", "less", "unzip", "xz-utils",
+}
+
 var desktop = []string{"chromium", "fonts-dejavu-core", "fonts-liberation", "python3-minimal"}
 
 // recipes are the templates that can be built by name.
 var recipes = map[string]Recipe{
 	"standard": {
-		About:    "Debian with git, Python and Node.js",
-		Packages: []string{"bash-completion", "git", "iproute2", "nodejs", "python3", "python3-pip", "python3-venv", "vim-tiny", "less", "unzip", "xz-utils"},
+		About:    "Debian with git, Python, Node.js and TypeScript",
+		Packages: standard,
+	},
+	"code-interpreter": {
+		About: "standard, and what code is run with in all languages of npm @e2b/code-interpreter: pandas, matplotlib, R, Java (1.7 GiB)",
+		Packages: append([]string{
+			"python3-numpy", "python3-pandas", "python3-matplotlib", "r-base-core", "default-jdk-headless", "fonts-dejavu-core",
+		}, standard...),
 	},
 	"browser": {
 		About: "Chromium without a screen, spoken to over its debugging port", Packages: desktop,
@@ -137,6 +147,10 @@ const (
 	defaultSuite = "bookworm"
 )
 
+// manuals makes the directory that some packages, a JDK's among them, cannot be
+// installed without, and which is left out with all that is in it.
+const manuals = `mkdir -p "$1/usr/share/man/man1"`
+
 // Debian builds a recipe with mmdebstrap and gives it as an image, with what is
 // to be written over it.
 func Debian(ctx context.Context, name string, b Build) (*Image, map[string]string, error) {
@@ -150,7 +164,7 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 	args := append([]string{
 		"--variant=minbase", "--format=tar", "--include=" + strings.Join(packages, ","),
 		"--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=path-exclude=/usr/share/man/*",
-		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright", suite, file,
+		"--dpkgopt=path-exclude=/usr/share/doc/*", "--essential-hook=" + manuals, "--dpkgopt=path-include=/usr/share/doc/*/copyright", suite, file,
 	}, sources...)
 	if err := run(ctx, b, "mmdebstrap", args); err != nil {
 		return nil, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/millrace/millrace/events/kind"
@@ -39,11 +40,18 @@ func contextOf(s *process.Summary) (codeContext, bool) {
 	if !ok {
 		return codeContext{}, false
 	}
-	cwd := s.Spec.Cwd
-	if cwd == "" {
-		cwd = homeOf(s.Spec.User)
+	return codeContext{ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwdOf(s.Spec.Cwd, s.Spec.User), process: s.ID}, true
+}
+
+// cwdOf is where a process of a user's starts: relative paths and ~ are in his home.
+func cwdOf(cwd, user string) string {
+	if rest, ok := strings.CutPrefix(cwd, "~"); ok && (rest == "" || rest[0] == '/') {
+		cwd = strings.TrimLeft(rest, "/")
 	}
-	return codeContext{ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwd, process: s.ID}, true
+	if path.IsAbs(cwd) {
+		return path.Clean(cwd)
+	}
+	return path.Join(homeOf(user), cwd)
 }
 
 func homeOf(user string) string {
@@ -106,8 +114,9 @@ func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox
 // gone reports whether it is the sandbox that was not found.
 func gone(err error) bool { return !strings.HasPrefix(kind.Message(err), "Context ") }
 
-// start starts a context's kernel, the nth of its id. Whoever starts the same one
-// at the same time starts the same process.
+// start starts a context's kernel, the nth of its id, and waits until it is ready.
+// Whoever starts the same one at the same time starts the same process. Its errors
+// are await's, too.
 func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c *codeContext, n int) error {
 	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(c.ID, c.Language, c.Cwd), core.StartOptions{
 		IdempotencyKey: fmt.Sprintf("context %s %d", c.ID, n),
@@ -115,11 +124,9 @@ func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c
 	if err != nil {
 		return err
 	}
-	src.Close()
-	if c.process = id; c.Cwd == "" {
-		c.Cwd = homeOf("")
-	}
-	return nil
+	defer src.Close()
+	c.process, c.Cwd = id, cwdOf(c.Cwd, "")
+	return await(ctx, src, c.Language)
 }
 
 func newContextID() string { return strings.ToLower(rand.Text()) }

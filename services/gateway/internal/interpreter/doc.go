@@ -12,6 +12,7 @@
 //
 // # Kernels
 // They are programs of this package in the languages' own interpreters, which
-// the template must have: python3 for python and bash, node for javascript and
-// typescript. JavaScript that never yields cannot be interrupted, only restarted.
+// the template must have: python3 for python, bash, r (with R) and java (with a JDK's
+// jshell), node for javascript and typescript (with esbuild, or a node of 22.6 or later).
+// JavaScript that never yields cannot be interrupted, only restarted.
 package interpreter

@@ -1,17 +1,32 @@
 package interpreter
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 var (
-	//go:embed kernels/kernel.py
+	//go:embed kernels/serve.py
+	serve string
+	//go:embed kernels/python.py
 	pythonKernel string
+	//go:embed kernels/bash.py
+	bashKernel string
+	//go:embed kernels/child.py
+	childKernel string
+	//go:embed kernels/kernel.R
+	rKernel string
+	//go:embed kernels/Kernel.java
+	javaKernel string
 	//go:embed kernels/ask.py
 	pythonAsk string
 	//go:embed kernels/kernel.js
@@ -20,9 +35,11 @@ var (
 
 // languages are those that there are kernels for, by every name they have.
 var languages = map[string]string{
-	"python": "python", "bash": "bash",
+	"python": "python", "bash": "bash", "r": "r", "java": "java",
 	"javascript": "javascript", "js": "javascript", "typescript": "typescript", "ts": "typescript",
 }
+
+const opKernel = "find kernel"
 
 const defaultLanguage = "python"
 
@@ -35,19 +52,74 @@ func parseLanguage(s string) (string, error) {
 	if l, ok := languages[s]; ok {
 		return l, nil
 	}
-	return "", kind.Newf(kind.Invalid, "find kernel", "", "there is no kernel for %q", s)
+	return "", kind.Newf(kind.Invalid, opKernel, "", "there is no kernel for %q", s)
 }
 
-func inNode(language string) bool { return language == "javascript" || language == "typescript" }
-
-// kernelSpec is the process of a context.
+// kernelSpec is the process of a context. Its last argument is the language.
 func kernelSpec(id, language, cwd string) process.Spec {
 	tag := tagOf(id)
-	s := process.Spec{Cmd: "python3", Args: []string{"-c", pythonKernel, id, language}, Cwd: cwd, Tag: &tag}
-	if inNode(language) {
-		s.Cmd, s.Args = "node", []string{"-e", nodeKernel, id, language}
+	s := process.Spec{Cmd: "python3", Cwd: cwd, Tag: &tag}
+	switch language {
+	case "javascript", "typescript":
+		s.Cmd, s.Args = "node", inNode(id)
+	case "bash":
+		s.Args = inPython(bashKernel, id)
+	case "r":
+		s.Args = append(inPython(childKernel, id), rKernel)
+	case "java":
+		s.Args = append(inPython(childKernel, id), javaKernel)
+	default:
+		s.Args = inPython(pythonKernel, id)
 	}
+	s.Args = append(s.Args, language)
 	return s
+}
+
+func inPython(kernel, id string) []string {
+	return []string{"-c", serve + "\n" + kernel + "\nmain()\n", id}
+}
+
+func inNode(args ...string) []string {
+	return append([]string{"-e", "(function () {" + nodeKernel + "})()"}, args...)
+}
+
+// ready is what a kernel prints when code may be handed to it.
+const ready = "ready\n"
+
+// await reads the record of a context's kernel until it is ready. Its errors: Invalid
+// with the kernel's words where the template has not what the language needs, and
+// what kept the process from being started, as a cwd that is none.
+func await(ctx context.Context, src stream.Source, language string) error {
+	const enough = 4 << 10
+	var out, said []byte
+	for {
+		batch, err := src.Next(ctx, 0)
+		if err != nil {
+			return err
+		}
+		for _, e := range batch {
+			switch b := e.Body.(type) {
+			case process.Wrote:
+				to := &said
+				if b.Stream == process.Stdout {
+					to = &out
+				}
+				*to = append(*to, b.Data[:min(len(b.Data), enough-min(len(*to), enough))]...)
+				if string(out) == ready {
+					return nil
+				}
+			case process.Failed:
+				return kind.New(kind.Kind(b.Kind), opKernel, "", b.Message)
+			case process.Finished:
+				why := strings.TrimSpace(string(bytes.ToValidUTF8(said, []byte("?"))))
+				return kind.Newf(kind.Invalid, opKernel, "", "there is no kernel for %q in this template: %s", language, cmp.Or(why, string(b.Exit.Cause)))
+			case process.Lost:
+				return kind.New(kind.Unavailable, opKernel, "", b.Reason)
+			default:
+				// The record tells those.
+			}
+		}
+	}
 }
 
 const (
@@ -72,8 +144,8 @@ func askSpec(id, language, code string, variables map[string]string) (process.Sp
 	}
 	tag := "execution:" + id
 	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, id, string(raw)}, Tag: &tag}
-	if inNode(language) {
-		s.Cmd, s.Args = "node", []string{"-e", nodeKernel, "ask", id, string(raw)}
+	if language == "javascript" || language == "typescript" {
+		s.Cmd, s.Args = "node", inNode("ask", id, string(raw))
 	}
 	s.Args = append(s.Args, parts(code)...)
 	return s, nil

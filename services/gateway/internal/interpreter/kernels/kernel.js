@@ -1,10 +1,15 @@
 // The kernel of one context for JavaScript, and (with "ask" as its first argument)
-// one execution in it; see kernel.py and ask.py, of which this is the same.
+// one execution in it; see serve.py and ask.py, of which this is the same. It
+// is run as the body of a function: what it names, code may name, too.
 'use strict'
+const fs = require('node:fs')
 const net = require('node:net')
+const os = require('node:os')
+const path = require('node:path')
 const util = require('node:util')
 
-const address = (context) => '\0millrace-context-' + context
+// A file, as Node.js before 20 knows no abstract addresses.
+const address = (context) => path.join(os.tmpdir(), '.millrace-context-' + context)
 
 function ask(context, variables, code) {
   const say = (line) => process.stdout.write(JSON.stringify(line) + '\n')
@@ -40,6 +45,17 @@ function ask(context, variables, code) {
 
 function serve(context, language) {
   const inspector = require('node:inspector')
+  const { spawnSync } = require('node:child_process')
+  const print = process.stdout.write.bind(process.stdout)
+  // TypeScript without its types: by esbuild, where the template has it, else by node
+  // itself. What is imported stays, used or not: the code that comes next may use it.
+  const keep = '--tsconfig-raw={"compilerOptions":{"importsNotUsedAsValues":"preserve","preserveValueImports":true}}'
+  const esbuild = (code) => spawnSync('esbuild', ['--loader=ts', '--log-level=error', '--sourcefile=cell.ts', keep], { input: code, encoding: 'utf8', maxBuffer: 1 << 26 })
+  const builtIn = require('node:module').stripTypeScriptTypes
+  if (language === 'typescript' && !builtIn && esbuild('').error) {
+    console.error(`TypeScript needs esbuild (Debian has it), or a node of 22.6 or later: this is ${process.version}`)
+    process.exit(1)
+  }
   let to = null
   const say = (line) => to && to.write(JSON.stringify(line) + '\n')
   for (const stream of ['stdout', 'stderr']) {
@@ -67,9 +83,24 @@ function serve(context, language) {
     session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'c' }, (err, r) => err ? reject(err) : resolve(r))
   })
   const strip = (code) => {
-    const { stripTypeScriptTypes } = require('node:module')
-    if (!stripTypeScriptTypes) throw new Error(`this node (${process.version}) does not know TypeScript`)
-    return stripTypeScriptTypes(code)
+    const { error, status, stdout, stderr } = esbuild(code)
+    if (error && builtIn) return builtIn(code)
+    if (error || status !== 0) throw Object.assign(new SyntaxError((/\[ERROR\] (.*)/.exec(stderr) || [])[1] || String(error)), { stack: `SyntaxError: ${stderr.trim()}` })
+    return stdout
+  }
+  // Modules that code begins with: what is evaluated is none itself.
+  globalThis.__millrace_import = (name) => import(name)
+  const first = /^(?:\s|\/\/.*|\/\*[^]*?\*\/)*import\s*(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?(?:(?<=[\s}\w$])from\s*)?(["'])([^"'\n]+)\4[ \t]*;?/
+  const imported = (code) => {
+    let head = ''
+    for (let m; (m = first.exec(code)); code = code.slice(m[0].length)) {
+      const [whole, name, all, some, , from] = m
+      const parts = [name && `default: ${name}`, some && some.replace(/([\w$]+)\s+as\s+/g, '$1: ')].filter(Boolean).join(', ')
+      const module = `await __millrace_import(${JSON.stringify(from)});`
+      head += (all ? `const ${all} = ${module}` : '') + (parts ? `const { ${parts} } = ${module}` : '') + (all || parts ? '' : module)
+      head += '\n'.repeat(whole.split('\n').length - 1)
+    }
+    return head + code
   }
   // The value itself, not the inspector's picture of it.
   const main = (result) => new Promise((resolve) => {
@@ -86,12 +117,12 @@ function serve(context, language) {
     say({ type: 'number_of_executions', execution_count: count })
     const gone = new Promise((resolve) => conn.once('close', () => resolve(null)))
     try {
-      const r = await Promise.race([evaluate(language === 'typescript' ? strip(code) : code), gone])
+      const r = await Promise.race([evaluate(imported(language === 'typescript' ? strip(code) : code)), gone])
       if (r && r.exceptionDetails) {
         const e = r.exceptionDetails.exception || {}
-        const trace = e.description || r.exceptionDetails.text
+        const trace = (e.description || r.exceptionDetails.text).replace(/\n    at Session\.post [^]*$/, '') // the rest is the kernel
         const [head] = trace.split('\n')
-        say({ type: 'error', name: e.className || 'Error', value: e.value !== undefined ? String(e.value) : head.replace(/^\w+: /, ''), traceback: trace })
+        say({ type: 'error', name: e.className || 'Error', value: e.value !== undefined ? String(e.value) : head.replace(/^\w+( \[\w+\])?: /, ''), traceback: trace })
       } else if (r && r.result.type !== 'undefined') {
         say({ type: 'result', is_main_result: true, ...(await main(r.result)) })
       }
@@ -103,6 +134,7 @@ function serve(context, language) {
     to = null
     conn.end()
   }
+  fs.rmSync(address(context), { force: true }) // of the context's kernel before
   let turn = Promise.resolve()
   let count = 0
   net.createServer((conn) => {
@@ -114,7 +146,7 @@ function serve(context, language) {
       if (!asked.endsWith('\n')) return
       turn = turn.then(() => one(JSON.parse(asked), conn, ++count)).catch(() => conn.destroy())
     })
-  }).listen(address(context))
+  }).listen(address(context), () => print('ready\n'))
   process.on('uncaughtException', (e) => say({ type: 'stderr', text: e.stack + '\n', timestamp: Date.now() * 1000000 }))
 }
 

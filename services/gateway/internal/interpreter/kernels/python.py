@@ -1,130 +1,4 @@
-# The kernel of one context: runs the code that is handed to it, one execution
-# after the other, and keeps what it defines. Arguments: the context's id, and its
-# language, python or bash.
-import ast, asyncio, base64, builtins, inspect, json, math, os, select, signal, socket, subprocess, sys, threading, time, traceback
-
-
-def encode(line):
-    try:
-        return json.dumps(line, default=repr, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # JSON has no number for what is none
-        return json.dumps(finite(line), default=repr, separators=(",", ":"))
-
-
-def finite(value):
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return value
-
-
-class Line:
-    """Where the lines of the execution of the moment go."""
-
-    def __init__(self):
-        self.lock, self.to = threading.Lock(), None
-
-    def say(self, **line):
-        with self.lock:
-            if self.to is None:
-                return
-            try:
-                self.to.sendall((encode(line) + "\n").encode())
-            except OSError:
-                pass  # nobody listens: the code goes on to its end or its interrupt
-
-    def wrote(self, stream, text):
-        if text:
-            self.say(type=stream, text=text, timestamp=time.time_ns())
-
-
-line = Line()
-
-
-class Out:
-    """sys.stdout or sys.stderr: says each line, and the rest when flushed."""
-
-    encoding, errors, closed, newlines = "utf-8", "strict", False, None
-
-    def __init__(self, stream, fd):
-        self.stream, self.fd, self.held, self.lock = stream, fd, "", threading.RLock()
-        self.name = "<%s>" % stream
-        self.buffer = self.raw = Raw(self)
-
-    def write(self, text):
-        if not isinstance(text, str):
-            raise TypeError("write() argument must be str, not " + type(text).__name__)
-        with self.lock:
-            self.held += text
-            cut = self.held.rfind("\n") + 1
-            if cut == 0 and len(self.held) > 1 << 16:
-                cut = len(self.held)
-            whole, self.held = self.held[:cut], self.held[cut:]
-            line.wrote(self.stream, whole)
-        return len(text)
-
-    def writelines(self, lines):
-        for l in lines:
-            self.write(l)
-
-    def flush(self):
-        with self.lock:
-            whole, self.held = self.held, ""
-            line.wrote(self.stream, whole)
-
-    def fileno(self):
-        return self.fd
-
-    def isatty(self):
-        return False
-
-    def readable(self):
-        return False
-
-    def writable(self):
-        return True
-
-    def seekable(self):
-        return False
-
-
-class Raw:
-    def __init__(self, out):
-        self.out = out
-
-    def write(self, data):
-        self.out.write(bytes(data).decode("utf-8", "replace"))
-        return len(data)
-
-    def flush(self):
-        self.out.flush()
-
-
-class Drain:
-    """What children, and code below Python, write to a descriptor."""
-
-    def __init__(self, stream, fd):
-        self.stream = stream
-        self.r, w = os.pipe()
-        os.dup2(w, fd)
-        os.close(w)
-        self.turn = threading.Lock()
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while True:
-            select.select([self.r], [], [])
-            self.take()
-
-    def take(self):
-        with self.turn:
-            while select.select([self.r], [], [], 0)[0]:
-                line.wrote(self.stream, os.read(self.r, 1 << 16).decode("utf-8", "replace"))
-
-
+# The kernel of Python, after serve.py.
 MIME = {
     "text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
     "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
@@ -281,17 +155,21 @@ def show_figures(*_, **__):
     plt.show = show_figures
 
 
-drains = []
+@contextlib.contextmanager
+def environ(variables):
+    was = {k: os.environ.get(k) for k in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for k, v in was.items():
+            if v is None:
+                os.environ.pop(k, None)
+            else:
+                os.environ[k] = v
 
 
-def flush():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for d in drains:
-        d.take()
-
-
-class Python:
+class Kernel:
     def __init__(self):
         self.names = {"__name__": "__main__", "__builtins__": builtins, "display": display}
         self.loop = asyncio.new_event_loop()
@@ -304,7 +182,12 @@ class Python:
         sys.path[:0] = [""]
         sys.stdout, sys.stderr = Out("stdout", 1), Out("stderr", 2)
 
-    def run(self, code, count):
+    def run(self, code, count, variables):
+        with environ(variables):
+            self.cell(code, count)
+            show_figures()
+
+    def cell(self, code, count):
         file = "<cell %d>" % count
         import linecache
 
@@ -341,118 +224,9 @@ class Python:
             value = self.loop.run_until_complete(value)
         return value
 
-    def after(self):
-        show_figures()
-
     @staticmethod
     def error(e):
         tb = e.__traceback__
         while tb is not None and not tb.tb_frame.f_code.co_filename.startswith("<cell "):
             tb = tb.tb_next
         return "".join(traceback.format_exception(type(e), e, tb))
-
-
-class Bash:
-    """A shell that goes on: it reads each execution from a file of its own."""
-
-    def __init__(self):
-        self.r, self.w = os.pipe()
-        os.set_inheritable(self.w, True)
-        self.start()
-
-    def start(self):
-        self.shell = subprocess.Popen(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w], start_new_session=True)
-
-    def run(self, code, count):
-        if self.shell.poll() is not None:
-            self.start()
-        script = "eval %s </dev/null; echo $? >&%d\n" % ("'" + code.replace("'", "'\\''") + "'", self.w)
-        self.shell.stdin.write(script.encode())
-        self.shell.stdin.flush()
-        while not select.select([self.r], [], [], 0.05)[0]:
-            if self.shell.poll() is not None:
-                raise RuntimeError("the shell ended with code %d" % self.shell.returncode)
-        status = int(os.read(self.r, 64))
-        if status != 0:
-            raise Exit("exit status %d" % status)
-
-    def after(self):
-        pass
-
-    def error(self, e):
-        if isinstance(e, KeyboardInterrupt) and self.shell.poll() is None:
-            os.killpg(self.shell.pid, signal.SIGKILL)
-            self.shell.wait()
-        return "%s: %s" % (type(e).__name__, e)
-
-
-class Exit(Exception):
-    pass
-
-
-def left(conn, busy):
-    """Interrupts the code when whoever asked for it goes: he says no more than that."""
-    poll = select.poll()
-    poll.register(conn, select.POLLIN)
-    while busy.is_set():
-        if poll.poll(100):
-            if busy.is_set():
-                os.kill(os.getpid(), signal.SIGINT)
-            return
-
-
-def serve(conn, kernel, count):
-    asked = b""
-    while not asked.endswith(b"\n"):
-        part = conn.recv(1 << 16)
-        if not part:
-            return
-        asked += part
-    ask = json.loads(asked)
-    was = {k: os.environ.get(k) for k in ask["env_vars"]}
-    os.environ.update(ask["env_vars"])
-    line.to = conn
-    line.say(type="number_of_executions", execution_count=count)
-    busy = threading.Event()
-    busy.set()
-    threading.Thread(target=left, args=(conn, busy), daemon=True).start()
-    try:
-        kernel.run(ask["code"], count)
-        kernel.after()
-    except BaseException as e:  # also SystemExit: the kernel goes on
-        flush()
-        line.say(type="error", name=type(e).__name__, value=str(e), traceback=kernel.error(e))
-    finally:
-        busy.clear()
-    flush()
-    line.say(type="end_of_execution")
-    line.to = None
-    for k, v in was.items():
-        if v is None:
-            os.environ.pop(k, None)
-        else:
-            os.environ[k] = v
-
-
-def main():
-    context, language = sys.argv[1], sys.argv[2]
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("\0millrace-context-" + context)
-    drains.extend([Drain("stdout", 1), Drain("stderr", 2)])
-    kernel = Bash() if language == "bash" else Python()
-    listener.listen(128)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    count = 0
-    while True:
-        try:
-            conn = listener.accept()[0]
-            count += 1
-            with conn:
-                serve(conn, kernel, count)
-        except KeyboardInterrupt:
-            continue  # came too late for its execution
-        except (OSError, ValueError) as e:
-            print("an execution was not understood:", e, file=sys.__stderr__)
-
-
-main()

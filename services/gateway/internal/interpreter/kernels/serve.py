@@ -1,0 +1,214 @@
+# The kernel of one context: runs the code that is handed to it, one execution
+# after the other, and keeps what it defines. The file that follows this one has the
+# language's class Kernel: run(code, count, variables) says what comes of the code and
+# raises what it fails with, error(e) is the traceback of that. Arguments: the context's
+# id first, its language last. It prints "ready" when code may be handed to it.
+import ast, asyncio, base64, builtins, contextlib, inspect, json, math, os, select, shutil, signal, socket, subprocess, sys, threading, time, traceback
+
+
+def encode(line):
+    try:
+        return json.dumps(line, default=repr, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # JSON has no number for what is none
+        return json.dumps(finite(line), default=repr, separators=(",", ":"))
+
+
+def finite(value):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
+class Line:
+    """Where the lines of the execution of the moment go."""
+
+    def __init__(self):
+        self.lock, self.to = threading.Lock(), None
+
+    def say(self, **line):
+        with self.lock:
+            if self.to is None:
+                return
+            try:
+                self.to.sendall((encode(line) + "\n").encode())
+            except OSError:
+                pass  # nobody listens: the code goes on to its end or its interrupt
+
+    def wrote(self, stream, text):
+        if text:
+            self.say(type=stream, text=text, timestamp=time.time_ns())
+
+
+line = Line()
+
+
+class Out:
+    """sys.stdout or sys.stderr: says each line, and the rest when flushed."""
+
+    encoding, errors, closed, newlines = "utf-8", "strict", False, None
+
+    def __init__(self, stream, fd):
+        self.stream, self.fd, self.held, self.lock = stream, fd, "", threading.RLock()
+        self.name = "<%s>" % stream
+        self.buffer = self.raw = Raw(self)
+
+    def write(self, text):
+        if not isinstance(text, str):
+            raise TypeError("write() argument must be str, not " + type(text).__name__)
+        with self.lock:
+            self.held += text
+            cut = self.held.rfind("\n") + 1
+            if cut == 0 and len(self.held) > 1 << 16:
+                cut = len(self.held)
+            whole, self.held = self.held[:cut], self.held[cut:]
+            line.wrote(self.stream, whole)
+        return len(text)
+
+    def writelines(self, lines):
+        for l in lines:
+            self.write(l)
+
+    def flush(self):
+        with self.lock:
+            whole, self.held = self.held, ""
+            line.wrote(self.stream, whole)
+
+    def fileno(self):
+        return self.fd
+
+    def isatty(self):
+        return False
+
+    def readable(self):
+        return False
+
+    def writable(self):
+        return True
+
+    def seekable(self):
+        return False
+
+
+class Raw:
+    def __init__(self, out):
+        self.out = out
+
+    def write(self, data):
+        self.out.write(bytes(data).decode("utf-8", "replace"))
+        return len(data)
+
+    def flush(self):
+        self.out.flush()
+
+
+class Drain:
+    """What children, and code below Python, write to a descriptor."""
+
+    def __init__(self, stream, fd):
+        self.stream = stream
+        self.r, w = os.pipe()
+        os.dup2(w, fd)
+        os.close(w)
+        self.turn = threading.Lock()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            select.select([self.r], [], [])
+            self.take()
+
+    def take(self):
+        with self.turn:
+            while select.select([self.r], [], [], 0)[0]:
+                line.wrote(self.stream, os.read(self.r, 1 << 16).decode("utf-8", "replace"))
+
+
+drains = []
+
+
+def flush():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for d in drains:
+        d.take()
+
+
+class Missing(Exception):
+    """The template has not what the language needs."""
+
+
+def child(argv, **options):
+    """A program in a session of its own that does not outlive the kernel."""
+    import ctypes
+
+    prctl, die_with_parent = ctypes.CDLL(None).prctl, 1
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=lambda: prctl(die_with_parent, signal.SIGKILL), **options)
+
+
+def left(conn, busy):
+    """Interrupts the code when whoever asked for it goes: he says no more than that."""
+    poll = select.poll()
+    poll.register(conn, select.POLLIN)
+    while busy.is_set():
+        if poll.poll(100):
+            if busy.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+            return
+
+
+def serve(conn, kernel, count):
+    asked = b""
+    while not asked.endswith(b"\n"):
+        part = conn.recv(1 << 16)
+        if not part:
+            return
+        asked += part
+    ask = json.loads(asked)
+    line.to = conn
+    line.say(type="number_of_executions", execution_count=count)
+    busy = threading.Event()
+    busy.set()
+    threading.Thread(target=left, args=(conn, busy), daemon=True).start()
+    try:
+        kernel.run(ask["code"], count, ask["env_vars"])
+    except BaseException as e:  # also SystemExit: the kernel goes on
+        flush()
+        line.say(type="error", name=getattr(e, "name_there", type(e).__name__), value=str(e), traceback=kernel.error(e))
+    finally:
+        busy.clear()
+    flush()
+    line.say(type="end_of_execution")
+    line.to = None
+    with contextlib.suppress(OSError):
+        conn.shutdown(socket.SHUT_RDWR)  # closing alone ends nothing while left looks at it
+
+
+def main():
+    context, language = sys.argv[1], sys.argv[-1]
+    said, failed = os.dup(1), os.dup(2)
+    drains.extend([Drain("stdout", 1), Drain("stderr", 2)])
+    try:
+        kernel = Kernel()
+    except Missing as e:
+        os.write(failed, str(e).encode())
+        sys.exit(1)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0millrace-context-" + context)
+    listener.listen(128)
+    signal.signal(signal.SIGINT, getattr(kernel, "interrupt", signal.default_int_handler))
+    os.write(said, b"ready\n")
+    count = 0
+    while True:
+        try:
+            conn = listener.accept()[0]
+            count += 1
+            with conn:
+                serve(conn, kernel, count)
+        except KeyboardInterrupt:
+            continue  # came too late for its execution
+        except (OSError, ValueError) as e:
+            print("an execution was not understood:", e, file=sys.__stderr__)
