@@ -299,20 +299,30 @@ func failure(err error) string {
 	return kind.Message(err)
 }
 
-// destroy has the driver remove everything.
+// unknownTries is how often it is tried to remove what nobody could attach to: it may
+// be that its state cannot be read, and never will.
+const unknownTries = 10
+
+// destroy has the driver remove everything, also what a create that failed could not
+// remove itself, as on a host under load.
 func (b *box) destroy(ctx context.Context) error {
-	if b.inst == nil {
+	if b.driver == nil {
 		return nil
 	}
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := b.inst.Destroy(ctx)
+	wait := 100 * time.Millisecond
+	for try := 1; ; try++ {
+		err := b.h.remove(ctx, b.driver, b.place, b.inst)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		b.h.slog.Error("a sandbox could not be destroyed, trying again", "sandbox", b.id, "err", err)
+		if b.inst == nil && try == unknownTries {
+			return nil
+		}
 		if !rest(ctx, wait) {
 			return ctx.Err()
 		}
+		wait = min(2*wait, 5*time.Second)
 	}
 }
 

@@ -3,7 +3,6 @@ package hostd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -50,8 +49,9 @@ type warmKind struct {
 
 // warmPlace is a place that is no sandbox's yet. Its name is its own, and stays so.
 type warmPlace struct {
-	id   sandbox.ID
-	inst driver.Instance
+	id     sandbox.ID
+	driver driver.Driver
+	inst   driver.Instance // nil: it could not be made, and what is left of it is to be removed
 }
 
 func newPool(size int) *pool {
@@ -202,14 +202,15 @@ func (h *host) stock(ctx context.Context, k *warmKind) error {
 	spec.ShimArgs = append(slices.Clone(spec.ShimArgs), "-rehearse")
 	inst, err := h.build(ctx, k.driver, spec)
 	if err == nil {
-		h.spare.add(k, warmPlace{spec.ID, inst})
+		h.spare.add(k, warmPlace{spec.ID, k.driver, inst})
 		return nil
 	}
 	h.spare.drop(k)
 	if !kind.Is(err, kind.Canceled) {
 		h.slog.Warn("no place can be kept ready", "driver", k.driver.Name(), "err", err)
 	}
-	return errors.Join(os.RemoveAll(spec.Dir), h.journal.forgetSandbox(spec.ID))
+	h.discard([]warmPlace{{spec.ID, k.driver, nil}})
+	return nil
 }
 
 // empty removes what is ready at a clean end.
@@ -222,20 +223,30 @@ func (h *host) empty() {
 		k.ready = nil
 	}
 	p.mu.Unlock()
-	if h.life.Err() == nil {
-		h.discard(old)
-	}
+	h.discard(old)
 }
 
-// discard removes places. What cannot be removed, the next life tries again.
+// discard removes places. What cannot be removed is tried again the next time, and by
+// the next life.
 func (h *host) discard(old []warmPlace) {
 	for _, place := range old {
-		err := place.inst.Destroy(h.life)
+		if h.life.Err() != nil {
+			return
+		}
+		err := h.remove(h.life, place.driver, place.id, place.inst)
 		if err == nil {
-			err = errors.Join(os.RemoveAll(h.dirOf(place.id)), h.journal.forgetSandbox(place.id))
+			err = h.journal.forgetSandbox(place.id)
 		}
 		if err != nil {
 			h.slog.Error("a place cannot be removed", "place", place.id, "err", err)
+			h.spare.leave(place)
 		}
 	}
+}
+
+// leave keeps in mind a place that is to be removed.
+func (p *pool) leave(place warmPlace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = append(p.left, place)
 }

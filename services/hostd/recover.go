@@ -108,7 +108,7 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 		if used[place] {
 			continue
 		}
-		if err := h.remove(ctx, place, was.driver); err != nil {
+		if err := h.removeBy(ctx, was.driver, place); err != nil {
 			h.slog.Error("a leftover sandbox cannot be removed", "sandbox", id, "err", err)
 			continue
 		}
@@ -162,12 +162,21 @@ func (h *host) places() map[sandbox.ID]bool {
 	return used
 }
 
-func (h *host) remove(ctx context.Context, id sandbox.ID, name string) error {
+// removeBy is remove by the driver of that name.
+func (h *host) removeBy(ctx context.Context, name string, id sandbox.ID) error {
 	d, err := h.driverFor(name)
 	if err != nil {
 		return err
 	}
-	inst, err := d.Attach(ctx, h.spec(id, &sandbox.Requested{}))
+	return h.remove(ctx, d, id, nil)
+}
+
+// remove has a driver remove a place. Without inst it is looked what is there: a
+// create that failed may have left something that it could not remove in time.
+func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst driver.Instance) (err error) {
+	if inst == nil {
+		inst, err = d.Attach(ctx, h.spec(id, &sandbox.Requested{}))
+	}
 	if err == nil {
 		err = inst.Destroy(ctx)
 	}

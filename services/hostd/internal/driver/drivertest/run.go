@@ -60,6 +60,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"attach sweeps what died meanwhile", s.sweeps},
 		{"attach finds nothing where nothing is", s.attachNothing},
 		{"list names living and dead", s.lists},
+		{"a create given up at any moment leaves nothing", s.givenUp},
 		{"hostd killed while it creates", s.killed("create")},
 		{"hostd killed while it destroys", s.killed("destroy")},
 		{"creates leak nothing", s.leaks},

@@ -103,10 +103,14 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 		return nil, err
 	}
 	b := d.box(s.Dir, state, proc)
-	if inner != "" {
-		err = b.limitPIDs(ctx, inner, s.MaxPIDs(driver.MaxProcesses))
+	if inner == "" {
+		return b, nil
 	}
-	return b, err
+	if err := b.limitPIDs(ctx, inner, s.MaxPIDs(driver.MaxProcesses)); err != nil {
+		b.Destroy(context.WithoutCancel(ctx)) //nolint:errcheck // what it leaves, the caller removes, or tells of
+		return nil, err
+	}
+	return b, nil
 }
 
 // makeDirs makes the workDir with its directories, FIFOs and the shim.

@@ -1,0 +1,58 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// givenUp gives up creates at moments spread over one, and checks each time that
+// nothing of it is there when Create returns. Besides what checkClean looks for, no
+// process may be left that was started for it, whatever its name.
+func (s *suite) givenUp(t *testing.T) {
+	s.giveUp(t, patient) // prepares what is kept for good
+	whole := s.giveUp(t, patient)
+	before := onHost(t)
+	for i := range s.scale.Moments {
+		s.giveUp(t, whole*time.Duration(i)/time.Duration(s.scale.Moments))
+	}
+	for what, n := range onHost(t) {
+		if n > before[what] {
+			t.Errorf("%s: %d, %d before", what, n, before[what])
+		}
+	}
+}
+
+// giveUp begins a create, gives it up after a while if it has not ended by then, and
+// returns how long it took.
+func (s *suite) giveUp(t *testing.T, after time.Duration) time.Duration {
+	t.Helper()
+	d := s.newDriver(t)
+	sp, root := spec(t)
+	sp.MemoryMiB, sp.DiskMiB = 256, 16
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	defer time.AfterFunc(after, cancel).Stop()
+	start := time.Now()
+	in, err := d.Create(ctx, sp)
+	took := time.Since(start)
+	switch {
+	case err == nil:
+		if err := in.Destroy(context.Background()); err != nil {
+			t.Errorf("given up after %v, too late: destroy: %v", after, err)
+		}
+	case !kind.Is(err, kind.Canceled):
+		t.Errorf("given up after %v: %v, want canceled", after, err)
+	}
+	checkClean(t, sp)
+	if t.Failed() {
+		t.Fatalf("given up after %v, which took %v", after, took)
+	}
+	os.RemoveAll(root)
+	return took
+}

@@ -1,0 +1,91 @@
+package hostd
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+)
+
+// clumsy is a driver whose creates fail and leave what they made, as where a host is so
+// busy that what was killed does not end in time. The first attempts to remove it fail,
+// too.
+type clumsy struct {
+	driver.Driver
+	all  bool // not only places that are to be kept ready
+	left chan driver.Instance
+	deaf *atomic.Int32 // attempts that will fail
+}
+
+func newClumsy(all bool) clumsy {
+	d := clumsy{direct.New(direct.Config{}), all, make(chan driver.Instance, 16), new(atomic.Int32)}
+	d.deaf.Store(2)
+	return d
+}
+
+func (d clumsy) Probe(ctx context.Context) (driver.Caps, error) {
+	caps, err := d.Driver.Probe(ctx)
+	caps.Slow = true
+	return caps, err
+}
+
+func (d clumsy) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	in, err := d.Driver.Create(ctx, s)
+	if err != nil || !d.all && !slices.Contains(s.ShimArgs, "-rehearse") {
+		return in, err
+	}
+	d.left <- in
+	return nil, kind.New(kind.Unavailable, "create sandbox", string(s.ID), "its time is up")
+}
+
+func (d clumsy) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if d.deaf.Add(-1) >= 0 {
+		return nil, kind.New(kind.Internal, "attach", string(s.ID), "its processes do not end")
+	}
+	return d.Driver.Attach(ctx, s)
+}
+
+// What a failed create leaves is removed before the sandbox's record says that it
+// failed.
+func TestAFailedCreateLeavesNothing(t *testing.T) {
+	r, d := newRig(t), newClumsy(true)
+	r.cfg.drivers = []driver.Driver{d}
+	r.begin()
+	r.awaitLease(0)
+	r.awaitPhase(r.request(sandbox.Requested{Template: "base"}), sandbox.PhaseFailed)
+	select {
+	case <-(<-d.left).Done():
+	default:
+		t.Error("its shim lives")
+	}
+	if n := r.dirs(); n != 0 {
+		t.Errorf("%d places are left", n)
+	}
+}
+
+// What the making of a place leaves that was to be kept ready is removed, too: at the
+// next occasion, if it cannot be at once.
+func TestAPlaceThatCouldNotBeMadeLeavesNothing(t *testing.T) {
+	r, d := newRig(t), newClumsy(false)
+	r.cfg.Warm, r.cfg.drivers = 1, []driver.Driver{d}
+	r.begin()
+	r.awaitLease(0)
+	var left []driver.Instance
+	for range 3 {
+		r.sandbox()
+		left = append(left, <-d.left)
+	}
+	for _, in := range left {
+		select {
+		case <-in.Done():
+		case <-r.ctx().Done():
+			t.Fatal("a shim lives")
+		}
+	}
+	until(t, "places", 3, r.dirs)
+}
