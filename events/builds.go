@@ -81,6 +81,8 @@ func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 		f.Body = &pb.BuildFrame_Finished{Finished: &pb.BuildFinished{}}
 	case build.Failed:
 		f.Body = &pb.BuildFrame_Failed{Failed: &pb.BuildFailed{Step: b.Step, Message: b.Message}}
+	case build.Deleted:
+		f.Body = &pb.BuildFrame_Deleted{Deleted: &pb.BuildDeleted{}}
 	}
 	return f
 }
@@ -112,6 +114,8 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		return build.Finished{}
 	case *pb.BuildFrame_Failed:
 		return build.Failed{Step: b.Failed.Step, Message: b.Failed.Message}
+	case *pb.BuildFrame_Deleted:
+		return build.Deleted{}
 	}
 	return nil
 }

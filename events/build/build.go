@@ -166,7 +166,7 @@ type Event struct {
 	Body Body
 }
 
-// Body is one of Requested, Started, Held, Logged, Finished or Failed.
+// Body is one of Requested, Started, Held, Logged, Finished, Failed or Deleted.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -212,9 +212,14 @@ type Failed struct {
 	Message string
 }
 
+// Deleted says that the template it was for was deleted, and the build with it.
+// Who still does it is fenced.
+type Deleted struct{}
+
 func (Requested) kind() string { return "requested" }
 func (Started) kind() string   { return "started" }
 func (Held) kind() string      { return "held" }
 func (Logged) kind() string    { return "logged" }
 func (Finished) kind() string  { return "finished" }
 func (Failed) kind() string    { return "failed" }
+func (Deleted) kind() string   { return "deleted" }

@@ -52,17 +52,18 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 }
 
 func TestLife(t *testing.T) {
-	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}}
+	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}}
 	tests := []struct {
 		from build.Phase
 		ok   string // the bodies that may follow, by their number
 		to   []build.Phase
 	}{
 		{build.PhaseNone, "0", []build.Phase{build.PhaseWaiting}},
-		{build.PhaseWaiting, "15", []build.Phase{build.PhaseBuilding, build.PhaseError}},
-		{build.PhaseBuilding, "2345", []build.Phase{build.PhaseBuilding, build.PhaseBuilding, build.PhaseReady, build.PhaseError}},
-		{build.PhaseReady, "", nil},
-		{build.PhaseError, "", nil},
+		{build.PhaseWaiting, "156", []build.Phase{build.PhaseBuilding, build.PhaseError, build.PhaseDeleted}},
+		{build.PhaseBuilding, "23456", []build.Phase{build.PhaseBuilding, build.PhaseBuilding, build.PhaseReady, build.PhaseError, build.PhaseDeleted}},
+		{build.PhaseReady, "6", []build.Phase{build.PhaseDeleted}},
+		{build.PhaseError, "6", []build.Phase{build.PhaseDeleted}},
+		{build.PhaseDeleted, "", nil},
 	}
 	for _, tt := range tests {
 		for i, b := range bodies {

@@ -16,13 +16,16 @@ const (
 	PhaseBuilding Phase = "building"
 	PhaseReady    Phase = "ready"
 	PhaseError    Phase = "error"
+	PhaseDeleted  Phase = "deleted" // clients do not see it any more
 )
 
 // next is the whole state machine; a pair that is absent cannot happen.
 var next = map[Phase]map[string]Phase{
 	PhaseNone:     {"requested": PhaseWaiting},
-	PhaseWaiting:  {"started": PhaseBuilding, "failed": PhaseError},
-	PhaseBuilding: {"held": PhaseBuilding, "logged": PhaseBuilding, "finished": PhaseReady, "failed": PhaseError},
+	PhaseWaiting:  {"started": PhaseBuilding, "failed": PhaseError, "deleted": PhaseDeleted},
+	PhaseBuilding: {"held": PhaseBuilding, "logged": PhaseBuilding, "finished": PhaseReady, "failed": PhaseError, "deleted": PhaseDeleted},
+	PhaseReady:    {"deleted": PhaseDeleted},
+	PhaseError:    {"deleted": PhaseDeleted},
 }
 
 // State is a build as its record tells it. It is a value; what it points to is
@@ -46,7 +49,9 @@ type State struct {
 }
 
 // Over reports whether the build has ended.
-func (s *State) Over() bool { return s.Phase == PhaseReady || s.Phase == PhaseError }
+func (s *State) Over() bool {
+	return s.Phase == PhaseReady || s.Phase == PhaseError || s.Phase == PhaseDeleted
+}
 
 // Apply is the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
@@ -65,7 +70,7 @@ func (s State) Apply(e Event) (State, error) {
 	case Logged:
 		s.Lines += len(b.Lines)
 		s.Mark = b.Mark
-	case Finished:
+	case Finished, Deleted:
 	case Failed:
 		s.Failure = b
 	}

@@ -214,11 +214,67 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 	f.do("POST", "/templates/tags", `{"target":"app:v1","tags":["x"]}`).wantError(t, "tags of what is not built", 404)
 	f.do("DELETE", "/templates/tags", `{"name":"app","tags":["x"]}`).wantError(t, "no tags of what is not built", 404)
 	f.do("GET", "/templates/app/tags", "").wantError(t, "what is not built has none", 404)
-	f.do("DELETE", "/templates/app", "").wantError(t, "delete what is not built", 404)
+	f.do("DELETE", "/templates/app", "", bob...).wantError(t, "delete another's", 404)
+	f.do("PATCH", "/v2/templates/app", `{}`, bob...).wantError(t, "change another's", 404)
+	f.do("DELETE", "/templates/other", "").wantError(t, "delete what there is not", 404)
 
 	f.do("POST", start, `{"fromTemplate":"base","steps":[{"type":"COPY","args":["a","b"],"filesHash":"`+sum+`"}]}`).want(t, "start", 202, "")
 	if s := f.built(&r); s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "not stored") {
 		t.Errorf("files that are not stored: %+v %+v", s, s.Reason)
+	}
+}
+
+// What was never built is a template of its tenant's all the same: it can be
+// changed and deleted, and a build that goes on ends with it.
+func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
+	for _, tt := range []struct{ name, step, status string }{
+		{"of a build that failed", `{"type":"COPY","args":["a","b"],"filesHash":"` + strings.Repeat("a", 64) + `"}`, "error"},
+		{"of a build that goes on", `{"type":"RUN","args":["sleep"]}`, "building"},
+		{"of a build that was not started", "", "waiting"},
+		{"that was built", `{"type":"ENV","args":["A","1"]}`, "ready"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFront(t)
+			r := f.request("app")
+			if tt.step != "" {
+				f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[`+tt.step+`]}`).want(t, "start", 202, "")
+			}
+			switch tt.status {
+			case "building":
+				f.await(func() bool {
+					return len(f.view.Sandboxes(func(s *sandbox.State) bool { return s.Live() && s.Request.Build == r.Build })) > 0
+				})
+			case "error", "ready":
+				if s := f.built(&r); s.Status != tt.status {
+					t.Fatalf("%+v", s)
+				}
+			}
+			f.do("PATCH", "/v2/templates/"+r.Template, `{}`).want(t, "change", 200, `{"names":["app"]}`)
+			f.do("DELETE", "/templates/"+r.Template, "").want(t, "delete", 204, "")
+			for _, at := range []string{"/templates/app", "/templates/" + r.Template, "/templates/aliases/app", r.at() + "/status"} {
+				f.do("GET", at, "").wantError(t, at, 404)
+			}
+			f.do("DELETE", "/templates/app", "").wantError(t, "delete again", 404)
+			f.await(func() bool {
+				return len(f.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() && s.Request.Build == r.Build })) == 0
+			})
+			again := f.request("app")
+			f.do("POST", "/v2"+again.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","2"]}]}`).want(t, "start another", 202, "")
+			if s := f.built(&again); s.Status != "ready" {
+				t.Errorf("one of the same name: %+v", s)
+			}
+		})
+	}
+}
+
+// await waits until the view knows that something is so.
+func (f *front) await(is func() bool) {
+	f.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(end) {
+			f.t.Fatal("it does not come")
+		}
+		f.view.Sync(f.t.Context()) //nolint:errcheck // it is tried again
 	}
 }
 

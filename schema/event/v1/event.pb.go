@@ -5157,6 +5157,7 @@ type BuildFrame struct {
 	//	*BuildFrame_Logged
 	//	*BuildFrame_Finished
 	//	*BuildFrame_Failed
+	//	*BuildFrame_Deleted
 	Body          isBuildFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5260,6 +5261,15 @@ func (x *BuildFrame) GetFailed() *BuildFailed {
 	return nil
 }
 
+func (x *BuildFrame) GetDeleted() *BuildDeleted {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Deleted); ok {
+			return x.Deleted
+		}
+	}
+	return nil
+}
+
 type isBuildFrame_Body interface {
 	isBuildFrame_Body()
 }
@@ -5288,6 +5298,10 @@ type BuildFrame_Failed struct {
 	Failed *BuildFailed `protobuf:"bytes,7,opt,name=failed,proto3,oneof"`
 }
 
+type BuildFrame_Deleted struct {
+	Deleted *BuildDeleted `protobuf:"bytes,8,opt,name=deleted,proto3,oneof"`
+}
+
 func (*BuildFrame_Requested) isBuildFrame_Body() {}
 
 func (*BuildFrame_Started) isBuildFrame_Body() {}
@@ -5299,6 +5313,8 @@ func (*BuildFrame_Logged) isBuildFrame_Body() {}
 func (*BuildFrame_Finished) isBuildFrame_Body() {}
 
 func (*BuildFrame_Failed) isBuildFrame_Body() {}
+
+func (*BuildFrame_Deleted) isBuildFrame_Body() {}
 
 type BuildRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5755,6 +5771,43 @@ func (*BuildFinished) Descriptor() ([]byte, []int) {
 	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
+// BuildDeleted says that the template which it was for was deleted.
+type BuildDeleted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildDeleted) Reset() {
+	*x = BuildDeleted{}
+	mi := &file_event_v1_event_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildDeleted) ProtoMessage() {}
+
+func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
+func (*BuildDeleted) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+}
+
 type BuildFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -5765,7 +5818,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5777,7 +5830,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5790,7 +5843,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -6243,7 +6296,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05build\x18\x01 \x01(\tR\x05build\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x03 \x01(\x04R\bfirstSeq\x125\n" +
-	"\x06frames\x18\x04 \x03(\v2\x1d.millrace.event.v1.BuildFrameR\x06frames\"\x95\x03\n" +
+	"\x06frames\x18\x04 \x03(\v2\x1d.millrace.event.v1.BuildFrameR\x06frames\"\xd2\x03\n" +
 	"\n" +
 	"BuildFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12A\n" +
@@ -6252,7 +6305,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04held\x18\x04 \x01(\v2\x1c.millrace.event.v1.BuildHeldH\x00R\x04held\x128\n" +
 	"\x06logged\x18\x05 \x01(\v2\x1e.millrace.event.v1.BuildLoggedH\x00R\x06logged\x12>\n" +
 	"\bfinished\x18\x06 \x01(\v2 .millrace.event.v1.BuildFinishedH\x00R\bfinished\x128\n" +
-	"\x06failed\x18\a \x01(\v2\x1e.millrace.event.v1.BuildFailedH\x00R\x06failedB\x06\n" +
+	"\x06failed\x18\a \x01(\v2\x1e.millrace.event.v1.BuildFailedH\x00R\x06failed\x12;\n" +
+	"\adeleted\x18\b \x01(\v2\x1f.millrace.event.v1.BuildDeletedH\x00R\adeletedB\x06\n" +
 	"\x04body\"\x90\x01\n" +
 	"\x0eBuildRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x12\n" +
@@ -6286,7 +6340,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\"\x0f\n" +
-	"\rBuildFinished\";\n" +
+	"\rBuildFinished\"\x0e\n" +
+	"\fBuildDeleted\";\n" +
 	"\vBuildFailed\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage*V\n" +
@@ -6310,7 +6365,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6384,13 +6439,14 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*BuildLogged)(nil),        // 69: millrace.event.v1.BuildLogged
 	(*BuildLine)(nil),          // 70: millrace.event.v1.BuildLine
 	(*BuildFinished)(nil),      // 71: millrace.event.v1.BuildFinished
-	(*BuildFailed)(nil),        // 72: millrace.event.v1.BuildFailed
-	nil,                        // 73: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 74: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 75: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 76: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 77: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 78: millrace.event.v1.TemplateBuilt.EnvEntry
+	(*BuildDeleted)(nil),       // 72: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 73: millrace.event.v1.BuildFailed
+	nil,                        // 74: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 75: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 76: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 77: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 78: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 79: millrace.event.v1.TemplateBuilt.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -6406,7 +6462,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	73, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	74, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -6432,8 +6488,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	41, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
 	39, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
 	40, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	74, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	75, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	75, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	76, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	36, // 43: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
@@ -6441,8 +6497,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	43, // 47: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	76, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	77, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	77, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	78, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
 	49, // 50: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
 	50, // 51: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
 	51, // 52: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
@@ -6455,21 +6511,22 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	60, // 59: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
 	62, // 60: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
 	61, // 61: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	78, // 62: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	79, // 62: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
 	64, // 63: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
 	65, // 64: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
 	66, // 65: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
 	68, // 66: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
 	69, // 67: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
 	71, // 68: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	72, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	67, // 70: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	70, // 71: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	73, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	72, // 70: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	67, // 71: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	70, // 72: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6532,6 +6589,7 @@ func file_event_v1_event_proto_init() {
 		(*BuildFrame_Logged)(nil),
 		(*BuildFrame_Finished)(nil),
 		(*BuildFrame_Failed)(nil),
+		(*BuildFrame_Deleted)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6539,7 +6597,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   78,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

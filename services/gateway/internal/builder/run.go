@@ -34,7 +34,7 @@ const (
 )
 
 var (
-	errFenced  = errors.New("somebody else does the build")
+	errFenced  = errors.New("somebody else does the build, or it was deleted")
 	errTooLong = kind.Newf(kind.Deadline, "build", "", "the build took longer than %s", within)
 )
 
@@ -116,7 +116,7 @@ func (r *run) end(ctx context.Context, err, cause error) {
 	var body build.Body = build.Finished{}
 	switch {
 	case errors.Is(err, errFenced) || errors.Is(cause, errFenced):
-		r.cfg.Slog.Warn("a build was taken over", "build", r.state.ID)
+		r.cfg.Slog.Warn("a build was taken over, or deleted", "build", r.state.ID)
 		return
 	case err == nil:
 	case errors.Is(cause, errTooLong):
@@ -193,6 +193,9 @@ func (r *run) build(ctx context.Context) error {
 		ID: template.ID(r.state.Request.Template), Build: string(r.state.ID), Base: from.template, Snapshot: string(from.snap.ID),
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
 		CPUMilli: r.state.Request.CPUMilli, MemoryMiB: r.state.Request.MemoryMiB,
+	}
+	if err := r.append(ctx, build.Held{By: r.name}); err != nil {
+		return err // its template was deleted meanwhile, and must not come back
 	}
 	if err := r.cfg.Core.TagBuilt(ctx, r.who, r.state.Request.Name, r.state.Request.Tags, b); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -77,16 +78,18 @@ func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID)
 		}
 		b, ok = c.view.Build(id)
 	}
-	if !ok || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
+	if !ok || b.Phase == build.PhaseDeleted || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
 		return events.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
 	}
 	return b, nil
 }
 
 // Builds gives a principal's builds for which keep is true, newest first, as the
-// view has them.
+// view has them. Those of deleted templates are gone.
 func (c *Core) Builds(p Principal, keep func(*events.Build) bool) []events.Build {
-	return c.view.Builds(func(b *events.Build) bool { return p.Sandbox == "" && b.Tenant == p.Tenant && keep(b) })
+	return c.view.Builds(func(b *events.Build) bool {
+		return p.Sandbox == "" && b.Tenant == p.Tenant && b.Phase != build.PhaseDeleted && keep(b)
+	})
 }
 
 // BuildLines reads a build's log; see events.Log.
@@ -95,21 +98,42 @@ func (c *Core) BuildLines(ctx context.Context, b *events.Build, from, most int, 
 	return lines, more, logError("read log", string(b.ID), err)
 }
 
-// KnowsTemplate is NotFound unless tmpl is the id or the name of a template that
-// the principal has built, or builds.
-func (c *Core) KnowsTemplate(ctx context.Context, p Principal, tmpl string) error {
-	if err := c.Sync(ctx); err != nil {
-		return err
+// OwnName is the name of the principal's own template that tmpl means, also of one
+// that is still being built, or whose builds have all failed. NotFound if there is
+// none.
+func (c *Core) OwnName(ctx context.Context, p Principal, tmpl string) (string, error) {
+	t, err := c.own(ctx, p, tmpl)
+	if err == nil {
+		return t.Name, nil
 	}
-	is := func(b *events.Build) bool { return tmpl == b.Request.Template || tmpl == b.Request.Name }
-	if len(c.Builds(p, is)) > 0 {
-		return nil
+	base, _, _ := strings.Cut(tmpl, ":")
+	of := c.Builds(p, func(b *events.Build) bool { return base == b.Request.Template || base == b.Request.Name })
+	if kind.Is(err, kind.NotFound) && len(of) > 0 {
+		return of[0].Request.Name, nil
 	}
-	t, err := c.Template(ctx, p, tmpl)
-	if err == nil && t.Tenant != p.Tenant {
-		err = noTemplate(tmpl)
+	return "", err
+}
+
+// dropBuilds deletes a template's builds; those that are being done end.
+func (c *Core) dropBuilds(ctx context.Context, p Principal, name string) error {
+	for {
+		left := c.Builds(p, func(b *events.Build) bool { return b.Request.Name == name })
+		if len(left) == 0 {
+			return nil
+		}
+		for i := range left {
+			// Conflict: who does it said so meanwhile, and is asked again.
+			if _, err := c.log.AppendBuild(ctx, &left[i].State, build.Deleted{}); err != nil && !kind.Is(err, kind.Conflict) {
+				return logError("delete build", string(left[i].ID), err)
+			}
+		}
+		if err := c.Sync(ctx); err != nil {
+			return err
+		}
+		c.EndSandboxes(ctx, p, func(s *sandbox.State) bool {
+			return slices.ContainsFunc(left, func(b events.Build) bool { return s.Request.Build == string(b.ID) })
+		})
 	}
-	return err
 }
 
 // HasContext and PutContext store the files that a tenant's builds copy, and

@@ -140,15 +140,18 @@ func (c *Core) RemoveTags(ctx context.Context, p Principal, name string, tags []
 	return nil
 }
 
-// DeleteTemplate takes all its tags from a principal's own template. NotFound if
-// there is none.
+// DeleteTemplate takes all its tags from a principal's own template, and its builds
+// with them. NotFound if there is none.
 func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) error {
-	t, err := c.own(ctx, p, name)
+	name, err := c.OwnName(ctx, p, name)
+	if err == nil {
+		err = c.dropBuilds(ctx, p, name)
+	}
 	if err != nil {
 		return err
 	}
 	for _, other := range c.view.Templates(p.Tenant) {
-		if other.Name != t.Name {
+		if other.Name != name {
 			continue
 		}
 		if err := c.untag(ctx, &other); err != nil {

@@ -119,12 +119,13 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if err := h.core.KnowsTemplate(c.UserContext(), p, name); err != nil {
+	name, err = h.core.OwnName(c.UserContext(), p, name)
+	if err != nil {
 		return err
 	}
 	out := fiber.Map{"lastSpawnedAt": nil, "spawnCount": 0, "public": false}
 	builds := []buildBody{}
-	for _, b := range h.core.Builds(p, func(b *events.Build) bool { return name == b.Request.Template || name == b.Request.Name }) {
+	for _, b := range h.core.Builds(p, func(b *events.Build) bool { return name == b.Request.Name }) {
 		builds = append(builds, buildBodyOf(&b))
 		out["templateID"], out["createdAt"] = b.Request.Template, b.Created.UTC()
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
@@ -159,14 +160,12 @@ func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	t, err := h.core.Template(c.UserContext(), p, name)
+	name, err = h.core.OwnName(c.UserContext(), p, name)
 	switch {
 	case err != nil:
 		return err
-	case t.Tenant != p.Tenant:
-		return kind.New(kind.NotFound, "update template", "", "template not found")
-	case body.Public != nil && *body.Public != h.core.Shares(t.Tenant):
+	case body.Public != nil && *body.Public != h.core.Shares(p.Tenant):
 		return kind.New(kind.Unimplemented, "update template", "", "all templates of the operator's team are public here, and no others")
 	}
-	return c.JSON(fiber.Map{"names": []string{t.Name}})
+	return c.JSON(fiber.Map{"names": []string{name}})
 }

@@ -38,7 +38,7 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if err := h.core.KnowsTemplate(c.UserContext(), p, tmpl); err != nil {
+	if _, err := h.core.OwnName(c.UserContext(), p, tmpl); err != nil {
 		return err
 	}
 	present, err := h.core.HasContext(c.UserContext(), p, string(sum))
