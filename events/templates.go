@@ -25,6 +25,9 @@ type Template struct {
 	Built    *template.Built   // what a build made; nil: it came with its manifest
 }
 
+// nameKey is where a template has its tags.
+type nameKey struct{ tenant, name string }
+
 // templateKey is where a template is tagged.
 type templateKey struct{ tenant, name, tag string }
 
@@ -59,6 +62,14 @@ func builtOf(b *pb.TemplateBuilt) *template.Built {
 func (l *Log) UntagTemplate(ctx context.Context, tenant string, ref template.Ref) error {
 	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateUntagged{
 		TemplateUntagged: &pb.TemplateUntagged{Name: ref.Name, Tag: ref.Tag},
+	}})
+}
+
+// PublishTemplate says whether all tenants may use what a tenant has under a name;
+// nil takes back what was said.
+func (l *Log) PublishTemplate(ctx context.Context, tenant, name string, public *bool) error {
+	return l.putTemplate(ctx, tenant, template.Ref{Name: name}, &pb.AccountEvent{Body: &pb.AccountEvent_TemplatePublished{
+		TemplatePublished: &pb.TemplatePublished{Name: name, Public: public},
 	}})
 }
 
@@ -106,6 +117,28 @@ func (v *View) applyUntagged(subject string, e *pb.TemplateUntagged) error {
 		delete(v.templates, key)
 	}
 	return err
+}
+
+func (v *View) applyPublished(subject string, e *pb.TemplatePublished) error {
+	key, err := tagOf(subject, e.Name, "")
+	switch {
+	case err != nil:
+		return err
+	case e.Public == nil:
+		delete(v.published, nameKey{key.tenant, key.name})
+	default:
+		v.published[nameKey{key.tenant, key.name}] = *e.Public
+	}
+	return nil
+}
+
+// Published tells what was last said of who may use a tenant's templates of that
+// name: all, or him alone; said is false where nothing was.
+func (v *View) Published(tenant, name string) (public, said bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	public, said = v.published[nameKey{tenant, name}]
+	return public, said
 }
 
 func tagOf(subject, name, tag string) (templateKey, error) {

@@ -27,6 +27,7 @@ type View struct {
 	hosts     map[string]fleet.Host
 	keys      map[[32]byte]Key
 	templates map[templateKey]Template
+	published map[nameKey]bool
 	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise
@@ -81,6 +82,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		hosts:     make(map[string]fleet.Host),
 		keys:      make(map[[32]byte]Key),
 		templates: make(map[templateKey]Template),
+		published: make(map[nameKey]bool),
 		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
 		volumes:   make(map[string]sandbox.Volume),
 		secrets:   make(map[string]Secret),

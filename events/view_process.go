@@ -131,6 +131,8 @@ func (v *View) applyAccount(m stored) error {
 		return v.applyTagged(m.subject, fromNanos(b.TimeNs), e.TemplateTagged)
 	case *pb.AccountEvent_TemplateUntagged:
 		return v.applyUntagged(m.subject, e.TemplateUntagged)
+	case *pb.AccountEvent_TemplatePublished:
+		return v.applyPublished(m.subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
 		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Issued: fromNanos(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {

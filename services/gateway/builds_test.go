@@ -267,6 +267,53 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 	}
 }
 
+// What is built is private until its tenant says otherwise, and what he said goes
+// with the template.
+func TestWhatIsBuiltIsPrivate(t *testing.T) {
+	f := newFront(t)
+	bob := []string{"X-Api-Key", bobKey}
+	build := func() (public bool) {
+		var r struct {
+			requested
+			Public bool `json:"public"`
+		}
+		f.do("POST", "/v3/templates", `{"name":"app"}`).want(t, "request", 202, "").decode(t, &r)
+		f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","1"]}]}`).want(t, "start", 202, "")
+		if s := f.built(&r.requested); s.Status != "ready" {
+			t.Fatalf("%+v", s)
+		}
+		return r.Public
+	}
+	shown := func(want bool) {
+		t.Helper()
+		var list []struct{ Public bool }
+		f.do("GET", "/v2/templates", "").want(t, "list", 200, "").decode(t, &list)
+		var one, alias struct{ Public bool }
+		f.do("GET", "/templates/app", "").want(t, "show", 200, "").decode(t, &one)
+		f.do("GET", "/templates/aliases/app", "").want(t, "alias", 200, "").decode(t, &alias)
+		if len(list) != 1 || list[0].Public != want || one.Public != want || alias.Public != want {
+			t.Errorf("list %v, template %v, alias %v: want %v", list, one, alias, want)
+		}
+	}
+	if build() {
+		t.Error("a new template is public")
+	}
+	shown(false)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).wantError(t, "another tenant's sandbox", 404)
+	f.do("PATCH", "/templates/app", `{"public":true}`).want(t, "publish", 200, "")
+	if shown(true); !build() {
+		t.Error("a new build makes it private")
+	}
+	shown(true)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox of what is public", 201, "")
+	f.do("PATCH", "/templates/app", `{"public":"yes"}`).wantError(t, "of another kind", 400)
+	f.do("DELETE", "/templates/app", "").want(t, "delete", 204, "")
+	if build() {
+		t.Error("another template of the name is public")
+	}
+	shown(false)
+}
+
 // await waits until the view knows that something is so.
 func (f *front) await(is func() bool) {
 	f.t.Helper()

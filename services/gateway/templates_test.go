@@ -132,9 +132,15 @@ func TestTemplatesOfTheOperatorAreShared(t *testing.T) {
 	if alias.TemplateID != string(tm.id) || !alias.Public {
 		t.Errorf("alias: %+v", alias)
 	}
-	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "what is so already", 200, `{"names":["app"]}`)
-	f.do("PATCH", "/v2/templates/app", `{"public":false}`).wantError(t, "to take it from all", 501)
 	f.do("PATCH", "/v2/templates/app", `{"public":false}`, bob...).wantError(t, "another tenant's", 404)
+	f.do("PATCH", "/v2/templates/app", `{"public":false}`).want(t, "take it from all", 200, `{"names":["app"]}`)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).wantError(t, "another tenant's sandbox of what is private", 404)
+	f.do("GET", "/templates/aliases/app", "", bob...).wantError(t, "another tenant's alias of what is private", 404)
+	f.do("GET", "/templates", "", bob...).want(t, "another tenant's list of what is private", 200, "[]")
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`).want(t, "a sandbox of one's own", 201, "")
+	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "give it to all", 200, `{"names":["app"]}`)
+	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "what is so already", 200, `{"names":["app"]}`)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox again", 201, "")
 	f.do("GET", "/templates", "").want(t, "the operator's list", 200, "").decode(t, &all)
 	if len(all) != 1 || all[0]["public"] != true {
 		t.Errorf("the operator's list: %v", all)

@@ -4613,6 +4613,7 @@ type AccountEvent struct {
 	//	*AccountEvent_KeyRevoked
 	//	*AccountEvent_TemplateTagged
 	//	*AccountEvent_TemplateUntagged
+	//	*AccountEvent_TemplatePublished
 	Body          isAccountEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4698,6 +4699,15 @@ func (x *AccountEvent) GetTemplateUntagged() *TemplateUntagged {
 	return nil
 }
 
+func (x *AccountEvent) GetTemplatePublished() *TemplatePublished {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_TemplatePublished); ok {
+			return x.TemplatePublished
+		}
+	}
+	return nil
+}
+
 type isAccountEvent_Body interface {
 	isAccountEvent_Body()
 }
@@ -4718,6 +4728,10 @@ type AccountEvent_TemplateUntagged struct {
 	TemplateUntagged *TemplateUntagged `protobuf:"bytes,5,opt,name=template_untagged,json=templateUntagged,proto3,oneof"`
 }
 
+type AccountEvent_TemplatePublished struct {
+	TemplatePublished *TemplatePublished `protobuf:"bytes,6,opt,name=template_published,json=templatePublished,proto3,oneof"`
+}
+
 func (*AccountEvent_KeyIssued) isAccountEvent_Body() {}
 
 func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
@@ -4725,6 +4739,8 @@ func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
 func (*AccountEvent_TemplateTagged) isAccountEvent_Body() {}
 
 func (*AccountEvent_TemplateUntagged) isAccountEvent_Body() {}
+
+func (*AccountEvent_TemplatePublished) isAccountEvent_Body() {}
 
 type KeyIssued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5078,6 +5094,60 @@ func (x *TemplateUntagged) GetTag() string {
 	return ""
 }
 
+// TemplatePublished says whether all tenants may use what has a name, whatever its
+// tags: acct.<tenant>.template.<name>.
+type TemplatePublished struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Public        *bool                  `protobuf:"varint,2,opt,name=public,proto3,oneof" json:"public,omitempty"` // absent: as if nothing had been said
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplatePublished) Reset() {
+	*x = TemplatePublished{}
+	mi := &file_event_v1_event_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplatePublished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplatePublished) ProtoMessage() {}
+
+func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
+func (*TemplatePublished) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *TemplatePublished) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TemplatePublished) GetPublic() bool {
+	if x != nil && x.Public != nil {
+		return *x.Public
+	}
+	return false
+}
+
 type BuildBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Build         string                 `protobuf:"bytes,1,opt,name=build,proto3" json:"build,omitempty"`
@@ -5090,7 +5160,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5102,7 +5172,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5115,7 +5185,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -5165,7 +5235,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +5247,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5260,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -5329,7 +5399,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5341,7 +5411,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5354,7 +5424,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -5407,7 +5477,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5419,7 +5489,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5432,7 +5502,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -5496,7 +5566,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5508,7 +5578,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5521,7 +5591,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BuildStep) GetType() string {
@@ -5562,7 +5632,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5574,7 +5644,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5587,7 +5657,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -5612,7 +5682,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5624,7 +5694,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5637,7 +5707,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -5686,7 +5756,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5698,7 +5768,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5711,7 +5781,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -5743,7 +5813,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5755,7 +5825,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5768,7 +5838,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 // BuildDeleted says that the template which it was for was deleted.
@@ -5780,7 +5850,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5792,7 +5862,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5805,7 +5875,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 type BuildFailed struct {
@@ -5818,7 +5888,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5830,7 +5900,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5843,7 +5913,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -6249,7 +6319,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"disk_total\x182 \x01(\x04R\tdiskTotal\x12\x12\n" +
 	"\x04fits\x18) \x03(\tR\x04fits\x12\x16\n" +
 	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
-	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xd2\x02\n" +
+	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xa9\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -6257,7 +6327,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vkey_revoked\x18\x03 \x01(\v2\x1d.millrace.event.v1.KeyRevokedH\x00R\n" +
 	"keyRevoked\x12L\n" +
 	"\x0ftemplate_tagged\x18\x04 \x01(\v2!.millrace.event.v1.TemplateTaggedH\x00R\x0etemplateTagged\x12R\n" +
-	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntaggedB\x06\n" +
+	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12U\n" +
+	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublishedB\x06\n" +
 	"\x04body\"G\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -6290,7 +6361,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\x10TemplateUntagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03tag\x18\x02 \x01(\tR\x03tag\"\x8e\x01\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\"O\n" +
+	"\x11TemplatePublished\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06public\x18\x02 \x01(\bH\x00R\x06public\x88\x01\x01B\t\n" +
+	"\a_public\"\x8e\x01\n" +
 	"\n" +
 	"BuildBatch\x12\x14\n" +
 	"\x05build\x18\x01 \x01(\tR\x05build\x12\x16\n" +
@@ -6365,7 +6440,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6430,23 +6505,24 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*TemplateTagged)(nil),     // 60: millrace.event.v1.TemplateTagged
 	(*TemplateBuilt)(nil),      // 61: millrace.event.v1.TemplateBuilt
 	(*TemplateUntagged)(nil),   // 62: millrace.event.v1.TemplateUntagged
-	(*BuildBatch)(nil),         // 63: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 64: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 65: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 66: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 67: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 68: millrace.event.v1.BuildHeld
-	(*BuildLogged)(nil),        // 69: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 70: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 71: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 72: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 73: millrace.event.v1.BuildFailed
-	nil,                        // 74: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 75: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 76: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 77: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 78: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 79: millrace.event.v1.TemplateBuilt.EnvEntry
+	(*TemplatePublished)(nil),  // 63: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 64: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 65: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 66: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 67: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 68: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 69: millrace.event.v1.BuildHeld
+	(*BuildLogged)(nil),        // 70: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 71: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 72: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 73: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 74: millrace.event.v1.BuildFailed
+	nil,                        // 75: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 76: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 77: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 78: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 79: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 80: millrace.event.v1.TemplateBuilt.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -6462,7 +6538,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	74, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	75, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -6488,8 +6564,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	41, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
 	39, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
 	40, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	75, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	76, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	76, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	77, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	36, // 43: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
@@ -6497,8 +6573,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	43, // 47: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	77, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	78, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	78, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	79, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
 	49, // 50: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
 	50, // 51: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
 	51, // 52: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
@@ -6510,23 +6586,24 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	59, // 58: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
 	60, // 59: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
 	62, // 60: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	61, // 61: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	79, // 62: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	64, // 63: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	65, // 64: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	66, // 65: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	68, // 66: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	69, // 67: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	71, // 68: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	73, // 69: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	72, // 70: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	67, // 71: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	70, // 72: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	63, // 61: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	61, // 62: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	80, // 63: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	65, // 64: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	66, // 65: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	67, // 66: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	69, // 67: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	70, // 68: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	72, // 69: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	74, // 70: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	73, // 71: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	68, // 72: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	71, // 73: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6581,8 +6658,10 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
 		(*AccountEvent_TemplateUntagged)(nil),
+		(*AccountEvent_TemplatePublished)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[63].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[62].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[64].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -6597,7 +6676,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   79,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -20,7 +20,7 @@ type Config struct {
 	Sealer *sandbox.Sealer // the cluster's, for what records must not show; required where networks have transforms, and for secrets
 	Slog   *slog.Logger
 
-	SharedTenant string // whose templates all tenants may use; empty: nobody's
+	SharedTenant string // whose public templates all tenants find by their names; empty: nobody's
 
 	CreateTimeout  time.Duration // within which a sandbox must run; default 30 s
 	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s

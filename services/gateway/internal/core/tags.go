@@ -147,6 +147,9 @@ func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) err
 	if err == nil {
 		err = c.dropBuilds(ctx, p, name)
 	}
+	if _, said := c.view.Published(p.Tenant, name); err == nil && said {
+		err = c.log.PublishTemplate(ctx, p.Tenant, name, nil) // the next of that name is another
+	}
 	if err != nil {
 		return err
 	}

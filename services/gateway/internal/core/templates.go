@@ -76,7 +76,7 @@ func noTemplate(name string) error {
 func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	for _, tenant := range c.templateTenants(p) {
 		for _, ref := range c.meant(tenant, name) {
-			if t, ok := c.view.Template(tenant, ref); ok {
+			if t, ok := c.view.Template(tenant, ref); ok && (tenant == p.Tenant || c.Public(&t)) {
 				return t, true
 			}
 		}
@@ -118,8 +118,36 @@ func (c *Core) templateTenants(p Principal) []string {
 	return slices.Compact([]string{p.Tenant, c.cfg.SharedTenant})
 }
 
-// Shares reports whether all tenants may use the templates of one.
-func (c *Core) Shares(tenant string) bool { return tenant != "" && tenant == c.cfg.SharedTenant }
+// Public reports whether all tenants may use a template: what its tenant said last,
+// else those that operators import are there for all, and those that somebody builds
+// are not.
+func (c *Core) Public(t *events.Template) bool {
+	return c.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == c.cfg.SharedTenant)
+}
+
+// BuiltPublic is Public of what a principal builds under a name.
+func (c *Core) BuiltPublic(p Principal, name string) bool { return c.publicName(p.Tenant, name, false) }
+
+func (c *Core) publicName(tenant, name string, unless bool) bool {
+	if public, said := c.view.Published(tenant, name); said {
+		return public
+	}
+	return unless
+}
+
+// Publish says whether all tenants may use the principal's own template, which a
+// name or an id means, and gives its name. Sandboxes that others made of it stay.
+// NotFound if there is none.
+func (c *Core) Publish(ctx context.Context, p Principal, name string, public bool) (string, error) {
+	name, err := c.OwnName(ctx, p, name)
+	if err == nil {
+		err = logError("publish template", name, c.log.PublishTemplate(ctx, p.Tenant, name, &public))
+	}
+	if err == nil {
+		err = c.Sync(ctx)
+	}
+	return name, err
+}
 
 // Templates gives the templates that a principal may use, by name and tag.
 func (c *Core) Templates(p Principal) []events.Template {
@@ -129,7 +157,9 @@ func (c *Core) Templates(p Principal) []events.Template {
 			out = append(out, c.view.Templates(tenant)...)
 		}
 	}
-	return slices.DeleteFunc(out, func(t events.Template) bool { return template.Hidden(t.Name) })
+	return slices.DeleteFunc(out, func(t events.Template) bool {
+		return template.Hidden(t.Name) || t.Tenant != p.Tenant && !c.Public(&t)
+	})
 }
 
 // HasTemplatePart reports whether a part of a template is stored.

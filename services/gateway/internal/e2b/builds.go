@@ -63,7 +63,7 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	}
 	names := []string{req.Name}
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{
-		"templateID": s.Request.Template, "buildID": string(s.ID), "public": h.core.Shares(p.Tenant),
+		"templateID": s.Request.Template, "buildID": string(s.ID), "public": h.core.BuiltPublic(p, req.Name),
 		"names": names, "aliases": names, "tags": req.Tags,
 	})
 }

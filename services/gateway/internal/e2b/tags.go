@@ -123,7 +123,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := fiber.Map{"lastSpawnedAt": nil, "spawnCount": 0, "public": false}
+	out := fiber.Map{"lastSpawnedAt": nil, "spawnCount": 0, "public": h.core.BuiltPublic(p, name)}
 	builds := []buildBody{}
 	for _, b := range h.core.Builds(p, func(b *events.Build) bool { return name == b.Request.Name }) {
 		builds = append(builds, buildBodyOf(&b))
@@ -131,7 +131,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
 	}
 	if t, err := h.core.Template(c.UserContext(), p, name); err == nil {
-		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.core.Shares(t.Tenant)
+		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.core.Public(&t)
 		out["names"], out["aliases"] = []string{t.Name}, []string{t.Name}
 		if len(builds) == 0 {
 			out["createdAt"] = t.Tagged.UTC()
@@ -146,8 +146,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// updateTemplate can say what is so already: the operator's templates are shared
-// with all, and no others.
+// updateTemplate says whether a template is public.
 func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 	var body struct {
 		Public *bool `json:"public"`
@@ -160,12 +159,13 @@ func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	name, err = h.core.OwnName(c.UserContext(), p, name)
-	switch {
-	case err != nil:
+	if body.Public != nil {
+		name, err = h.core.Publish(c.UserContext(), p, name, *body.Public)
+	} else {
+		name, err = h.core.OwnName(c.UserContext(), p, name)
+	}
+	if err != nil {
 		return err
-	case body.Public != nil && *body.Public != h.core.Shares(p.Tenant):
-		return kind.New(kind.Unimplemented, "update template", "", "all templates of the operator's team are public here, and no others")
 	}
 	return c.JSON(fiber.Map{"names": []string{name}})
 }

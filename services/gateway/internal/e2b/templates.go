@@ -47,7 +47,7 @@ func (h *Handler) listTemplates(c *fiber.Ctx) error {
 		if !ok {
 			i = len(out)
 			at[t.ID] = i
-			out = append(out, bodyOf(&t, h.core.Shares(t.Tenant)))
+			out = append(out, bodyOf(&t, h.core.Public(&t)))
 		}
 		name := core.TemplateName(&t)
 		if t.Built != nil {
@@ -94,5 +94,5 @@ func (h *Handler) templateAlias(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.core.Shares(t.Tenant)})
+	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.core.Public(&t)})
 }
