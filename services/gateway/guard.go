@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -35,14 +34,12 @@ func refuseFraming(c *fiber.Ctx) error {
 // otherwise. Those of servers in sandboxes are not ours to judge.
 func refusePath(c *fiber.Ctx) error {
 	path := c.Request().URI().PathOriginal()
-	if !ambiguousPath(path) {
+	// E2B's SDKs write team/name so.
+	named := bytes.HasPrefix(path, []byte("/templates/")) || bytes.HasPrefix(path, []byte("/v2/templates/"))
+	if !ambiguousPath(path, named) {
 		return c.Next()
 	}
 	c.Context().SetConnectionClose()
-	if bytes.HasPrefix(path, []byte("/templates/")) {
-		// E2B's SDKs ask about team/name so. No name here has a slash.
-		return kind.New(kind.NotFound, "find template", "", "template not found")
-	}
 	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 
@@ -70,14 +67,20 @@ func framing(head []byte) string {
 	return ""
 }
 
-func ambiguousPath(p []byte) bool {
+// ambiguousPath reports whether who decodes the path early reads another one. slash
+// says that one may be encoded: its parts are names, and a shorter one is not there.
+func ambiguousPath(p []byte, slash bool) bool {
 	for i, b := range p {
 		switch {
 		case b == '\\' || b == 0:
 			return true
 		case b == '%' && i+2 < len(p):
 			switch strings.ToLower(string(p[i+1 : i+3])) {
-			case "00", "2f", "5c":
+			case "2f":
+				if !slash {
+					return true
+				}
+			case "00", "5c":
 				return true
 			}
 		}

@@ -32,8 +32,11 @@ func (r *run) base(ctx context.Context) (origin, error) {
 			return origin{}, err
 		}
 	}
-	if template.IsHost(name) || r.spec.Image != "" && isBase(name) {
+	if own, ok := r.who.OwnedName(name); ok && template.IsHost(own) || r.spec.Image != "" && isBase(name) {
 		return origin{template: template.Base, sum: template.Base}, nil
+	}
+	if r.spec.Image != "" && strings.Contains(name, "/") {
+		return r.onImage(ctx, name) // of a registry's user, whom a team may be called like
 	}
 	t, err := r.cfg.Core.Template(ctx, r.who, name)
 	switch {

@@ -71,6 +71,7 @@ func (c *Core) StartBuild(ctx context.Context, p Principal, tmpl string, id buil
 // Build gives a build of a template, which is named by its id or its name.
 // NotFound if there is none, or if it is another tenant's.
 func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID) (events.Build, error) {
+	tmpl, his := p.OwnedName(tmpl)
 	b, ok := c.view.Build(id)
 	if !ok || !b.Over() {
 		if err := c.Sync(ctx); err != nil {
@@ -78,7 +79,7 @@ func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID)
 		}
 		b, ok = c.view.Build(id)
 	}
-	if !ok || b.Phase == build.PhaseDeleted || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
+	if !ok || !his || b.Phase == build.PhaseDeleted || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
 		return events.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
 	}
 	return b, nil
@@ -106,9 +107,10 @@ func (c *Core) OwnName(ctx context.Context, p Principal, tmpl string) (string, e
 	if err == nil {
 		return t.Name, nil
 	}
+	tmpl, his := p.OwnedName(tmpl)
 	base, _, _ := strings.Cut(tmpl, ":")
 	of := c.Builds(p, func(b *events.Build) bool { return base == b.Request.Template || base == b.Request.Name })
-	if kind.Is(err, kind.NotFound) && len(of) > 0 {
+	if kind.Is(err, kind.NotFound) && his && len(of) > 0 {
 		return of[0].Request.Name, nil
 	}
 	return "", err

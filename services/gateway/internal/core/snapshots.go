@@ -65,6 +65,10 @@ func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandb
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Snapshot{}, err
 	}
+	ref, his := p.OwnedName(ref)
+	if !his {
+		return sandbox.Snapshot{}, none
+	}
 	base, _, _ := strings.Cut(ref, ":")
 	if id, err := sandbox.ParseSnapshotID(base); err == nil {
 		s, ok := c.view.Snapshot(id)

@@ -96,10 +96,11 @@ func (c *Core) Tags(ctx context.Context, p Principal, name string) ([]events.Tem
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	base, _, _ := strings.Cut(name, ":")
+	own, his := p.OwnedName(name)
+	base, _, _ := strings.Cut(own, ":")
 	var out []events.Template
 	for _, t := range c.Templates(p) {
-		if t.Name == base || string(t.ID) == base {
+		if his && (t.Name == base || string(t.ID) == base) {
 			out = append(out, t)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // by a name, NAME:TAG or an id. The host's own files are what they are called.
 // NotFound if there is none; a miss is believed only after the view has caught up.
 func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
-	if template.IsHost(name) {
-		req.Template = name
+	if own, ok := p.OwnedName(name); ok && template.IsHost(own) {
+		req.Template = own
 		return req, nil
 	}
 	t, err := c.Template(ctx, p, name)
@@ -52,10 +52,11 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 }
 
 // Template is what a principal means by a name, NAME:TAG or an id: his own, or
-// else one that is shared with all. NotFound if there is none.
+// else one that is shared with all; with TEAM/ before it that team's, if it is his
+// own or public. NotFound if there is none.
 func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
-	if _, err := template.ParseRef(name); err != nil {
-		return events.Template{}, err
+	if _, rest := ofTeam(name); !refers(rest) {
+		return events.Template{}, noTemplate(name)
 	}
 	if t, ok := c.findTemplate(p, name); ok {
 		return t, nil
@@ -69,12 +70,22 @@ func (c *Core) Template(ctx context.Context, p Principal, name string) (events.T
 	return events.Template{}, noTemplate(name)
 }
 
+func refers(name string) bool {
+	_, err := template.ParseRef(name)
+	return err == nil
+}
+
 func noTemplate(name string) error {
 	return kind.Newf(kind.NotFound, "find template", "", "template '%s' not found", name)
 }
 
 func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
-	for _, tenant := range c.templateTenants(p) {
+	tenants := c.templateTenants(p)
+	team, name := ofTeam(name)
+	if team != "" && p.Tenant != "" {
+		tenants = []string{team}
+	}
+	for _, tenant := range tenants {
 		for _, ref := range c.meant(tenant, name) {
 			if t, ok := c.view.Template(tenant, ref); ok && (tenant == p.Tenant || c.Public(&t)) {
 				return t, true
@@ -224,6 +235,7 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	if err != nil {
 		return err
 	}
+	_, name = ofTeam(name)
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return err

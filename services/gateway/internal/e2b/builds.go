@@ -37,9 +37,13 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	if body.Name == "" {
 		return invalid("name is required")
 	}
+	p := auth.From(c)
 	req := build.Requested{}
-	var err error
-	if req.Name, req.Tags, err = core.ParseBuildName(body.Name, body.Tags); err != nil {
+	name, err := p.NewName(body.Name)
+	if err != nil {
+		return err
+	}
+	if req.Name, req.Tags, err = core.ParseBuildName(name, body.Tags); err != nil {
 		return err
 	}
 	switch n := body.CPUCount; {
@@ -56,7 +60,6 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	default:
 		req.MemoryMiB = uint32(*n)
 	}
-	p := auth.From(c)
 	s, err := h.core.RequestBuild(c.UserContext(), p, req)
 	if err != nil {
 		return err

@@ -73,6 +73,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 // it is limited to.
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
+	req.Alias, _ = p.OwnedName(b.TemplateID)
 	from, err := h.core.Root(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
 		return from, b.limit(&from, h.cfg.Limits)
@@ -121,7 +122,6 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		Network:       network,
 		OnTimeout:     onTimeout(b.AutoPause, memory),
 		AutoResume:    wakes,
-		Alias:         b.TemplateID,
 	}
 	return req, err
 }

@@ -86,7 +86,9 @@ func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
-	found := h.core.Sandboxes(auth.From(c), q.match)
+	p := auth.From(c)
+	q.template, _ = p.OwnedName(q.template)
+	found := h.core.Sandboxes(p, q.match)
 	slices.SortFunc(found, func(a, b sandbox.State) int { return q.compare(cursorOf(&a), cursorOf(&b)) })
 	return found, nil
 }

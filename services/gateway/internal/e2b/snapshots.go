@@ -42,14 +42,19 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	if err := decode(c, &body, false); err != nil {
 		return err
 	}
-	if !validName(body.Name) {
+	p := auth.From(c)
+	name, err := p.NewName(body.Name)
+	if err != nil {
+		return err
+	}
+	if !validName(name) {
 		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _")
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
 		return err
 	}
-	s, err := h.core.CreateSnapshot(c.UserContext(), auth.From(c), id, body.Name)
+	s, err := h.core.CreateSnapshot(c.UserContext(), p, id, name)
 	if err != nil {
 		return err
 	}
@@ -93,9 +98,10 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return err
 	}
-	of, name := c.Query("sandboxID"), c.Query("name")
-	found := h.core.Snapshots(auth.From(c), func(s *sandbox.Snapshot) bool {
-		return (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name)) &&
+	p, of := auth.From(c), c.Query("sandboxID")
+	name, his := p.OwnedName(c.Query("name"))
+	found := h.core.Snapshots(p, func(s *sandbox.Snapshot) bool {
+		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name)) &&
 			(before == nil || cmp.Or(cmp.Compare(before.started, s.Taken.UnixNano()), cmp.Compare(string(s.ID), before.id)) > 0)
 	})
 	if len(found) > limit {

@@ -87,8 +87,8 @@ func (h *Handler) templateAlias(c *fiber.Ctx) error {
 		return kind.New(kind.NotFound, "find template", "", "template not found")
 	}
 	p := auth.From(c)
-	if template.IsHost(alias) {
-		return c.JSON(fiber.Map{"templateID": alias, "public": true})
+	if own, ok := p.OwnedName(alias); ok && template.IsHost(own) {
+		return c.JSON(fiber.Map{"templateID": own, "public": true})
 	}
 	t, err := h.core.Template(c.UserContext(), p, alias)
 	if err != nil {
