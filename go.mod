@@ -3,6 +3,7 @@ module github.com/millrace/millrace
 go 1.26.3
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-containerregistry v0.22.1
 	github.com/klauspost/compress v1.20.3

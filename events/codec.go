@@ -51,7 +51,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
 			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
 			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
-			Start: b.Start, Ready: b.Ready,
+			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity),
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -137,7 +137,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 			Built: r.Built, Build: r.Build, User: r.User, Workdir: r.Workdir,
-			Start: r.Start, Ready: r.Ready,
+			Start: r.Start, Ready: r.Ready, Identity: identityFromPB(r.Identity),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}

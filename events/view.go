@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -28,6 +29,7 @@ type View struct {
 	keys      map[[32]byte]Key
 	templates map[templateKey]Template
 	published map[nameKey]bool
+	signing   []identity.Stored // by number
 	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise

@@ -131,6 +131,8 @@ func (v *View) applyAccount(m stored) error {
 		return v.applyTagged(m.subject, fromNanos(b.TimeNs), e.TemplateTagged)
 	case *pb.AccountEvent_TemplateUntagged:
 		return v.applyUntagged(m.subject, e.TemplateUntagged)
+	case *pb.AccountEvent_SigningKeyMade:
+		v.applySigningKey(fromNanos(b.TimeNs), e.SigningKeyMade)
 	case *pb.AccountEvent_TemplatePublished:
 		return v.applyPublished(m.subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:

@@ -114,6 +114,7 @@ type Requested struct {
 	Workdir       string // where; empty: the template's
 	Start         string // a command of the shell's that it begins with; empty: none
 	Ready         string // another, which ends with 0 when that one is ready
+	Identity      Identity
 }
 
 // What happens at a sandbox's deadline.

@@ -68,36 +68,50 @@ func ParseHeader(s *Sealer, name, value string) (Header, error) {
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s is longer than %d bytes", name, maxHeaderValue)
 	case strings.ContainsFunc(value, control):
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the value of %s has control characters", name)
-	case strings.Contains(strings.ReplaceAll(value, secretOpen, ""), "${e2b."):
-		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s names a token of E2B's, which is not implemented here", name)
+	case strings.Count(value, markerOpen) != strings.Count(value, secretOpen)+strings.Count(value, tokenOpen):
+		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s has a marker of E2B's that is not implemented here", name)
 	}
 	return Header{Name: name, Value: s.Seal(value)}, nil
 }
 
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// In a header's value a secret of the tenant's stands as ${e2b.secrets.NAME}: what it
-// is then is looked up for each request.
+// In a header's value a secret of the tenant's stands as ${e2b.secrets.NAME}, and a
+// token of the sandbox's as ${e2b.identity.tokens.NAME}: what they are then is looked
+// up for each request.
 const (
+	markerOpen  = "${e2b."
 	secretOpen  = "${e2b.secrets."
-	secretClose = "}"
+	tokenOpen   = "${e2b.identity.tokens."
+	markerClose = "}"
 )
 
-// ExpandSecrets puts secrets where a header's value names them. An error of
-// secret's ends it, and what cannot be in a header is one: Precondition.
-func ExpandSecrets(value string, secret func(name string) (string, error)) (string, error) {
+// Markers give what stands in a marker's place, by its name.
+type Markers struct {
+	Secret, Token func(name string) (string, error)
+}
+
+// Expand puts secrets and tokens where a header's value names them. An error of
+// theirs ends it, and what cannot be in a header is one: Precondition.
+func (m *Markers) Expand(value string) (string, error) {
 	var out strings.Builder
 	for {
-		before, rest, ok := strings.Cut(value, secretOpen)
+		before, _, ok := strings.Cut(value, markerOpen)
 		out.WriteString(before)
-		name, after, closed := strings.Cut(rest, secretClose)
 		if !ok {
 			return out.String(), nil
 		}
-		if !closed {
-			return "", kind.New(kind.Precondition, "expand", "", "a secret's name has no end")
+		rest := value[len(before):]
+		open, what := secretOpen, m.Secret
+		if strings.HasPrefix(rest, tokenOpen) {
+			open, what = tokenOpen, m.Token
 		}
-		text, err := secret(name)
+		name, known := strings.CutPrefix(rest, open)
+		name, after, closed := strings.Cut(name, markerClose)
+		if !known || !closed {
+			return "", kind.New(kind.Precondition, "expand", "", "a marker has no end, or is none of ours")
+		}
+		text, err := what(name)
 		if err != nil {
 			return "", err
 		}

@@ -43,7 +43,7 @@ func TestHeadersOfTransforms(t *testing.T) {
 		{"", "canary", kind.Invalid, false}, {"X Y", "canary", kind.Invalid, false}, {"X:", "canary", kind.Invalid, false}, {"X\r\nY", "canary", kind.Invalid, false},
 		{"host", "canary", kind.Invalid, false}, {"Transfer-encoding", "canary", kind.Invalid, false}, {"CONNECTION", "canary", kind.Invalid, false},
 		{"X", "canary\r\nY: z", kind.Invalid, false}, {"X", "canary\x00", kind.Invalid, false}, {"X", "canary" + strings.Repeat("x", 8<<10), kind.Invalid, false},
-		{"X", "canary ${e2b.secrets.name}", 0, true}, {"X", "canary ${e2b.secrets.a} ${e2b.x}", kind.Unimplemented, false}, {"X", "canary ${e2b.identity.tokens.aws}", kind.Unimplemented, false},
+		{"X", "canary ${e2b.secrets.name}", 0, true}, {"X", "canary ${e2b.secrets.a} ${e2b.x}", kind.Unimplemented, false}, {"X", "canary ${e2b.identity.tokens.aws}", 0, true}, {"X", "canary ${e2b.identity.aws}", kind.Unimplemented, false},
 	} {
 		h, err := sandbox.ParseHeader(s, tt.name, tt.value)
 		if (err == nil) != tt.ok || err != nil && (!kind.Is(err, tt.want) || strings.Contains(err.Error(), "canary")) {
@@ -70,11 +70,19 @@ func TestSecretsInHeaders(t *testing.T) {
 		}
 		return "", kind.New(kind.Precondition, "", "", "no such secret")
 	}
+	markers := sandbox.Markers{Secret: known, Token: func(name string) (string, error) {
+		if name != "a b" {
+			return "", kind.New(kind.Precondition, "", "", "no such token")
+		}
+		return "T", nil
+	}}
 	for in, want := range map[string]string{
+		"Bearer ${e2b.identity.tokens.a b}": "Bearer T", "${e2b.secrets.a}${e2b.identity.tokens.a b}${e2b.secrets.a}": "ATA", "${e2b.identity.tokens.a}": "-",
+		"${e2b.identity.tokens.": "-", "${e2b.identity.a b}": "-",
 		"": "", "plain $x {y}": "plain $x {y}", "Bearer ${e2b.secrets.a}!": "Bearer A!", "${e2b.secrets.a}${e2b.secrets.a}": "AA",
 		"${e2b.secrets.nested}": "${e2b.secrets.a}", "${e2b.secrets.b}": "-", "${e2b.secrets.a": "-", "${e2b.secrets.lines}": "-", "${e2b.secrets.}": "-",
 	} {
-		got, err := sandbox.ExpandSecrets(in, known)
+		got, err := markers.Expand(in)
 		if got != strings.TrimPrefix(want, "-") || (err != nil) != (want == "-") || err != nil && strings.Contains(err.Error(), "canary") {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}

@@ -35,6 +35,7 @@ const (
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
 	oci      = "github.com/google/go-containerregistry/..."
+	jose     = "github.com/go-jose/go-jose/v4/..."
 	pflag    = "github.com/spf13/pflag"
 
 	vocabulary = "events/..."
@@ -64,6 +65,7 @@ var rooms = []room{
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
+	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
 	{path: "events/natsd", may: []string{server}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 

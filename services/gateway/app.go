@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/identity"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
@@ -46,6 +47,7 @@ type server struct {
 	builds  *builder.Builder
 	ports   *port.Handler
 	metrics *metrics.Metrics
+	issuer  *identity.Handler
 	silent  silent
 }
 
@@ -71,10 +73,11 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Kick: builds.Kick}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Issuer: cfg.Issuer, Kick: builds.Kick}),
 		builds:  builds,
 		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
+		issuer:  identity.New(c, cfg.Issuer),
 	}
 	// A stream that ended gives its connection back, so it must outlive the hijack.
 	s.app.Server().KeepHijackedConns = true
@@ -122,9 +125,12 @@ func (s *server) routes(local bool) {
 	if local {
 		s.app.Get("/metrics", unnamed(s.metrics.Get))
 	}
+	s.app.Get(identity.ConfigurationPath, unnamed(s.issuer.Configuration))
+	s.app.Get(identity.KeysPath, unnamed(s.issuer.Keys))
 	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
 	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
+	s.app.Post("/v1/identity/keys", operators, s.issuer.Rotate)
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
 	s.app.Get("/v1/hosts/:name/held", operators, s.admin.Held)
 	templates.New(s.core).Register(s.app, operators)

@@ -138,7 +138,7 @@ func TestBadInputIsTyped(t *testing.T) {
 		{"a rule's header of another type", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":["y"]}}}]}}`), 400},
 		{"a rule's header with a line end", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"y\r\nZ: z"}}}]}}`), 400},
 		{"a rule's header of the connection", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}}`), 400},
-		{"a token that nobody makes", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.identity.tokens.y}"}}}]}}`), 501},
+		{"a token that nobody makes", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.other.y}"}}}]}}`), 501},
 		{"rules for eleven domains", "PUT", "/sandboxes/ID/network", `{"rules":{"a.t":[],"b.t":[],"c.t":[],"d.t":[],"e.t":[],"f.t":[],"g.t":[],"h.t":[],"i.t":[],"j.t":[],"k.t":[{}]}}`, 400},
 		{"a proxy at a private address", "POST", "/sandboxes", create(`"network":{"egressProxy":{"address":"10.1.2.3:1080"}}`), 400},
 		{"a proxy at a metadata address", "POST", "/v2/sandboxes", create(`"network":{"egressProxy":{"address":"[::ffff:169.254.169.254]:80"}}`), 400},

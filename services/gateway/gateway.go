@@ -34,6 +34,7 @@ type Config struct {
 	APIKey string
 
 	Domain     string        // of sandboxes' hosts as told to clients; default: none, clients use their own
+	Issuer     string        // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits        // of a sandbox that asks for none
 	MaxBody    int           // bytes of a request; default 16 MiB
@@ -101,6 +102,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if !loopback(ln.Addr()) && len(cfg.View.Keys("")) == 0 {
 		return fmt.Errorf("listen on %s: an API key is required on an address that is not loopback", ln.Addr())
+	}
+	if cfg.Issuer, err = issuer(cfg.Issuer, ln.Addr()); err != nil {
+		return err
 	}
 	secret, sealer, err := secrets(ctx, cfg.Log)
 	if err != nil {
@@ -194,6 +198,18 @@ func KeyOf(tenant, key string, now time.Time) events.Key {
 		hint = "" // what is left of a short key would be easy to guess
 	}
 	return events.Key{ID: hex.EncodeToString(sum[:8]), Tenant: tenant, SHA256: sum, Hint: hint, Issued: now}
+}
+
+// issuer is the URL of who vouches for sandboxes: what was given, or the address that
+// clients reach; empty where that could be any.
+func issuer(given string, addr net.Addr) (string, error) {
+	if given != "" {
+		return sandbox.ParseIssuer(given)
+	}
+	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+		return "", nil
+	}
+	return "http://" + addr.String(), nil
 }
 
 // loopback reports whether only this machine can reach addr.

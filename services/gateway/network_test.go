@@ -54,7 +54,7 @@ func TestRulesAreHidden(t *testing.T) {
 		"the list":         f.do("GET", "/v2/sandboxes", ""),
 		"logs":             f.do("GET", "/v2/sandboxes/"+m.ID+"/logs", ""),
 		"a refused header": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"canary-header"}}}]}}}`),
-		"a refused secret": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"X":"canary-header${e2b.identity.tokens.x}"}}}]}}}`),
+		"a refused secret": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"X":"canary-header${e2b.other.x}"}}}]}}}`),
 		"a refused proxy":  f.do("POST", "/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"x","password":"canary-password"}}}`),
 		"a stranger":       f.do("GET", "/sandboxes/"+m.ID, "", "X-Api-Key", bobKey),
 		"connect":          f.do("POST", "/sandboxes/"+m.ID+"/connect", `{"timeout":60}`),

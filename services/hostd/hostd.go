@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -55,6 +56,7 @@ type host struct {
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
+	ring      *identity.Ring
 	origin    sync.Mutex // held while a snapshot's directory is looked for, or given away
 	system    string     // what the host's own files are
 	cpu       string     // what its CPU can

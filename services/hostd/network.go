@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
@@ -55,7 +57,9 @@ func (h *host) openSealer(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read secret: %w", err)
 		}
-		h.sealer, err = sandbox.NewSealer(secret)
+		if h.sealer, err = sandbox.NewSealer(secret); err == nil {
+			h.ring = identity.NewRing(h.sealer)
+		}
 		return err
 	}
 }
@@ -76,7 +80,7 @@ func (b *box) network(s *sandbox.State) {
 		b.unplug()
 	}
 	if b.way == nil {
-		b.way, b.used, b.toldUse = b.h.egress.Way(policy, b.secret), s.Used, s.Used
+		b.way, b.used, b.toldUse = b.h.egress.Way(policy, sandbox.Markers{Secret: b.secret, Token: b.token}), s.Used, s.Used
 	} else {
 		b.way.SetPolicy(policy)
 	}
@@ -90,6 +94,18 @@ func (b *box) secret(name string) (string, error) {
 		}
 	}
 	return "", kind.Newf(kind.Precondition, "transform", string(b.id), "there is no secret %q", name)
+}
+
+// token is a new token of that name, which says who the sandbox is.
+func (b *box) token(name string) (string, error) {
+	t, ok := b.req.Identity.Token(name)
+	if !ok {
+		return "", kind.Newf(kind.Precondition, "transform", string(b.id), "the sandbox has no token %q", name)
+	}
+	about := identity.Subject{
+		Issuer: b.req.Identity.Issuer, Team: b.tenant, Template: cmp.Or(b.req.Built, b.req.Template), Sandbox: string(b.id),
+	}
+	return b.h.ring.Token(b.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
 // sendNetwork tells the shim of the way out; b.mu is held. Without isolation

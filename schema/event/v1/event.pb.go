@@ -1850,6 +1850,7 @@ type SandboxRequested struct {
 	Workdir       string                 `protobuf:"bytes,53,opt,name=workdir,proto3" json:"workdir,omitempty"`                         // where; empty: the template's
 	Start         string                 `protobuf:"bytes,54,opt,name=start,proto3" json:"start,omitempty"`                             // a command of the shell's that it begins with
 	Ready         string                 `protobuf:"bytes,55,opt,name=ready,proto3" json:"ready,omitempty"`                             // another, which ends with 0 when that one is ready
+	Identity      *SandboxIdentity       `protobuf:"bytes,60,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2073,6 +2074,126 @@ func (x *SandboxRequested) GetReady() string {
 	return ""
 }
 
+func (x *SandboxRequested) GetIdentity() *SandboxIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// SandboxIdentity says which tokens are made for a sandbox, and who vouches for it.
+type SandboxIdentity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Issuer        string                 `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"` // a URL
+	Tokens        []*SandboxToken        `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxIdentity) Reset() {
+	*x = SandboxIdentity{}
+	mi := &file_event_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxIdentity) ProtoMessage() {}
+
+func (x *SandboxIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxIdentity.ProtoReflect.Descriptor instead.
+func (*SandboxIdentity) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SandboxIdentity) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *SandboxIdentity) GetTokens() []*SandboxToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type SandboxToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Audience      string                 `protobuf:"bytes,2,opt,name=audience,proto3" json:"audience,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxToken) Reset() {
+	*x = SandboxToken{}
+	mi := &file_event_v1_event_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxToken) ProtoMessage() {}
+
+func (x *SandboxToken) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxToken.ProtoReflect.Descriptor instead.
+func (*SandboxToken) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SandboxToken) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxToken) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+func (x *SandboxToken) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
 // VolumeMount says where in a sandbox a volume is seen.
 type VolumeMount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2085,7 +2206,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2218,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[21]
+	mi := &file_event_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2231,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VolumeMount) GetVolume() string {
@@ -2145,7 +2266,7 @@ type SandboxPlaced struct {
 
 func (x *SandboxPlaced) Reset() {
 	*x = SandboxPlaced{}
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2278,7 @@ func (x *SandboxPlaced) String() string {
 func (*SandboxPlaced) ProtoMessage() {}
 
 func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[22]
+	mi := &file_event_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2291,7 @@ func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPlaced.ProtoReflect.Descriptor instead.
 func (*SandboxPlaced) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SandboxPlaced) GetHost() string {
@@ -2204,7 +2325,7 @@ type SandboxRefused struct {
 
 func (x *SandboxRefused) Reset() {
 	*x = SandboxRefused{}
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2337,7 @@ func (x *SandboxRefused) String() string {
 func (*SandboxRefused) ProtoMessage() {}
 
 func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2350,7 @@ func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRefused.ProtoReflect.Descriptor instead.
 func (*SandboxRefused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxRefused) GetKind() uint32 {
@@ -2259,7 +2380,7 @@ type SandboxRunning struct {
 
 func (x *SandboxRunning) Reset() {
 	*x = SandboxRunning{}
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2392,7 @@ func (x *SandboxRunning) String() string {
 func (*SandboxRunning) ProtoMessage() {}
 
 func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2405,7 @@ func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRunning.ProtoReflect.Descriptor instead.
 func (*SandboxRunning) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxRunning) GetDriver() string {
@@ -2331,7 +2452,7 @@ type SandboxDeadlineSet struct {
 
 func (x *SandboxDeadlineSet) Reset() {
 	*x = SandboxDeadlineSet{}
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2464,7 @@ func (x *SandboxDeadlineSet) String() string {
 func (*SandboxDeadlineSet) ProtoMessage() {}
 
 func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2477,7 @@ func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDeadlineSet.ProtoReflect.Descriptor instead.
 func (*SandboxDeadlineSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SandboxDeadlineSet) GetDeadlineNs() int64 {
@@ -2375,7 +2496,7 @@ type SandboxStopping struct {
 
 func (x *SandboxStopping) Reset() {
 	*x = SandboxStopping{}
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2508,7 @@ func (x *SandboxStopping) String() string {
 func (*SandboxStopping) ProtoMessage() {}
 
 func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2521,7 @@ func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStopping.ProtoReflect.Descriptor instead.
 func (*SandboxStopping) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SandboxStopping) GetCause() string {
@@ -2419,7 +2540,7 @@ type SandboxDestroyed struct {
 
 func (x *SandboxDestroyed) Reset() {
 	*x = SandboxDestroyed{}
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2552,7 @@ func (x *SandboxDestroyed) String() string {
 func (*SandboxDestroyed) ProtoMessage() {}
 
 func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2565,7 @@ func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDestroyed.ProtoReflect.Descriptor instead.
 func (*SandboxDestroyed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxDestroyed) GetCause() string {
@@ -2463,7 +2584,7 @@ type SandboxLost struct {
 
 func (x *SandboxLost) Reset() {
 	*x = SandboxLost{}
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2596,7 @@ func (x *SandboxLost) String() string {
 func (*SandboxLost) ProtoMessage() {}
 
 func (x *SandboxLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2609,7 @@ func (x *SandboxLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLost.ProtoReflect.Descriptor instead.
 func (*SandboxLost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxLost) GetReason() string {
@@ -2507,7 +2628,7 @@ type SandboxFailed struct {
 
 func (x *SandboxFailed) Reset() {
 	*x = SandboxFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2640,7 @@ func (x *SandboxFailed) String() string {
 func (*SandboxFailed) ProtoMessage() {}
 
 func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +2653,7 @@ func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFailed.ProtoReflect.Descriptor instead.
 func (*SandboxFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SandboxFailed) GetMessage() string {
@@ -2552,7 +2673,7 @@ type SandboxPausing struct {
 
 func (x *SandboxPausing) Reset() {
 	*x = SandboxPausing{}
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2685,7 @@ func (x *SandboxPausing) String() string {
 func (*SandboxPausing) ProtoMessage() {}
 
 func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2698,7 @@ func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPausing.ProtoReflect.Descriptor instead.
 func (*SandboxPausing) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxPausing) GetCause() string {
@@ -2603,7 +2724,7 @@ type SandboxPaused struct {
 
 func (x *SandboxPaused) Reset() {
 	*x = SandboxPaused{}
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2736,7 @@ func (x *SandboxPaused) String() string {
 func (*SandboxPaused) ProtoMessage() {}
 
 func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2749,7 @@ func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPaused.ProtoReflect.Descriptor instead.
 func (*SandboxPaused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SandboxPaused) GetMessage() string {
@@ -2649,7 +2770,7 @@ type SandboxResuming struct {
 
 func (x *SandboxResuming) Reset() {
 	*x = SandboxResuming{}
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2782,7 @@ func (x *SandboxResuming) String() string {
 func (*SandboxResuming) ProtoMessage() {}
 
 func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2795,7 @@ func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResuming.ProtoReflect.Descriptor instead.
 func (*SandboxResuming) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SandboxResuming) GetCause() string {
@@ -2707,7 +2828,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2840,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2853,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SandboxResumed) GetMessage() string {
@@ -2759,7 +2880,7 @@ type SandboxNetwork struct {
 
 func (x *SandboxNetwork) Reset() {
 	*x = SandboxNetwork{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2892,7 @@ func (x *SandboxNetwork) String() string {
 func (*SandboxNetwork) ProtoMessage() {}
 
 func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2905,7 @@ func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetwork.ProtoReflect.Descriptor instead.
 func (*SandboxNetwork) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SandboxNetwork) GetInternet() bool {
@@ -2854,7 +2975,7 @@ type SandboxTransform struct {
 
 func (x *SandboxTransform) Reset() {
 	*x = SandboxTransform{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2987,7 @@ func (x *SandboxTransform) String() string {
 func (*SandboxTransform) ProtoMessage() {}
 
 func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3000,7 @@ func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxTransform.ProtoReflect.Descriptor instead.
 func (*SandboxTransform) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SandboxTransform) GetDomain() string {
@@ -2906,7 +3027,7 @@ type SandboxHeader struct {
 
 func (x *SandboxHeader) Reset() {
 	*x = SandboxHeader{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3039,7 @@ func (x *SandboxHeader) String() string {
 func (*SandboxHeader) ProtoMessage() {}
 
 func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3052,7 @@ func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHeader.ProtoReflect.Descriptor instead.
 func (*SandboxHeader) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxHeader) GetName() string {
@@ -2960,7 +3081,7 @@ type SandboxProxy struct {
 
 func (x *SandboxProxy) Reset() {
 	*x = SandboxProxy{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3093,7 @@ func (x *SandboxProxy) String() string {
 func (*SandboxProxy) ProtoMessage() {}
 
 func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3106,7 @@ func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxProxy.ProtoReflect.Descriptor instead.
 func (*SandboxProxy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxProxy) GetAddress() string {
@@ -3018,7 +3139,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3151,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3164,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -3067,7 +3188,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3200,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3213,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -3140,7 +3261,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3273,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3286,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -3214,7 +3335,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3226,7 +3347,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3239,7 +3360,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Snapshot) GetId() string {
@@ -3416,7 +3537,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3549,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3562,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Copy) GetManifest() []byte {
@@ -3487,7 +3608,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3620,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3633,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Volume) GetId() string {
@@ -3581,7 +3702,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3714,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3727,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Secret) GetId() string {
@@ -3684,7 +3805,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3817,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3830,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -3753,7 +3874,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3886,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3899,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -3839,7 +3960,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +3972,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +3985,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Command) GetId() string {
@@ -4019,7 +4140,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4152,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4165,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -4064,7 +4185,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4197,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4210,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -4115,7 +4236,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4248,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4261,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -4160,7 +4281,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4172,7 +4293,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4185,7 +4306,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -4216,7 +4337,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4349,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4362,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -4289,7 +4410,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4422,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4435,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -4336,7 +4457,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4348,7 +4469,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4361,7 +4482,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Reply) GetCommand() string {
@@ -4422,7 +4543,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +4555,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +4568,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Lease) GetHost() string {
@@ -4614,6 +4735,7 @@ type AccountEvent struct {
 	//	*AccountEvent_TemplateTagged
 	//	*AccountEvent_TemplateUntagged
 	//	*AccountEvent_TemplatePublished
+	//	*AccountEvent_SigningKeyMade
 	Body          isAccountEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4621,7 +4743,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4633,7 +4755,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4646,7 +4768,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -4708,6 +4830,15 @@ func (x *AccountEvent) GetTemplatePublished() *TemplatePublished {
 	return nil
 }
 
+func (x *AccountEvent) GetSigningKeyMade() *SigningKeyMade {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_SigningKeyMade); ok {
+			return x.SigningKeyMade
+		}
+	}
+	return nil
+}
+
 type isAccountEvent_Body interface {
 	isAccountEvent_Body()
 }
@@ -4732,6 +4863,10 @@ type AccountEvent_TemplatePublished struct {
 	TemplatePublished *TemplatePublished `protobuf:"bytes,6,opt,name=template_published,json=templatePublished,proto3,oneof"`
 }
 
+type AccountEvent_SigningKeyMade struct {
+	SigningKeyMade *SigningKeyMade `protobuf:"bytes,7,opt,name=signing_key_made,json=signingKeyMade,proto3,oneof"`
+}
+
 func (*AccountEvent_KeyIssued) isAccountEvent_Body() {}
 
 func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
@@ -4741,6 +4876,8 @@ func (*AccountEvent_TemplateTagged) isAccountEvent_Body() {}
 func (*AccountEvent_TemplateUntagged) isAccountEvent_Body() {}
 
 func (*AccountEvent_TemplatePublished) isAccountEvent_Body() {}
+
+func (*AccountEvent_SigningKeyMade) isAccountEvent_Body() {}
 
 type KeyIssued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4753,7 +4890,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4902,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4915,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -4811,7 +4948,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4960,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4973,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -4860,7 +4997,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4872,7 +5009,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4885,7 +5022,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -4937,7 +5074,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +5086,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +5099,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -5052,7 +5189,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5064,7 +5201,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5077,7 +5214,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -5094,6 +5231,60 @@ func (x *TemplateUntagged) GetTag() string {
 	return ""
 }
 
+// SigningKeyMade is a key with which sandboxes' tokens are signed:
+// acct.cluster.signer.<number>.
+type SigningKeyMade struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // from 1
+	Sealed        []byte                 `protobuf:"bytes,2,opt,name=sealed,proto3" json:"sealed,omitempty"`  // PKCS #8
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SigningKeyMade) Reset() {
+	*x = SigningKeyMade{}
+	mi := &file_event_v1_event_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SigningKeyMade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SigningKeyMade) ProtoMessage() {}
+
+func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
+func (*SigningKeyMade) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *SigningKeyMade) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SigningKeyMade) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
 // TemplatePublished says whether all tenants may use what has a name, whatever its
 // tags: acct.<tenant>.template.<name>.
 type TemplatePublished struct {
@@ -5106,7 +5297,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5118,7 +5309,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5131,7 +5322,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -5160,7 +5351,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5363,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5376,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -5235,7 +5426,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5247,7 +5438,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5260,7 +5451,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -5399,7 +5590,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5411,7 +5602,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5424,7 +5615,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -5477,7 +5668,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5489,7 +5680,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5502,7 +5693,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -5566,7 +5757,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5578,7 +5769,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5591,7 +5782,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BuildStep) GetType() string {
@@ -5632,7 +5823,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5644,7 +5835,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5657,7 +5848,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -5682,7 +5873,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5694,7 +5885,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5707,7 +5898,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -5756,7 +5947,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5768,7 +5959,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5781,7 +5972,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -5813,7 +6004,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5825,7 +6016,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5838,7 +6029,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 // BuildDeleted says that the template which it was for was deleted.
@@ -5850,7 +6041,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5862,7 +6053,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5875,7 +6066,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 type BuildFailed struct {
@@ -5888,7 +6079,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5900,7 +6091,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5913,7 +6104,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -6065,7 +6256,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vnetwork_set\x18\x1e \x01(\v2$.millrace.event.v1.SandboxNetworkSetH\x00R\n" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsedB\x06\n" +
-	"\x04body\"\x89\b\n" +
+	"\x04body\"\xc9\b\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -6100,13 +6291,21 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04user\x184 \x01(\tR\x04user\x12\x18\n" +
 	"\aworkdir\x185 \x01(\tR\aworkdir\x12\x14\n" +
 	"\x05start\x186 \x01(\tR\x05start\x12\x14\n" +
-	"\x05ready\x187 \x01(\tR\x05ready\x1a;\n" +
+	"\x05ready\x187 \x01(\tR\x05ready\x12>\n" +
+	"\bidentity\x18< \x01(\v2\".millrace.event.v1.SandboxIdentityR\bidentity\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
+	"\x0fSandboxIdentity\x12\x16\n" +
+	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x127\n" +
+	"\x06tokens\x18\x02 \x03(\v2\x1f.millrace.event.v1.SandboxTokenR\x06tokens\"R\n" +
+	"\fSandboxToken\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\baudience\x18\x02 \x01(\tR\baudience\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\"M\n" +
 	"\vVolumeMount\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -6319,7 +6518,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"disk_total\x182 \x01(\x04R\tdiskTotal\x12\x12\n" +
 	"\x04fits\x18) \x03(\tR\x04fits\x12\x16\n" +
 	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
-	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xa9\x03\n" +
+	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xf8\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -6328,7 +6527,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"keyRevoked\x12L\n" +
 	"\x0ftemplate_tagged\x18\x04 \x01(\v2!.millrace.event.v1.TemplateTaggedH\x00R\x0etemplateTagged\x12R\n" +
 	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12U\n" +
-	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublishedB\x06\n" +
+	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublished\x12M\n" +
+	"\x10signing_key_made\x18\a \x01(\v2!.millrace.event.v1.SigningKeyMadeH\x00R\x0esigningKeyMadeB\x06\n" +
 	"\x04body\"G\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -6361,7 +6561,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\x10TemplateUntagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03tag\x18\x02 \x01(\tR\x03tag\"O\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\"@\n" +
+	"\x0eSigningKeyMade\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
+	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"O\n" +
 	"\x11TemplatePublished\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06public\x18\x02 \x01(\bH\x00R\x06public\x88\x01\x01B\t\n" +
@@ -6440,7 +6643,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6464,65 +6667,68 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxBatch)(nil),       // 19: millrace.event.v1.SandboxBatch
 	(*SandboxFrame)(nil),       // 20: millrace.event.v1.SandboxFrame
 	(*SandboxRequested)(nil),   // 21: millrace.event.v1.SandboxRequested
-	(*VolumeMount)(nil),        // 22: millrace.event.v1.VolumeMount
-	(*SandboxPlaced)(nil),      // 23: millrace.event.v1.SandboxPlaced
-	(*SandboxRefused)(nil),     // 24: millrace.event.v1.SandboxRefused
-	(*SandboxRunning)(nil),     // 25: millrace.event.v1.SandboxRunning
-	(*SandboxDeadlineSet)(nil), // 26: millrace.event.v1.SandboxDeadlineSet
-	(*SandboxStopping)(nil),    // 27: millrace.event.v1.SandboxStopping
-	(*SandboxDestroyed)(nil),   // 28: millrace.event.v1.SandboxDestroyed
-	(*SandboxLost)(nil),        // 29: millrace.event.v1.SandboxLost
-	(*SandboxFailed)(nil),      // 30: millrace.event.v1.SandboxFailed
-	(*SandboxPausing)(nil),     // 31: millrace.event.v1.SandboxPausing
-	(*SandboxPaused)(nil),      // 32: millrace.event.v1.SandboxPaused
-	(*SandboxResuming)(nil),    // 33: millrace.event.v1.SandboxResuming
-	(*SandboxResumed)(nil),     // 34: millrace.event.v1.SandboxResumed
-	(*SandboxNetwork)(nil),     // 35: millrace.event.v1.SandboxNetwork
-	(*SandboxTransform)(nil),   // 36: millrace.event.v1.SandboxTransform
-	(*SandboxHeader)(nil),      // 37: millrace.event.v1.SandboxHeader
-	(*SandboxProxy)(nil),       // 38: millrace.event.v1.SandboxProxy
-	(*SandboxNetworkSet)(nil),  // 39: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 40: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 41: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 42: millrace.event.v1.Snapshot
-	(*Copy)(nil),               // 43: millrace.event.v1.Copy
-	(*Volume)(nil),             // 44: millrace.event.v1.Volume
-	(*Secret)(nil),             // 45: millrace.event.v1.Secret
-	(*WatchPlace)(nil),         // 46: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 47: millrace.event.v1.UseSample
-	(*Command)(nil),            // 48: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 49: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 50: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 51: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 52: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 53: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 54: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 55: millrace.event.v1.Reply
-	(*Lease)(nil),              // 56: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 57: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 58: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 59: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 60: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 61: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 62: millrace.event.v1.TemplateUntagged
-	(*TemplatePublished)(nil),  // 63: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 64: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 65: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 66: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 67: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 68: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 69: millrace.event.v1.BuildHeld
-	(*BuildLogged)(nil),        // 70: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 71: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 72: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 73: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 74: millrace.event.v1.BuildFailed
-	nil,                        // 75: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 76: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 77: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 78: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 79: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 80: millrace.event.v1.TemplateBuilt.EnvEntry
+	(*SandboxIdentity)(nil),    // 22: millrace.event.v1.SandboxIdentity
+	(*SandboxToken)(nil),       // 23: millrace.event.v1.SandboxToken
+	(*VolumeMount)(nil),        // 24: millrace.event.v1.VolumeMount
+	(*SandboxPlaced)(nil),      // 25: millrace.event.v1.SandboxPlaced
+	(*SandboxRefused)(nil),     // 26: millrace.event.v1.SandboxRefused
+	(*SandboxRunning)(nil),     // 27: millrace.event.v1.SandboxRunning
+	(*SandboxDeadlineSet)(nil), // 28: millrace.event.v1.SandboxDeadlineSet
+	(*SandboxStopping)(nil),    // 29: millrace.event.v1.SandboxStopping
+	(*SandboxDestroyed)(nil),   // 30: millrace.event.v1.SandboxDestroyed
+	(*SandboxLost)(nil),        // 31: millrace.event.v1.SandboxLost
+	(*SandboxFailed)(nil),      // 32: millrace.event.v1.SandboxFailed
+	(*SandboxPausing)(nil),     // 33: millrace.event.v1.SandboxPausing
+	(*SandboxPaused)(nil),      // 34: millrace.event.v1.SandboxPaused
+	(*SandboxResuming)(nil),    // 35: millrace.event.v1.SandboxResuming
+	(*SandboxResumed)(nil),     // 36: millrace.event.v1.SandboxResumed
+	(*SandboxNetwork)(nil),     // 37: millrace.event.v1.SandboxNetwork
+	(*SandboxTransform)(nil),   // 38: millrace.event.v1.SandboxTransform
+	(*SandboxHeader)(nil),      // 39: millrace.event.v1.SandboxHeader
+	(*SandboxProxy)(nil),       // 40: millrace.event.v1.SandboxProxy
+	(*SandboxNetworkSet)(nil),  // 41: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 42: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 43: millrace.event.v1.SandboxSnapshotted
+	(*Snapshot)(nil),           // 44: millrace.event.v1.Snapshot
+	(*Copy)(nil),               // 45: millrace.event.v1.Copy
+	(*Volume)(nil),             // 46: millrace.event.v1.Volume
+	(*Secret)(nil),             // 47: millrace.event.v1.Secret
+	(*WatchPlace)(nil),         // 48: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 49: millrace.event.v1.UseSample
+	(*Command)(nil),            // 50: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 51: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 52: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 53: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 54: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 55: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 56: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 57: millrace.event.v1.Reply
+	(*Lease)(nil),              // 58: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 59: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 60: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 61: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 62: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 63: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 64: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 65: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 66: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 67: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 68: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 69: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 70: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 71: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 72: millrace.event.v1.BuildHeld
+	(*BuildLogged)(nil),        // 73: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 74: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 75: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 76: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 77: millrace.event.v1.BuildFailed
+	nil,                        // 78: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 79: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 80: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 81: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 82: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 83: millrace.event.v1.TemplateBuilt.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -6538,7 +6744,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	75, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	78, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
 	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
@@ -6549,61 +6755,64 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	13, // 21: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
 	20, // 22: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	21, // 23: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	23, // 24: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	24, // 25: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	25, // 26: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	26, // 27: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	27, // 28: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	28, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	29, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	30, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	31, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	32, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	33, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	34, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	41, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	39, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	40, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	76, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	77, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	35, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	22, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	36, // 43: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	38, // 44: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	37, // 45: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	35, // 46: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	43, // 47: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	78, // 48: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	79, // 49: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	49, // 50: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	50, // 51: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	51, // 52: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	52, // 53: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	53, // 54: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	54, // 55: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 56: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	58, // 57: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	59, // 58: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	60, // 59: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	62, // 60: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	63, // 61: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	61, // 62: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	80, // 63: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	65, // 64: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	66, // 65: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	67, // 66: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	69, // 67: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	70, // 68: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	72, // 69: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	74, // 70: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	73, // 71: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	68, // 72: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	71, // 73: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	25, // 24: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	26, // 25: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	27, // 26: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	28, // 27: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	29, // 28: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	30, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	31, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	32, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	33, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	34, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	35, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	36, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	43, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	41, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	42, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	79, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	80, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	37, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	24, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	22, // 43: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	23, // 44: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	38, // 45: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	40, // 46: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	39, // 47: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	37, // 48: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	45, // 49: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	81, // 50: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	82, // 51: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	51, // 52: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	52, // 53: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	53, // 54: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	54, // 55: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	55, // 56: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	56, // 57: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 58: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	60, // 59: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	61, // 60: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	62, // 61: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	64, // 62: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	66, // 63: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	65, // 64: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	63, // 65: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	83, // 66: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	68, // 67: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	69, // 68: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	70, // 69: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	72, // 70: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	73, // 71: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	75, // 72: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	77, // 73: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	76, // 74: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	71, // 75: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	74, // 76: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6645,7 +6854,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkSet)(nil),
 		(*SandboxFrame_NetworkUsed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[47].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[49].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -6653,15 +6862,16 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[56].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[58].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
 		(*AccountEvent_TemplateUntagged)(nil),
 		(*AccountEvent_TemplatePublished)(nil),
+		(*AccountEvent_SigningKeyMade)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[62].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[64].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[65].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[67].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -6676,7 +6886,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   80,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

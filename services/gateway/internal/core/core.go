@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -36,6 +37,7 @@ type Core struct {
 	slog    *slog.Logger
 	cfg     Config
 	tunnels *events.Tunnels
+	ring    *identity.Ring
 
 	mu        sync.Mutex
 	unclaimed []pending // oldest first: all wait equally long
@@ -62,7 +64,7 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels()}
+	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer)}
 }
 
 // Close ends the streams to sandboxes' ports.

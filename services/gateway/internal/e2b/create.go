@@ -26,7 +26,7 @@ type newSandbox struct {
 	Network             networkBody       `json:"network"`
 	VolumeMounts        []mountBody       `json:"volumeMounts"`
 	MCP                 json.RawMessage   `json:"mcp"`
-	IAM                 json.RawMessage   `json:"iam"`
+	IAM                 iamBody           `json:"iam"`
 	limitsBody
 }
 
@@ -57,6 +57,9 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		}
 		if err == nil {
 			err = h.mount(c, &body, &req)
+		}
+		if err == nil {
+			req.Identity, err = h.identity(c, &body.IAM)
 		}
 		if err != nil {
 			return err
@@ -128,17 +131,10 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 
 // unsupported refuses what would otherwise be promised and not kept.
 func (b *newSandbox) unsupported() error {
-	what := ""
-	switch {
-	case given(b.MCP):
-		what = "mcp"
-	case given(b.IAM):
-		what = "iam"
-	}
-	if what == "" {
+	if !given(b.MCP) {
 		return nil
 	}
-	return kind.Newf(kind.Unimplemented, "create sandbox", "", "%s is not implemented here", what)
+	return kind.New(kind.Unimplemented, "create sandbox", "", "mcp is not implemented here")
 }
 
 func given(raw json.RawMessage) bool {

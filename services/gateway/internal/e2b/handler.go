@@ -15,6 +15,7 @@ import (
 // default.
 type Config struct {
 	Domain     string           // of sandboxes' hosts, given to clients; empty: null, and clients use their own
+	Issuer     string           // URL of who vouches for sandboxes; empty: nobody does
 	MaxTimeout time.Duration    // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits           // of a sandbox that asks for none
 	Operator   sandbox.Operator // whose word on proxies that are not public counts

@@ -24,9 +24,9 @@ type Resolver interface {
 
 // Way is one sandbox's way out. Its methods may be called concurrently.
 type Way struct {
-	s      *Server
-	policy atomic.Pointer[Policy]
-	secret Secrets
+	s       *Server
+	policy  atomic.Pointer[Policy]
+	markers sandbox.Markers
 
 	sent, received atomic.Uint64
 
@@ -58,12 +58,9 @@ const (
 	maxAddresses   = 8                // of a name that are tried
 )
 
-// Secrets gives the secrets that headers name (sandbox.ExpandSecrets).
-type Secrets func(name string) (string, error)
-
-// Way gives a way out that the policy bounds.
-func (s *Server) Way(p *Policy, secret Secrets) *Way {
-	w := &Way{s: s, secret: secret, flows: make(map[*flow]struct{})}
+// Way gives a way out that the policy bounds; markers are what headers name.
+func (s *Server) Way(p *Policy, markers sandbox.Markers) *Way {
+	w := &Way{s: s, markers: markers, flows: make(map[*flow]struct{})}
 	w.policy.Store(p)
 	return w
 }

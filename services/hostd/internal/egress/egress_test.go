@@ -75,7 +75,7 @@ func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn)
 	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Way(NewPolicy(n, plain), known)
+	w := s.Way(NewPolicy(n, plain), sandbox.Markers{Secret: known, Token: known})
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -418,7 +418,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), known)
+		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was asked for", host)

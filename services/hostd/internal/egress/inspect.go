@@ -97,11 +97,11 @@ func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pass sends a request to the host of that name on, with the headers of its
-// transform; without a secret that these need it is not sent.
+// transform; without a secret or token that these need it is not sent.
 func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
 	var set []header
 	for _, h := range w.policy.Load().headers(name) {
-		value, err := sandbox.ExpandSecrets(h.value, w.secret)
+		value, err := w.markers.Expand(h.value)
 		if err != nil {
 			fail(rw, r, err)
 			return

@@ -1,0 +1,49 @@
+// Runs the workload identity of the released e2b SDK, unmodified: a sandbox asks a
+// server whose address is given, and must get what it answers without ever seeing
+// the token. Usage: node identity.mjs <url>; E2B_API_KEY, E2B_API_URL and
+// E2B_SANDBOX_URL say where to.
+import assert from 'node:assert/strict'
+import { Sandbox, Secret } from 'e2b'
+
+const url = process.argv[2]
+const host = new URL(url).hostname
+
+const tokens = { aws: Secret.iamToken({ audience: 'sts.amazonaws.com', tokenType: 'JWT-SVID' }) }
+const rules = { [host]: [{ transform: ({ iam }) => ({ headers: { Authorization: `Bearer ${iam.tokens.aws}` } }) }] }
+const typo = { [host]: [{ transform: ({ iam }) => ({ headers: { Authorization: `Bearer ${iam.tokens.gcp}` } }) }] }
+
+const cases = {
+  async 'a token is made for each request, and never seen'() {
+    const box = await Sandbox.create({ iam: { tokens }, network: { rules } })
+    const ask = async () => (await box.commands.run(`curl -sS ${url}`)).stdout
+    assert.equal(await ask(), box.sandboxId)
+    assert.equal(await ask(), box.sandboxId)
+    const inside = (await box.commands.run('env; cat /proc/*/environ 2>/dev/null; grep -rsl "eyJ" /etc /run /tmp || true')).stdout
+    assert.ok(!inside.includes('eyJ'), inside)
+    assert.ok(!JSON.stringify(await box.getInfo()).includes('eyJ'))
+    await box.updateNetwork({ rules: typo })
+    for (let n = 0; (await ask()) === box.sandboxId; n++) assert.ok(n < 100, 'the change is not in force')
+    assert.match(await ask(), /no token "gcp"/)
+    await box.updateNetwork({ rules })
+    for (let n = 0; (await ask()) !== box.sandboxId; n++) assert.ok(n < 100, 'the change is not in force')
+    await box.kill()
+  },
+
+  async 'what can be no token is refused'() {
+    for (const iam of [{ tokens: { a: { audience: 'x', tokenType: 'X509-SVID' } } }, { tokens: Object.fromEntries([1, 2, 3, 4, 5, 6].map((n) => ['t' + n, tokens.aws])) }]) {
+      await assert.rejects(() => Sandbox.create({ iam }), { name: 'InvalidArgumentError' }).catch(() => assert.rejects(() => Sandbox.create({ iam }), /400/))
+    }
+  },
+}
+
+const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run()
+    say({ name, ok: true })
+  } catch (err) {
+    say({ name, ok: false, error: String(err?.stack ?? err) })
+  }
+}
+say({ name: 'done', ok: true })
+process.exit(0)

@@ -1,0 +1,80 @@
+package identity
+
+import (
+	"crypto"
+	_ "crypto/sha256" // hash
+	"encoding/base64"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const hash = crypto.SHA256
+
+func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// Ring opens keys once. Its methods may be called concurrently; it is made by NewRing.
+type Ring struct {
+	sealer *sandbox.Sealer
+	mu     sync.Mutex
+	opened map[uint32]key
+}
+
+// NewRing gives a Ring whose keys are sealed by the cluster's sealer.
+func NewRing(s *sandbox.Sealer) *Ring { return &Ring{sealer: s, opened: make(map[uint32]key)} }
+
+// keys opens what is stored, in its order.
+func (r *Ring) keys(all []Stored) ([]key, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]key, len(all))
+	for i, s := range all {
+		k, ok := r.opened[s.Number]
+		if !ok {
+			der, err := r.sealer.Open(s.Sealed)
+			if err != nil {
+				return nil, err
+			}
+			if k, err = open(s.Made, []byte(der)); err != nil {
+				return nil, err
+			}
+			r.opened[s.Number] = k
+		}
+		out[i] = k
+	}
+	return out, nil
+}
+
+// Token makes a token about s for an audience, signed with one of all keys, the oldest
+// first. Unavailable without any.
+func (r *Ring) Token(all []Stored, s *Subject, audience string, now time.Time) (string, error) {
+	keys, err := r.keys(all)
+	if err != nil {
+		return "", err
+	}
+	k, ok := signer(keys, now)
+	if !ok {
+		return "", kind.New(kind.Unavailable, "sign token", s.Sandbox, "there is no key to sign tokens with")
+	}
+	return k.sign(s, audience, now)
+}
+
+// JWKS is what is needed to check tokens, as RFC 7517 has it: of all keys, the oldest
+// first, those that matter.
+func (r *Ring) JWKS(all []Stored, now time.Time) ([]byte, error) {
+	keys, err := r.keys(all)
+	if err != nil {
+		return nil, err
+	}
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, k := range shown(keys, now) {
+		set.Keys = append(set.Keys, k.jwk.Public())
+	}
+	raw, err := json.Marshal(set)
+	return raw, kind.Wrap(kind.Internal, "show keys", "", err)
+}

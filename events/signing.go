@@ -1,0 +1,58 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// PutSigningKey stores a key of the cluster's, with the number after the last one's.
+// Conflict if there is one of that number: somebody else was first.
+func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
+		SigningKeyMade: &pb.SigningKeyMade{Number: number, Sealed: []byte(sealed)},
+	}})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "put signing key", "", err)
+	}
+	_, err = l.put(ctx, streamAccounts, "acct.cluster.signer."+strconv.FormatUint(uint64(number), 10), 0, data)
+	return err
+}
+
+func (v *View) applySigningKey(at time.Time, e *pb.SigningKeyMade) {
+	v.signing = append(v.signing, identity.Stored{Number: e.Number, Made: at, Sealed: sandbox.Sealed(e.Sealed)})
+}
+
+// SigningKeys gives the cluster's keys for tokens, the oldest first.
+func (v *View) SigningKeys() []identity.Stored {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.signing)
+}
+
+func identityToPB(i *sandbox.Identity) *pb.SandboxIdentity {
+	if len(i.Tokens) == 0 {
+		return nil
+	}
+	out := &pb.SandboxIdentity{Issuer: i.Issuer}
+	for _, t := range i.Tokens {
+		out.Tokens = append(out.Tokens, &pb.SandboxToken{Name: t.Name, Audience: t.Audience, Type: t.Type})
+	}
+	return out
+}
+
+func identityFromPB(i *pb.SandboxIdentity) sandbox.Identity {
+	out := sandbox.Identity{Issuer: i.GetIssuer()}
+	for _, t := range i.GetTokens() {
+		out.Tokens = append(out.Tokens, sandbox.Token{Name: t.GetName(), Audience: t.GetAudience(), Type: t.GetType()})
+	}
+	return out
+}

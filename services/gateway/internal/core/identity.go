@@ -1,0 +1,57 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/events/kind"
+)
+
+// EnsureSigningKey has a key with which sandboxes' tokens can be signed: the first is
+// made by who needs it first.
+func (c *Core) EnsureSigningKey(ctx context.Context) error {
+	if len(c.view.SigningKeys()) > 0 {
+		return nil
+	}
+	if err := c.Sync(ctx); err != nil || len(c.view.SigningKeys()) > 0 {
+		return err
+	}
+	return c.newSigningKey(ctx, 1)
+}
+
+// RotateSigningKey makes a new key; it signs when it has been shown for
+// identity.Ahead, and the one before it is shown as long as what it signed is good.
+// Conflict if somebody else does the same.
+func (c *Core) RotateSigningKey(ctx context.Context) error {
+	if err := c.EnsureSigningKey(ctx); err != nil {
+		return err
+	}
+	keys := c.view.SigningKeys()
+	return c.newSigningKey(ctx, keys[len(keys)-1].Number+1)
+}
+
+func (c *Core) newSigningKey(ctx context.Context, number uint32) error {
+	der, err := identity.NewKey()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	err = c.log.PutSigningKey(ctx, number, c.cfg.Sealer.Seal(string(der)))
+	if kind.Is(err, kind.Conflict) && number > 1 {
+		return kind.New(kind.Conflict, "make signing key", "", "somebody else makes a key at the same time")
+	}
+	if err != nil && !kind.Is(err, kind.Conflict) {
+		return logError("make signing key", "", err)
+	}
+	return c.Sync(ctx)
+}
+
+// JWKS is what is needed to check sandboxes' tokens; see identity.Ring.
+func (c *Core) JWKS(ctx context.Context) ([]byte, error) {
+	if err := c.EnsureSigningKey(ctx); err != nil {
+		return nil, err
+	}
+	return c.ring.JWKS(c.view.SigningKeys(), time.Now())
+}

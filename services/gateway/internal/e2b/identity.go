@@ -1,0 +1,41 @@
+package e2b
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// iamBody is SandboxIam.
+type iamBody struct {
+	Tokens map[string]tokenBody `json:"tokens"`
+}
+
+// tokenBody is SandboxIamToken.
+type tokenBody struct {
+	Audience  string `json:"audience"`
+	TokenType string `json:"tokenType"`
+}
+
+// identity is what the body asks for; without tokens there is none, as at E2B.
+// Precondition if nobody vouches here.
+func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
+	if len(b.Tokens) == 0 {
+		return sandbox.Identity{}, nil
+	}
+	out := sandbox.Identity{Issuer: h.cfg.Issuer}
+	for _, name := range slices.Sorted(maps.Keys(b.Tokens)) {
+		out.Tokens = append(out.Tokens, sandbox.Token{Name: name, Audience: b.Tokens[name].Audience, Type: b.Tokens[name].TokenType})
+	}
+	if err := out.Check(); err != nil {
+		return out, err
+	}
+	if out.Issuer == "" {
+		return out, kind.New(kind.Precondition, "create sandbox", "", "iam: the gateway listens on all addresses, and was not told its own: its operator must set --issuer")
+	}
+	return out, h.core.EnsureSigningKey(c.UserContext())
+}

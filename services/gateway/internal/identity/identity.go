@@ -1,0 +1,66 @@
+// Package identity is the surface by which others check sandboxes' tokens: OpenID
+// Connect Discovery 1.0 and the keys (RFC 7517), both for anybody; and for operators
+// a new key.
+package identity
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// The paths that anybody may read.
+const (
+	ConfigurationPath = "/.well-known/openid-configuration"
+	KeysPath          = "/.well-known/jwks.json"
+)
+
+// Handler is the surface.
+type Handler struct {
+	core   *core.Core
+	issuer string
+}
+
+// New gives the surface of an issuer, which is its URL; empty: nobody vouches.
+func New(c *core.Core, issuer string) *Handler { return &Handler{c, issuer} }
+
+// Configuration tells where the keys are.
+func (h *Handler) Configuration(c *fiber.Ctx) error {
+	if h.issuer == "" {
+		return fiber.ErrNotFound
+	}
+	cacheable(c)
+	return c.JSON(fiber.Map{
+		"issuer": h.issuer, "jwks_uri": h.issuer + KeysPath,
+		"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"},
+		"id_token_signing_alg_values_supported": []string{"RS256"}, "scopes_supported": []string{"openid"},
+		"claims_supported": []string{"iss", "sub", "aud", "iat", "exp", "jti", "team_id", "template_id", "sandbox_id"},
+	})
+}
+
+// Keys are those with which tokens are checked.
+func (h *Handler) Keys(c *fiber.Ctx) error {
+	raw, err := h.core.JWKS(c.UserContext())
+	if err != nil {
+		return err
+	}
+	cacheable(c)
+	c.Set(fiber.HeaderContentType, "application/jwk-set+json")
+	return c.Send(raw)
+}
+
+func cacheable(c *fiber.Ctx) {
+	c.Set(fiber.HeaderCacheControl, "public, max-age="+strconv.Itoa(int(identity.Fresh/time.Second)))
+}
+
+// Rotate makes a new key.
+func (h *Handler) Rotate(c *fiber.Ctx) error {
+	if err := h.core.RotateSigningKey(c.UserContext()); err != nil {
+		return err
+	}
+	return h.Keys(c)
+}
