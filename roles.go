@@ -87,6 +87,7 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.Uint32Var(&g.Limits.DiskMB, "default-disk", 0, "MiB of disk of a sandbox that asks for none; 0: no limit")
 	f.Uint32Var(&g.Limits.PIDs, "default-pids", 0, "processes of a sandbox that asks for none; 0: the driver's own bound")
 	f.StringSliceVar(&g.Registries, "registries", nil, "registries at addresses that are not public from which builds may pull images, as HOST or HOST:PORT")
+	f.StringVar(&g.ECREndpoint, "ecr-endpoint", "", "URL of the API that gives passwords for AWS's registries, by a proxy or a VPC endpoint; empty: that of their region")
 	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "how long open streams may take to end; 0: 10 s")
 }
 

@@ -36,6 +36,7 @@ const (
 	cobra    = "github.com/spf13/cobra"
 	oci      = "github.com/google/go-containerregistry/..."
 	jose     = "github.com/go-jose/go-jose/v4/..."
+	awsSign  = "github.com/aws/aws-sdk-go-v2/aws/..."
 	pflag    = "github.com/spf13/pflag"
 
 	vocabulary = "events/..."
@@ -77,7 +78,7 @@ var rooms = []room{
 	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	// Who builds templates makes them of images, as the client does.
-	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", compress, protobuf, ulid}, std: []string{"net/http"}},
+	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},

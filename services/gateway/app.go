@@ -53,7 +53,7 @@ type server struct {
 
 func newServer(cfg *Config, c *core.Core, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
-	builds := builder.New(builder.Config{Core: c, Slog: cfg.Slog, Registries: cfg.Registries})
+	builds := builder.New(builder.Config{Core: c, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
 	s := &server{
 		cfg: cfg, core: c, streams: streams,
 		app: fiber.New(fiber.Config{

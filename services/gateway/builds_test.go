@@ -4,6 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -196,7 +199,12 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 	} {
 		f.do("POST", start, body).wantError(t, name, 400)
 	}
-	f.do("POST", start, `{"fromImage":"a","fromImageRegistry":{"type":"aws"}}`).wantError(t, "a registry that is not known", 501)
+	for _, registry := range []string{
+		`{"type":"azure"}`, `{"type":"aws"}`, `{"type":"aws","awsAccessKeyId":"A","awsSecretAccessKey":"b"}`, `{"type":"aws","awsAccessKeyId":"A","awsRegion":"us-east-1"}`,
+		`{"type":"aws","awsAccessKeyId":"A","awsSecretAccessKey":"b","awsRegion":"evil.test/"}`, `{"type":"aws","awsAccessKeyId":"A/../","awsSecretAccessKey":"b","awsRegion":"us-east-1"}`,
+	} {
+		f.do("POST", start, `{"fromImage":"a","fromImageRegistry":`+registry+`}`).wantError(t, registry, 400)
+	}
 	f.do("POST", start, `{"fromImage":"a"}`, bob...).wantError(t, "another's build", 404)
 	f.do("GET", r.at()+"/status", "", bob...).wantError(t, "another's status", 404)
 	f.do("GET", "/templates/"+r.Template+"/files/"+sum, "", bob...).wantError(t, "another's files", 404)
@@ -312,6 +320,37 @@ func TestWhatIsBuiltIsPrivate(t *testing.T) {
 		t.Error("another template of the name is public")
 	}
 	shown(false)
+}
+
+// A build of an image of AWS's asks for its registry's password, and says why it gets
+// none without a word of the key. (What is asked and how it is signed: package builder.)
+func TestABuildSaysWhyAWSRefuses(t *testing.T) {
+	f := newFront(t)
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 10)
+	ecr := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"__type":"UnrecognizedClientException","message":"`+r.Header.Get("Authorization")+`"}`) //nolint:errcheck // to a test
+	}))
+	t.Cleanup(ecr.Close)
+	f.serve(gateway.Config{Listen: "127.0.0.1:0", ECREndpoint: ecr.URL})
+	r := f.request("app")
+	f.do("POST", "/v2"+r.at(), `{"fromImage":"1.dkr.ecr.eu-west-1.amazonaws.com/x:1","fromImageRegistry":{"type":"aws","awsAccessKeyId":"AKIACANARY","awsSecretAccessKey":"canary","awsRegion":"eu-west-1"}}`).want(t, "start", 202, "")
+	s := f.built(&r)
+	if s.Status != "error" || s.Reason == nil || s.Reason.Step != "base" || !strings.Contains(s.Reason.Message, "ECR in eu-west-1 refuses the access key") {
+		t.Errorf("%+v %+v", s, s.Reason)
+	}
+	if by := <-asked; !strings.Contains(by, "Credential=AKIACANARY/") || !strings.Contains(by, "/eu-west-1/ecr/aws4_request") {
+		t.Errorf("asked with %q", by)
+	}
+	for _, at := range []string{"/status", "/logs"} {
+		if a := f.do("GET", r.at()+at, ""); strings.Contains(strings.ToLower(a.body), "canary") {
+			t.Errorf("%s tells the key: %s", at, a.body)
+		}
+	}
 }
 
 // await waits until the view knows that something is so.

@@ -43,6 +43,10 @@ type Config struct {
 	// pulled, as HOST or HOST:PORT.
 	Registries []string
 
+	// ECREndpoint is a URL that is asked for the passwords of AWS's registries; default:
+	// that of their region.
+	ECREndpoint string
+
 	// EgressAllow are addresses that are not public and may be named as a sandbox's
 	// own proxy, as hosts allow them.
 	EgressAllow []netip.Prefix

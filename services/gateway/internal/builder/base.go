@@ -105,7 +105,7 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 	defer os.RemoveAll(scratch) //nolint:errcheck // the next start of the machine clears it
 	registry := image.Registry{Scratch: scratch, Transport: r.cfg.transport()}
 	if len(r.spec.Credentials) > 0 {
-		if registry.Username, registry.Password, err = r.cfg.Core.OpenCredentials(r.spec.Credentials); err != nil {
+		if registry.Username, registry.Password, err = r.login(ctx); err != nil {
 			return origin{}, err
 		}
 	}
@@ -143,4 +143,13 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 		return origin{}, kind.New(kind.Internal, "build", name, "an image was imported and is not there")
 	}
 	return r.onManifest(ctx, &t, of)
+}
+
+// login gives the name and the password for the image's registry.
+func (r *run) login(ctx context.Context) (username, password string, err error) {
+	c, err := r.cfg.Core.OpenCredentials(r.spec.Credentials)
+	if err != nil || c.Region == "" {
+		return c.Username, c.Password, err
+	}
+	return r.cfg.ecrLogin(ctx, c)
 }

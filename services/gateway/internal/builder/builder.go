@@ -23,7 +23,11 @@ type Config struct {
 	// Registries are those at addresses that are not public from which images may
 	// be pulled all the same, as HOST or HOST:PORT.
 	Registries []string
-	AtOnce     int // builds; default 4
+	// ECREndpoint is a URL that is asked for the passwords of AWS's registries; default:
+	// that of their region.
+	ECREndpoint string
+
+	AtOnce int // builds; default 4
 }
 
 const (

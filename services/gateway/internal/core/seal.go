@@ -10,10 +10,16 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// SealCredentials makes what can be put on record of a name and a password: only
-// who knows the cluster's secret can open it.
-func (c *Core) SealCredentials(username, password string) ([]byte, error) {
-	plain, err := json.Marshal([2]string{username, password})
+// Credentials are for a registry.
+type Credentials struct {
+	Username, Password string
+	Region             string // of AWS: they are an access key, for which AWS gives others
+}
+
+// SealCredentials makes what can be put on record of credentials: only who knows the
+// cluster's secret can open it.
+func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
+	plain, err := json.Marshal([3]string{with.Username, with.Password, with.Region})
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
@@ -27,21 +33,21 @@ func (c *Core) SealCredentials(username, password string) ([]byte, error) {
 }
 
 // OpenCredentials opens what SealCredentials made.
-func (c *Core) OpenCredentials(sealed []byte) (username, password string, err error) {
+func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 	box, err := c.box()
 	if err != nil {
-		return "", "", err
+		return Credentials{}, err
 	}
 	n := box.NonceSize()
 	if len(sealed) < n {
-		return "", "", kind.New(kind.Internal, "open credentials", "", "they are damaged")
+		return Credentials{}, kind.New(kind.Internal, "open credentials", "", "they are damaged")
 	}
 	plain, err := box.Open(nil, sealed[:n], sealed[n:], nil)
-	var pair [2]string
+	var words [3]string // of earlier versions two
 	if err == nil {
-		err = json.Unmarshal(plain, &pair)
+		err = json.Unmarshal(plain, &words)
 	}
-	return pair[0], pair[1], kind.Wrap(kind.Internal, "open credentials", "", err)
+	return Credentials{words[0], words[1], words[2]}, kind.Wrap(kind.Internal, "open credentials", "", err)
 }
 
 func (c *Core) box() (cipher.AEAD, error) {

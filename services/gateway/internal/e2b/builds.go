@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -93,6 +92,9 @@ type registryBody struct {
 	Username       string `json:"username"`
 	Password       string `json:"password"`
 	ServiceAccount string `json:"serviceAccountJson"`
+	AWSKey         string `json:"awsAccessKeyId"`
+	AWSSecret      string `json:"awsSecretAccessKey"`
+	AWSRegion      string `json:"awsRegion"`
 }
 
 func (h *Handler) startBuild(c *fiber.Ctx) error {
@@ -123,12 +125,25 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case r == nil:
 		return nil, nil
 	case r.Type == "registry":
-		return h.core.SealCredentials(r.Username, r.Password)
+		return h.core.SealCredentials(core.Credentials{Username: r.Username, Password: r.Password})
 	case r.Type == "gcp":
-		return h.core.SealCredentials("_json_key", r.ServiceAccount)
+		return h.core.SealCredentials(core.Credentials{Username: "_json_key", Password: r.ServiceAccount})
+	case r.Type != "aws":
+		return nil, invalid("fromImageRegistry: type must be registry, gcp or aws, it is %.20q", r.Type)
+	case !word(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
+		return nil, invalid("fromImageRegistry: awsAccessKeyId and awsSecretAccessKey must be an access key of AWS's")
+	case len(r.AWSRegion) > maxRegion || strings.Trim(r.AWSRegion, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(r.AWSRegion, "-") == "":
+		return nil, invalid("fromImageRegistry: awsRegion %.64q is no region of AWS's", r.AWSRegion)
 	}
-	return nil, kind.Newf(kind.Unimplemented, "build", "", "fromImageRegistry of type %.20q is not implemented here", r.Type)
+	return h.core.SealCredentials(core.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
 }
+
+// The most bytes of an access key, and of the name of a region, which becomes part of
+// a host's name.
+const (
+	maxAWSKey = 128
+	maxRegion = 32
+)
 
 // buildOf reads the template and the build that the path names.
 func buildOf(c *fiber.Ctx) (string, build.ID, error) {

@@ -14,5 +14,6 @@
 // after five seconds. A variable in an ENV or WORKDIR step that nobody has set stays
 // as it is written. The hash of what a build copies is the client's word; what is
 // stored under it is its own tenant's. Images of E2B's (e2bdev/...) are the host's
-// own files; registries of type aws answer 501.
+// own files. The password of a registry of type aws comes from ECR's API, in the
+// region that the client names or at the operator's --ecr-endpoint.
 package e2b
