@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -112,8 +113,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read tells
 		return c.Next()
 	case c.Request().Header.ContentLength() > s.cfg.MaxBody:
-		c.Context().SetConnectionClose()
-		return fiber.ErrRequestEntityTooLarge
+		return s.tooLarge(c)
 	}
 	var buf bytes.Buffer
 	if n := c.Request().Header.ContentLength(); n > 0 {
@@ -125,11 +125,24 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 		c.Context().SetConnectionClose()
 		return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
 	case n > int64(s.cfg.MaxBody):
-		c.Context().SetConnectionClose()
-		return fiber.ErrRequestEntityTooLarge
+		return s.tooLarge(c)
 	}
 	c.Request().SetBodyRaw(buf.Bytes())
 	return c.Next()
+}
+
+// tooLarge answers a request whose body is larger than it may be, and holds nothing of
+// what still comes: clients that read nothing before they have sent all are to see the
+// answer, too.
+func (s *server) tooLarge(c *fiber.Ctx) error {
+	res := httperr.Response(fiber.ErrRequestEntityTooLarge)
+	for name, value := range c.Response().Header.All() { // of CORS, and the request's name
+		if string(name) != fiber.HeaderContentType && string(name) != fiber.HeaderContentLength {
+			res.Header.Add(string(name), string(value))
+		}
+	}
+	s.streams.Refuse(c, res) //nolint:bodyclose // it closes it
+	return nil
 }
 
 const headerRequestID = "X-Request-Id"

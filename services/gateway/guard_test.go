@@ -140,6 +140,40 @@ func TestBodiesAreBounded(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)
 	}
+	// Clients that read nothing before they have sent all see the answer, too.
+	const size = 32 << 20
+	for name, body := range map[string]io.Reader{
+		"of a told length": strings.NewReader(head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)),
+		"in chunks":        strings.NewReader(head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat(chunk, size>>20) + "0\r\n\r\n"),
+	} {
+		conn, err := net.Dial("tcp", f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call tells
+		if _, err := io.Copy(conn, body); err != nil {
+			t.Errorf("%s: it was cut off: %v", name, err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		raw, err := io.ReadAll(resp.Body)
+		if want := `{"code":413,"message":"Request Entity Too Large"`; err != nil || resp.StatusCode != 413 || !strings.HasPrefix(string(raw), want) || resp.Header.Get("X-Request-Id") == "" || !resp.Close {
+			t.Errorf("%s: %v %s %v", name, resp, raw, err)
+		}
+		conn.Close() //nolint:errcheck // all was read
+	}
+	for name, body := range map[string]io.Reader{"of a told length": strings.NewReader(strings.Repeat("x", size)), "in chunks": io.MultiReader(strings.NewReader(strings.Repeat("x", size)))} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+f.addr+"/sandboxes", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", key)
+		if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 413 {
+			t.Errorf("Go's client, %s: %v, %v", name, resp, err)
+		}
+	}
 	// A body that is not read to its end by its handler is not the next request.
 	smuggled := "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 	body := fmt.Sprintf("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(smuggled), smuggled)

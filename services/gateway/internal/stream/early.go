@@ -3,8 +3,10 @@ package stream
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 )
@@ -35,6 +37,22 @@ func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), ou
 		defer context.AfterFunc(ctx, cancel)()
 		<-answered
 		return err
+	})
+}
+
+const (
+	refusedFor = 30 * time.Second // how long what is left of a refused body is read away
+	refusedMax = 1 << 30          // and how many bytes of it
+)
+
+// Refuse answers a request whose body was not read to its end: the answer leaves at
+// once, and what the client still sends is read away, for 30 s and 1 GiB at most. The
+// connection serves no other request.
+func (s *Streams) Refuse(c *fiber.Ctx, res *http.Response) {
+	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
+	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
+		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read tells
+		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // there is nobody to be told
 	})
 }
 
