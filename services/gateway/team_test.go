@@ -1,8 +1,60 @@
 package gateway_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 )
+
+func TestTheOneTeamAndItsLoad(t *testing.T) {
+	f := newFront(t)
+	f.do("GET", "/teams", "").want(t, "teams", 200, `[{"teamID":"default","name":"default","apiKey":"`+key+`","isDefault":true}]`)
+	f.do("GET", "/teams", "", "X-Api-Key", bobKey).want(t, "another's teams", 200, `[{"teamID":"bob","name":"bob","apiKey":"`+bobKey+`","isDefault":true}]`)
+	begin := time.Now().Unix()
+	a := f.create(`{"templateID":"base"}`)
+	f.create(`{"templateID":"base"}`)
+	f.do("DELETE", "/sandboxes/"+a.ID, "").want(t, "kill", 204, "")
+	f.create(`{"templateID":"base"}`)
+	within := fmt.Sprintf("start=%d&end=%d", begin-10, begin+3600)
+	type metric struct {
+		Timestamp           time.Time
+		TimestampUnix       int64
+		ConcurrentSandboxes int
+		SandboxStartRate    float64
+		Value               float64
+	}
+	var all []metric
+	f.do("GET", "/teams/default/metrics?"+within, "").want(t, "metrics", 200, "").decode(t, &all)
+	most, started := 0, 0.0
+	for i, m := range all {
+		most, started = max(most, m.ConcurrentSandboxes), started+m.SandboxStartRate
+		if m.TimestampUnix != begin-10+int64(i) || !m.Timestamp.Equal(time.Unix(m.TimestampUnix, 0)) {
+			t.Errorf("%d: %+v", i, m)
+		}
+	}
+	if most != 2 || started != 3 {
+		t.Errorf("%d at once, %v were started: %+v", most, started, all)
+	}
+	var top metric
+	f.do("GET", "/teams/default/metrics/max?metric=concurrent_sandboxes&"+within, "").want(t, "the most at once", 200, "").decode(t, &top)
+	if top.Value != 2 || top.TimestampUnix < begin {
+		t.Errorf("%+v", top)
+	}
+	f.do("GET", "/teams/default/metrics/max?metric=sandbox_start_rate&"+within, "").want(t, "the highest rate", 200, "").decode(t, &top)
+	if top.Value < 1 || top.Value > 3 {
+		t.Errorf("%+v", top)
+	}
+	f.do("GET", "/teams/default/metrics", "").want(t, "a day's metrics", 200, "").decode(t, &all)
+	if len(all) == 0 || len(all) > 500 || all[len(all)-1].ConcurrentSandboxes != 2 {
+		t.Errorf("%d of a day", len(all))
+	}
+	f.do("GET", "/teams/bob/metrics?"+within, "").wantError(t, "another team's", 403)
+	f.do("GET", "/teams/bob/metrics/max?metric=sandbox_start_rate", "").wantError(t, "another team's most", 403)
+	f.do("GET", "/teams/bob/metrics?"+within, "", "X-Api-Key", bobKey).want(t, "bob's own", 200, "")
+	for _, bad := range []string{"/metrics?start=x", "/metrics?start=20&end=10", "/metrics/max", "/metrics/max?metric=cpu"} {
+		f.do("GET", "/teams/default"+bad, "").wantError(t, bad, 400)
+	}
+}
 
 // E2B's SDKs name templates and snapshots by their team too: team/name:tag.
 func TestNamesMayHaveTheirTeam(t *testing.T) {

@@ -137,10 +137,20 @@ func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
 			continue
 		}
 		if key, ok := keys.Key(sha256.Sum256([]byte(k))); ok {
+			c.Locals(known{}, k)
 			return core.Principal{Tenant: key.Tenant}, true
 		}
 	}
 	return core.Principal{}, false
+}
+
+type known struct{}
+
+// Shown gives the API key by which the middleware found out who asks; empty: it was by
+// something else. It shares memory with the request.
+func Shown(c *fiber.Ctx) string {
+	k, _ := c.Locals(known{}).(string) //nolint:errcheck // there is none
+	return k
 }
 
 func bearer(c *fiber.Ctx) string {

@@ -62,6 +62,9 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 	r.Get("/envs", h.envs)
+	r.Get("/teams", h.teams)
+	r.Get("/teams/:id/metrics", h.teamMetrics)
+	r.Get("/teams/:id/metrics/max", h.teamMaximum)
 	h.registerStores(r)
 	h.registerTemplates(r)
 }

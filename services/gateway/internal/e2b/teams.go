@@ -1,0 +1,111 @@
+package e2b
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+const (
+	maxLoads    = 500 // of one answer
+	defaultLoad = 24 * time.Hour
+)
+
+// teamBody is Team.
+type teamBody struct {
+	TeamID    string `json:"teamID"`
+	Name      string `json:"name"`
+	APIKey    string `json:"apiKey"`
+	IsDefault bool   `json:"isDefault"`
+}
+
+// teams tells a principal his team: there is one, and its key is the one that he
+// showed, as no other is known here.
+func (h *Handler) teams(c *fiber.Ctx) error {
+	team := auth.From(c).Team()
+	return c.JSON([]teamBody{{TeamID: team, Name: team, APIKey: strings.Clone(auth.Shown(c)), IsDefault: true}})
+}
+
+// teamMetric is TeamMetric.
+type teamMetric struct {
+	Timestamp           time.Time `json:"timestamp"`
+	TimestampUnix       int64     `json:"timestampUnix"`
+	ConcurrentSandboxes int       `json:"concurrentSandboxes"`
+	SandboxStartRate    float64   `json:"sandboxStartRate"`
+}
+
+// loads are those of the team that the path names, between start and end.
+func (h *Handler) loads(c *fiber.Ctx) ([]core.Load, error) {
+	p := auth.From(c)
+	if team, err := named(c); err != nil || team != p.Team() {
+		return nil, kind.New(kind.Denied, "read team", "", "the key is another team's")
+	}
+	since, err := unixSeconds(c, "start")
+	if err != nil {
+		return nil, err
+	}
+	until, err := unixSeconds(c, "end")
+	if err != nil {
+		return nil, err
+	}
+	if now := time.Now(); until.IsZero() || until.After(now) {
+		until = now.Truncate(time.Second).Add(time.Second)
+	}
+	if since.IsZero() {
+		since = until.Add(-defaultLoad)
+	}
+	if until.Before(since) {
+		return nil, invalid("end is before start")
+	}
+	return h.core.Load(c.UserContext(), p, since, until, maxLoads)
+}
+
+func (h *Handler) teamMetrics(c *fiber.Ctx) error {
+	all, err := h.loads(c)
+	if err != nil {
+		return err
+	}
+	out := make([]teamMetric, len(all))
+	for i, l := range all {
+		out[i] = teamMetric{Timestamp: l.Begin.UTC(), TimestampUnix: l.Begin.Unix(), ConcurrentSandboxes: l.Concurrent, SandboxStartRate: l.Rate}
+	}
+	return c.JSON(out)
+}
+
+// maxTeamMetric is MaxTeamMetric.
+type maxTeamMetric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	Value         float64   `json:"value"`
+}
+
+// teamMaximum is the most of one metric, and when that was first.
+func (h *Handler) teamMaximum(c *fiber.Ctx) error {
+	of := map[string]func(*core.Load) float64{
+		"concurrent_sandboxes": func(l *core.Load) float64 { return float64(l.Concurrent) },
+		"sandbox_start_rate":   func(l *core.Load) float64 { return l.Rate },
+	}[c.Query("metric")]
+	if of == nil {
+		return invalid("metric must be concurrent_sandboxes or sandbox_start_rate")
+	}
+	all, err := h.loads(c)
+	if err != nil {
+		return err
+	}
+	var most core.Load
+	for i := range all {
+		if i == 0 || of(&all[i]) > of(&most) {
+			most = all[i]
+		}
+	}
+	out := maxTeamMetric{Value: of(&most)}
+	if len(all) > 0 {
+		out.Timestamp, out.TimestampUnix = most.Begin.UTC(), most.Begin.Unix()
+	}
+	return c.JSON(out)
+}
