@@ -353,6 +353,65 @@ func TestABuildSaysWhyAWSRefuses(t *testing.T) {
 	}
 }
 
+func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
+	f := newFront(t)
+	var builds []string
+	for range 3 {
+		r := f.request("app")
+		builds = append([]string{r.Build}, builds...)
+	}
+	for _, name := range []string{"b", "c", "a"} {
+		r := f.request(name)
+		f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","1"]}]}`).want(t, "start", 202, "")
+		if s := f.built(&r); s.Status != "ready" {
+			t.Fatalf("%+v", s)
+		}
+	}
+	pages := func(path string, ids func(answer) []string) (all []string, sizes string) {
+		t.Helper()
+		for next := ""; ; {
+			a := f.do("GET", path+"limit=2"+next, "").want(t, path, 200, "")
+			got := ids(a)
+			all, sizes = append(all, got...), sizes+fmt.Sprint(len(got))
+			if a.header.Get("X-Next-Token") == "" {
+				return all, sizes
+			}
+			next = "&nextToken=" + a.header.Get("X-Next-Token")
+		}
+	}
+	got, sizes := pages("/templates/app?", func(a answer) (ids []string) {
+		var one struct{ Builds []struct{ BuildID string } }
+		a.decode(t, &one)
+		for _, b := range one.Builds {
+			ids = append(ids, b.BuildID)
+		}
+		return ids
+	})
+	if fmt.Sprint(got) != fmt.Sprint(builds) || sizes != "21" {
+		t.Errorf("builds %v in pages of %s, want %v", got, sizes, builds)
+	}
+	got, sizes = pages("/v2/templates?teamID=default&", func(a answer) (names []string) {
+		var list []struct{ Names []string }
+		a.decode(t, &list)
+		for _, t := range list {
+			names = append(names, t.Names...)
+		}
+		return names
+	})
+	if fmt.Sprint(got) != "[a c b]" || sizes != "21" {
+		t.Errorf("templates %v in pages of %s", got, sizes)
+	}
+	for _, bad := range []string{"/v2/templates?limit=0", "/v2/templates?nextToken=%25", "/templates/app?limit=101"} {
+		f.do("GET", bad, "").wantError(t, bad, 400)
+	}
+	for _, at := range []string{"/templates", "/v2/templates"} {
+		f.do("GET", at+"?teamID=bob", "").wantError(t, "another team's", 403)
+	}
+	if a := f.do("DELETE", "/templates/none", ""); a.code != 404 || !strings.Contains(a.body, "template 'none' not found") {
+		t.Errorf("delete nothing: %+v", a)
+	}
+}
+
 // await waits until the view knows that something is so.
 func (f *front) await(is func() bool) {
 	f.t.Helper()

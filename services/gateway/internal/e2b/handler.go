@@ -85,7 +85,7 @@ func (h *Handler) registerTemplates(r fiber.Router) {
 	r.Post("/v3/templates", h.requestBuild)
 	r.Post("/v2/templates", h.requestBuild)
 	r.Get("/templates", h.listTemplates)
-	r.Get("/v2/templates", h.listTemplates)
+	r.Get("/v2/templates", h.pageTemplates)
 	r.Get("/templates/aliases/:alias", h.templateAlias)
 	r.Post("/templates/tags", h.assignTags)
 	r.Delete("/templates/tags", h.removeTags)

@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -91,7 +90,7 @@ func word(s string) bool {
 
 // snapshots lists them, newest first, in pages.
 func (h *Handler) snapshots(c *fiber.Ctx) error {
-	limit, before, err := snapshotPage(c)
+	limit, after, err := pageOf(c)
 	if err != nil {
 		return err
 	}
@@ -101,14 +100,9 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	p, of := auth.From(c), c.Query("sandboxID")
 	name, his := p.OwnedName(c.Query("name"))
 	found := h.core.Snapshots(p, func(s *sandbox.Snapshot) bool {
-		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name)) &&
-			(before == nil || cmp.Or(cmp.Compare(before.started, s.Taken.UnixNano()), cmp.Compare(string(s.ID), before.id)) > 0)
+		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
-	if len(found) > limit {
-		found = found[:limit]
-		last := &found[limit-1]
-		c.Set("X-Next-Token", cursor{started: last.Taken.UnixNano(), id: string(last.ID)}.String())
-	}
+	found = cut(c, found, limit, after, func(s *sandbox.Snapshot) cursor { return cursor{started: s.Taken.UnixNano(), id: string(s.ID)} })
 	out := make([]snapshotBody, len(found))
 	for i := range found {
 		out[i] = snapshotOf(&found[i])
@@ -116,14 +110,15 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-func snapshotPage(c *fiber.Ctx) (limit int, before *cursor, err error) {
+// pageOf is which page is asked for: how many, and behind what.
+func pageOf(c *fiber.Ctx) (limit int, after *cursor, err error) {
 	if limit, err = pageLimit(c); err != nil {
 		return 0, nil, err
 	}
 	if s := c.Query("nextToken"); s != "" {
-		before, err = parseCursor(s)
+		after, err = parseCursor(s)
 	}
-	return limit, before, err
+	return limit, after, err
 }
 
 // pageLimit is how many a page is to have.

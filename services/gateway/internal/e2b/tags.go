@@ -80,7 +80,9 @@ func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
 	}
 	p := auth.From(c)
 	if err = h.core.DeleteTemplate(c.UserContext(), p, name); kind.Is(err, kind.NotFound) {
-		err = h.core.DeleteSnapshot(c.UserContext(), p, name)
+		if serr := h.core.DeleteSnapshot(c.UserContext(), p, name); !kind.Is(serr, kind.NotFound) {
+			err = serr
+		}
 	}
 	if err != nil {
 		return err
@@ -112,9 +114,13 @@ func buildBodyOf(b *events.Build) buildBody {
 	return out
 }
 
-// template is a template with its builds, the newest first.
+// template is a template with its builds, the newest first, in pages.
 func (h *Handler) template(c *fiber.Ctx) error {
 	name, err := named(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := pageOf(c)
 	if err != nil {
 		return err
 	}
@@ -142,7 +148,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	} else {
 		out["updatedAt"] = builds[0].UpdatedAt
 	}
-	out["builds"] = builds
+	out["builds"] = cut(c, builds, limit, after, func(b *buildBody) cursor { return cursor{started: b.CreatedAt.UnixNano(), id: b.BuildID} })
 	return c.JSON(out)
 }
 

@@ -1,8 +1,10 @@
 package e2b
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -36,10 +38,60 @@ type templateBody struct {
 
 // listTemplates gives each template once, with all of its names.
 func (h *Handler) listTemplates(c *fiber.Ctx) error {
-	if err := h.core.Sync(c.UserContext()); err != nil {
+	all, err := h.allTemplates(c)
+	if err != nil {
 		return err
 	}
+	return c.JSON(all)
+}
+
+// pageTemplates is listTemplates in pages, the newest first.
+func (h *Handler) pageTemplates(c *fiber.Ctx) error {
+	limit, after, err := pageOf(c)
+	if err != nil {
+		return err
+	}
+	all, err := h.allTemplates(c)
+	if err != nil {
+		return err
+	}
+	at := func(t *templateBody) cursor { return cursor{started: t.CreatedAt.UnixNano(), id: t.TemplateID} }
+	slices.SortFunc(all, func(a, b templateBody) int { return newest(at(&a), at(&b)) })
+	return c.JSON(cut(c, all, limit, after, at))
+}
+
+// newest orders what is shown the newest first.
+func newest(a, b cursor) int {
+	return cmp.Or(cmp.Compare(b.started, a.started), strings.Compare(a.id, b.id))
+}
+
+// cut gives the page of all, which are the newest first, that follows the cursor (nil:
+// the first page), and says where the next begins, if there is one.
+func cut[T any](c *fiber.Ctx, all []T, limit int, after *cursor, at func(*T) cursor) []T {
+	if after != nil {
+		i := slices.IndexFunc(all, func(t T) bool { return newest(at(&t), *after) > 0 })
+		if i < 0 {
+			i = len(all)
+		}
+		all = all[i:]
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		c.Set("X-Next-Token", at(&all[limit-1]).String())
+	}
+	return all
+}
+
+// allTemplates are those that the principal may use; Denied if the query names
+// another team.
+func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	p := auth.From(c)
+	if team := c.Query("teamID"); team != "" && team != p.Team() {
+		return nil, kind.New(kind.Denied, "list templates", "", "the key is another team's")
+	}
+	if err := h.core.Sync(c.UserContext()); err != nil {
+		return nil, err
+	}
 	out := []templateBody{}
 	at := map[template.ID]int{}
 	for _, t := range h.core.Templates(p) {
@@ -64,7 +116,7 @@ func (h *Handler) listTemplates(c *fiber.Ctx) error {
 	for i := range out {
 		out[i].BuildCount = max(1, builds[out[i].TemplateID])
 	}
-	return c.JSON(out)
+	return out, nil
 }
 
 func bodyOf(t *events.Template, public bool) templateBody {
