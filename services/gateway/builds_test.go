@@ -390,6 +390,27 @@ func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(builds) || sizes != "21" {
 		t.Errorf("builds %v in pages of %s, want %v", got, sizes, builds)
 	}
+	f.create(`{"templateID":"c"}`)
+	m := f.create(`{"templateID":"c"}`)
+	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "kill", 204, "")
+	type spawned struct {
+		Names         []string
+		SpawnCount    int
+		LastSpawnedAt *time.Time
+	}
+	var one spawned
+	var list []spawned
+	f.do("GET", "/templates/c", "").want(t, "show", 200, "").decode(t, &one)
+	f.do("GET", "/templates", "").want(t, "list", 200, "").decode(t, &list)
+	for _, s := range append(list, one) {
+		want := 0
+		if s.Names[0] == "c" {
+			want = 2
+		}
+		if s.SpawnCount != want || (s.LastSpawnedAt != nil) != (want > 0) {
+			t.Errorf("%+v, want %d", s, want)
+		}
+	}
 	got, sizes = pages("/v2/templates?teamID=default&", func(a answer) (names []string) {
 		var list []struct{ Names []string }
 		a.decode(t, &list)

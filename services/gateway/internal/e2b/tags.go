@@ -129,7 +129,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := fiber.Map{"lastSpawnedAt": nil, "spawnCount": 0, "public": h.core.BuiltPublic(p, name)}
+	out := fiber.Map{"public": h.core.BuiltPublic(p, name)}
 	builds := []buildBody{}
 	for _, b := range h.core.Builds(p, func(b *events.Build) bool { return name == b.Request.Name }) {
 		builds = append(builds, buildBodyOf(&b))
@@ -147,6 +147,10 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		}
 	} else {
 		out["updatedAt"] = builds[0].UpdatedAt
+	}
+	if id, ok := out["templateID"].(string); ok {
+		of := h.spawned(p)[id]
+		out["lastSpawnedAt"], out["spawnCount"] = of.last, of.count
 	}
 	out["builds"] = cut(c, builds, limit, after, func(b *buildBody) cursor { return cursor{started: b.CreatedAt.UnixNano(), id: b.BuildID} })
 	return c.JSON(out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -18,22 +19,22 @@ import (
 
 // templateBody is Template.
 type templateBody struct {
-	TemplateID    string    `json:"templateID"`
-	BuildID       string    `json:"buildID"`
-	CPUCount      uint32    `json:"cpuCount"`
-	MemoryMB      uint32    `json:"memoryMB"`
-	DiskSizeMB    int64     `json:"diskSizeMB"`
-	Public        bool      `json:"public"`
-	Aliases       []string  `json:"aliases"`
-	Names         []string  `json:"names"`
-	CreatedAt     time.Time `json:"createdAt"`
-	UpdatedAt     time.Time `json:"updatedAt"`
-	CreatedBy     *string   `json:"createdBy"`
-	LastSpawnedAt *string   `json:"lastSpawnedAt"`
-	SpawnCount    int64     `json:"spawnCount"`
-	BuildCount    int32     `json:"buildCount"`
-	EnvdVersion   string    `json:"envdVersion"`
-	BuildStatus   string    `json:"buildStatus"`
+	TemplateID    string     `json:"templateID"`
+	BuildID       string     `json:"buildID"`
+	CPUCount      uint32     `json:"cpuCount"`
+	MemoryMB      uint32     `json:"memoryMB"`
+	DiskSizeMB    int64      `json:"diskSizeMB"`
+	Public        bool       `json:"public"`
+	Aliases       []string   `json:"aliases"`
+	Names         []string   `json:"names"`
+	CreatedAt     time.Time  `json:"createdAt"`
+	UpdatedAt     time.Time  `json:"updatedAt"`
+	CreatedBy     *string    `json:"createdBy"`
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
+	SpawnCount    int64      `json:"spawnCount"`
+	BuildCount    int32      `json:"buildCount"`
+	EnvdVersion   string     `json:"envdVersion"`
+	BuildStatus   string     `json:"buildStatus"`
 }
 
 // listTemplates gives each template once, with all of its names.
@@ -113,10 +114,38 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	}
 	builds := map[string]int32{}
 	h.core.Builds(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	spawned := h.spawned(p)
 	for i := range out {
-		out[i].BuildCount = max(1, builds[out[i].TemplateID])
+		t := &out[i]
+		t.BuildCount = max(1, builds[t.TemplateID])
+		t.SpawnCount, t.LastSpawnedAt = spawned[t.TemplateID].count, spawned[t.TemplateID].last
 	}
 	return out, nil
+}
+
+// spawns are the sandboxes that were made of a template, as far as the log still knows
+// them.
+type spawns struct {
+	count int64
+	last  *time.Time // nil: none
+}
+
+// spawned gives the principal's spawns by the template's id; those of builds do not
+// count.
+func (h *Handler) spawned(p core.Principal) map[string]spawns {
+	out := map[string]spawns{}
+	h.core.Sandboxes(p, func(s *sandbox.State) bool {
+		if s.Started.IsZero() || s.Request.Build != "" {
+			return false
+		}
+		of, at := out[templateOf(s)], s.Started.UTC()
+		if of.count++; of.last == nil || of.last.Before(at) {
+			of.last = &at
+		}
+		out[templateOf(s)] = of
+		return false
+	})
+	return out
 }
 
 func bodyOf(t *events.Template, public bool) templateBody {
