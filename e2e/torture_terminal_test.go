@@ -230,3 +230,33 @@ func TestTortureA23NobodyReads(t *testing.T) {
 		t.Error("no end")
 	}
 }
+
+// Who kills a terminal's shell ends what runs in its foreground, which has a group of
+// its own, and not what was told to survive a hangup.
+func TestKillOfATerminalEndsItsForeground(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	r := a.StartSpec(t, box.ID, map[string]any{
+		"process": map[string]any{"cmd": "/bin/bash", "args": []string{"--norc", "-i"}, "envs": map[string]string{"PS1": "$ ", "TERM": "dumb"}},
+		"pty":     pty(80, 24),
+	})
+	pid := r.Started(t).Event.Start.PID
+	until(t, r, "$ ")
+	typeIn(t, a, box.ID, pid, "nohup sleep 4242 > /dev/null 2>&1 &\r")
+	until(t, r, "$ ")
+	typeIn(t, a, box.ID, pid, "sh -c 'echo ru\"\"ns; exec sleep 2424'\r")
+	until(t, r, "\nruns\r\n")
+	if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")); ans.Status != http.StatusOK {
+		t.Fatalf("kill: %v", ans)
+	}
+	runs := func(what string) bool {
+		_, code := tells(t, a, box.ID, "pgrep -fx '"+what+"'")
+		return code == 0
+	}
+	if !rig.Poll(20*time.Second, func() bool { return !runs("sleep 2424") }) {
+		t.Error("what ran in the foreground lives")
+	}
+	if !runs("sleep 4242") {
+		t.Error("what was to survive a hangup does not live")
+	}
+}

@@ -9,7 +9,8 @@ import (
 )
 
 // kill sends a signal to p's group, and to the group in its terminal's
-// foreground.
+// foreground. Where a terminal does not tell that one, as gVisor's does not, who is
+// killed takes all along that a hangup ends.
 func (p *proc) kill(sig syscall.Signal) error {
 	if p.watch != nil {
 		p.watch.signal(sig)
@@ -19,8 +20,11 @@ func (p *proc) kill(sig syscall.Signal) error {
 		return syscall.ESRCH
 	}
 	if p.tty != nil && p.in.f != nil && !p.reaped {
-		if group := foreground(p.in.fd); group > 1 && group != p.pid {
+		switch group, told := foreground(p.in.fd); {
+		case told && group > 1 && group != p.pid:
 			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
+		case !told && sig == syscall.SIGKILL:
+			hangUp(p.pid)
 		}
 	}
 	return syscall.Kill(-p.pid, sig)

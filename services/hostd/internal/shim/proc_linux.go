@@ -1,32 +1,21 @@
 package shim
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // descendants are the pids of all that descend from root and are no zombies.
 func descendants(root int) []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close() //nolint:errcheck // it was only read from
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
 	children := make(map[int][]int)
 	dead := make(map[int]bool)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if parent, state := parentOf(name); parent > 0 {
-			children[parent] = append(children[parent], pid)
-			dead[pid] = state == "X" || state == "Z" && !headless(name)
+	for pid, p := range processes() {
+		if p.parent > 0 {
+			children[p.parent] = append(children[p.parent], pid)
+			dead[pid] = p.state == "X" || p.state == "Z" && !headless(strconv.Itoa(pid))
 		}
 	}
 	var out []int
@@ -47,20 +36,57 @@ func headless(pid string) bool {
 	return err == nil && len(threads) > 1
 }
 
-// parentOf reads a process's parent and state; 0 if it is gone.
-func parentOf(pid string) (parent int, state string) {
+// hangUp does to a session, all but its leader's group, what the end of its terminal
+// does to the group in the foreground: whoever does not ignore it ends.
+func hangUp(session int) {
+	seen := map[int]bool{session: true}
+	for _, p := range processes() {
+		if p.session != session || p.group <= 1 || seen[p.group] {
+			continue
+		}
+		seen[p.group] = true
+		syscall.Kill(-p.group, syscall.SIGHUP)  //nolint:errcheck // it may have ended
+		syscall.Kill(-p.group, syscall.SIGCONT) //nolint:errcheck // who stands still dies of nothing else
+	}
+}
+
+// related is what a process belongs to.
+type related struct {
+	state                  string
+	parent, group, session int
+}
+
+// processes are those of this moment by their pids.
+func processes() map[int]related {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // it was only read from
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	all := make(map[int]related)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, ok := relatedOf(name); ok {
+			all[pid] = p
+		}
+	}
+	return all
+}
+
+// relatedOf reads what a process belongs to; nothing if it is gone.
+func relatedOf(pid string) (p related, ok bool) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
-		return 0, ""
+		return p, false
 	}
-	stat := string(b) // pid (name) state ppid ...; the name may hold anything
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 {
-		return 0, ""
-	}
-	parent, err = strconv.Atoi(fields[1])
-	if err != nil {
-		return 0, ""
-	}
-	return parent, fields[0]
+	stat := string(b) // pid (name) state ppid pgrp session ...; the name may hold anything
+	_, err = fmt.Sscan(stat[strings.LastIndexByte(stat, ')')+1:], &p.state, &p.parent, &p.group, &p.session)
+	return p, err == nil
 }

@@ -30,11 +30,9 @@ func setSize(tty int, size process.Size) error {
 	return unix.IoctlSetWinsize(tty, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(size.Cols), Row: uint16(size.Rows)})
 }
 
-// foreground is the process group in a terminal's foreground; 0: none.
-func foreground(tty int) int {
+// foreground is the process group in a terminal's foreground, 0 if there is none, and
+// whether the terminal tells it.
+func foreground(tty int) (group int, told bool) {
 	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
-	if err != nil {
-		return 0
-	}
-	return group
+	return group, err == nil
 }
