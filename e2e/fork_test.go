@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -13,26 +12,24 @@ import (
 )
 
 // gvisorHere reports whether the driver gvisor works, whose program is not built for a
-// test, and gives the environment in which a host finds that.
-func gvisorHere(t *testing.T) (env []string, ok bool) {
+// test.
+func gvisorHere(t *testing.T) bool {
 	t.Helper()
 	out, err := exec.Command(rig.Binary(t), "doctor").Output()
 	if !regexp.MustCompile(`(?m)^driver gvisor +ok`).Match(out) {
 		t.Logf("no gvisor here: %v\n%s", err, out)
-		return nil, false
+		return false
 	}
-	cache, err := os.UserCacheDir()
-	return []string{"XDG_CACHE_HOME=" + cache}, err == nil
+	return true
 }
 
 // withMemory runs everything with a driver that keeps memory, where it can be had.
 func withMemory(t *testing.T) *rig.Up {
 	t.Helper()
-	env, ok := gvisorHere(t)
-	if !ok {
+	if !gvisorHere(t) {
 		t.Skip("no driver keeps memory here")
 	}
-	return rig.NewUp(t, rig.Options{Driver: "gvisor", Env: env})
+	return rig.NewUp(t, rig.Options{Driver: "gvisor"})
 }
 
 // A process counts on in every fork of its sandbox, from where it was. Each fork has

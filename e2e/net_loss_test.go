@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -74,13 +73,8 @@ func TestNetworkOfEveryDriver(t *testing.T) {
 	}{{"namespace", nil, debian()}, {"gvisor", nil, debian()}, {"microvm", []string{"--tcg"}, busybox()}} {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel() // most of it is the wait for a tunnel that nobody serves to be given up
-			// Where hostd has built what a driver needs, in the user's own cache.
-			var env []string
-			if cache, err := os.UserCacheDir(); err == nil {
-				env = append(env, "XDG_CACHE_HOME="+cache)
-			}
-			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args, Env: env})
-			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args, HostEnv: env}, d.has)
+			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
+			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args}, d.has)
 		})
 	}
 }

@@ -42,8 +42,8 @@ func TestRecipes(t *testing.T) {
 		t.Skipf("%s names none", recipesVariable)
 	}
 	top, levels := rig.Topology{Driver: "namespace"}, map[string]string{"namespace": "process"}
-	if env, ok := gvisorHere(t); ok {
-		top.Driver, top.HostEnv, levels["gvisor"] = "namespace,gvisor", env, "kernel"
+	if gvisorHere(t) {
+		top.Driver, levels["gvisor"] = "namespace,gvisor", "kernel"
 	}
 	s := rig.NewSplit(t, top)
 	a := s.APIs[0]

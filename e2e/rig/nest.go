@@ -44,6 +44,10 @@ func (n *Nest) add(name string, env []string, args ...string) (*Program, error) 
 // addOf starts a program of the binary bin.
 func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, error) {
 	base := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.Dir, "GOTRACEBACK=all", "TMPDIR=" + os.TempDir()}
+	// What drivers need was built there; to build it again takes minutes.
+	if cache, err := os.UserCacheDir(); err == nil {
+		base = append(base, "XDG_CACHE_HOME="+cache)
+	}
 	p := &Program{Name: name, bin: bin, args: args, env: append(base, env...), log: filepath.Join(n.Dir, name+".log")}
 	if err := p.start(); err != nil {
 		return nil, err

@@ -18,7 +18,6 @@ type Topology struct {
 	Hosts      int
 	Driver     string   // default: Driver
 	HostArgs   []string // more arguments of each hostd
-	HostEnv    []string // more of its environment
 	Durability string   // default "process": tests kill processes, not machines
 }
 
@@ -90,7 +89,7 @@ func (s *Split) begin(top *Topology) error {
 	for i := range top.Hosts {
 		name := fmt.Sprintf("host-%d", i+1)
 		args := append([]string{"hostd", "--name", name, "--data", filepath.Join(s.Dir, name), "--driver", top.Driver}, to...)
-		if _, err := s.add(name, top.HostEnv, append(args, top.HostArgs...)...); err != nil {
+		if _, err := s.add(name, nil, append(args, top.HostArgs...)...); err != nil {
 			return err
 		}
 	}
