@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -111,6 +113,23 @@ func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 		if got := b.sh(t, "rm /tmp/1 /usr/local/1 && echo again > /tmp/x && cat /tmp/x"); got != "again" {
 			t.Errorf("after some was removed: %q", got)
 		}
+	}
+}
+
+// diskLooks asks as programs do that look whether there is room.
+func (s *suite) diskLooks(t *testing.T) {
+	b := s.create(t, nil)
+	var most uint64 // KiB
+	for _, dir := range []string{"/", b.spec.Dir} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, fs.Blocks*uint64(fs.Bsize)>>10)
+	}
+	got := b.sh(t, `df -Pk / | { read head; read name blocks rest; echo $blocks; }`)
+	if n := number(t, got); n < 1 || uint64(n) > most {
+		t.Errorf("it has %d KiB, the host %d", n, most)
 	}
 }
 

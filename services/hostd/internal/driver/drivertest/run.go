@@ -69,6 +69,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
 		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
+		{"a disk without a limit is no larger than the host's", s.diskLooks},
 		{"a process opens no more files than it may", s.limitsFiles(caps)},
 		{"a paused place stands still until it is resumed", s.pauses(caps)},
 		{"a paused place is found paused", s.findsPaused(caps)},

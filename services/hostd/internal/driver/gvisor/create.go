@@ -206,11 +206,12 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 // begin starts the sandbox and returns when its shim has been executed, or goes
 // on where it was.
 func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group *cgroup.Group) error {
-	// By way of the working directory: a path with a comma could not be said.
-	overlay := "--overlay2=root:dir=/proc/self/cwd/" + diskDir
-	if s.DiskMiB > 0 {
-		overlay += fmt.Sprintf(",size=%dM", s.DiskMiB)
+	size, err := r.diskSize(s)
+	if err != nil {
+		return err
 	}
+	// By way of the working directory: a path with a comma could not be said.
+	overlay := fmt.Sprintf("--overlay2=root:dir=/proc/self/cwd/%s,size=%dM", diskDir, size)
 	args := []string{overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(s.Sudo), "run"}
 	if hasMemory(s.From) {
 		// It would want the same annotations, and of them it cannot do seedNote.
@@ -235,4 +236,17 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
 	return r.start(cmd, group)
+}
+
+// diskSize is how many MiB may be written: without a limit as much as the host's file
+// system holds, so that programs that ask are told of no more than there can be.
+func (r *runsc) diskSize(s *driver.Spec) (uint64, error) {
+	if s.DiskMiB > 0 {
+		return uint64(s.DiskMiB), nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(r.dir, &fs); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: r.dir, Err: err}
+	}
+	return max(fs.Blocks*uint64(fs.Bsize)>>20, 1), nil
 }
