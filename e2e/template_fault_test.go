@@ -70,10 +70,10 @@ func (s *buildState) count(text string) (n int) {
 // that runs. When the host of its sandbox dies, it fails and says so.
 func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 	t.Parallel()
-	if rig.Driver(t) != "namespace" {
+	if rig.Driver(t) == "direct" {
 		t.Skip("the driver makes nothing from templates")
 	}
-	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Hosts: 1, Driver: "namespace"})
+	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Hosts: 1})
 	a := s.APIs[1]
 	b := startBuild(t, s.APIs[0], "outlives", "echo begun >> /tmp/count; for i in $(seq 5); do echo tick $i.; done; sleep 4; echo end; cat /tmp/count | wc -l", "true")
 	awaitBuild(t, a, b, "the first step begins", func(st *buildState) bool { return st.count("tick 5.") == 1 })
