@@ -75,6 +75,13 @@ func kernelOfItsOwn(t *testing.T) bool {
 	return rig.Driver(t) == "gvisor"
 }
 
+// rootInside reports whether sandboxes have a root: with the host's kernel only where
+// the service is root, too.
+func rootInside(t *testing.T) bool {
+	t.Helper()
+	return os.Geteuid() == 0 || kernelOfItsOwn(t)
+}
+
 // onlySandboxed skips what the driver that isolates nothing cannot show.
 func onlySandboxed(t *testing.T) {
 	t.Helper()
