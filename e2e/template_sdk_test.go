@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +17,20 @@ import (
 
 // registry serves the image of an OCI layout as busybox:test, on loopback.
 func registry(t *testing.T, dir string) string {
+	t.Helper()
+	return serve(t, imagesOf(t, dir))
+}
+
+// serve gives the address of a server on loopback.
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+// imagesOf is a registry that has the image of an OCI layout as busybox:test.
+func imagesOf(t *testing.T, dir string) http.HandlerFunc {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
 	if err != nil {
@@ -29,7 +46,7 @@ func registry(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	top := index.Manifests[0]
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		digest, ok := strings.CutPrefix(r.URL.Path, "/v2/busybox/blobs/")
 		switch r.URL.Path {
 		case "/v2/":
@@ -44,9 +61,7 @@ func registry(t *testing.T, dir string) string {
 			return
 		}
 		http.ServeFile(w, r, filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:")))
-	}))
-	t.Cleanup(srv.Close)
-	return strings.TrimPrefix(srv.URL, "http://")
+	}
 }
 
 // TestTemplateSDK builds templates by the released e2b packages, unmodified.
@@ -58,5 +73,42 @@ func TestTemplateSDK(t *testing.T) {
 	a, at := api(t), registry(t, image(t, 1000))
 	for _, pkg := range []string{"e2b", "e2b-245"} {
 		t.Run(pkg, func(t *testing.T) { runNode(t, a, "templates.mjs", pkg, at) })
+	}
+}
+
+// TestTemplateOfAWSRegistry builds of an image that only a password of ECR's opens. That
+// what asks for it is signed as AWS wants it is a test of the builder's. Neither the key
+// nor the password is in a file, or in what is printed.
+func TestTemplateOfAWSRegistry(t *testing.T) {
+	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
+		t.Skip("the driver makes nothing from templates, or there is no root in it")
+	}
+	const password = "canary-of-ecr"
+	ecr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Authorization"), "Credential=AKIAMINE/") {
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, `{"__type":"UnrecognizedClientException","message":"The security token included in the request is invalid."}`)
+			return
+		}
+		fmt.Fprintf(w, `{"authorizationData":[{"authorizationToken":%q}]}`, base64.StdEncoding.EncodeToString([]byte("AWS:"+password)))
+	}))
+	images := imagesOf(t, image(t, 1000))
+	at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, word, ok := r.BasicAuth(); !ok || name != "AWS" || word != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="ecr"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		images(w, r)
+	}))
+	up := rig.NewUp(t, rig.Options{Args: []string{"--registries", "127.0.0.1", "--ecr-endpoint", "http://" + ecr, "--log-level", "debug"}})
+	runNode(t, up.API, "ecr.mjs", at)
+	for _, canary := range []string{password, "canary-of-the-key"} {
+		if strings.Contains(up.Dump(), canary) {
+			t.Errorf("%s was printed", canary)
+		}
+		if err := grepTree(up.Data, canary); err != nil {
+			t.Error(err)
+		}
 	}
 }

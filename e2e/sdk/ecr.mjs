@@ -1,0 +1,38 @@
+// Builds templates of an image in a registry of AWS's by the released e2b SDK,
+// unmodified. Usage: node ecr.mjs <registry>; the registry has the image busybox:test,
+// for who has a password of the access key AKIAMINE.
+import assert from 'node:assert/strict'
+import { Template, Sandbox, BuildError } from 'e2b'
+
+const registry = process.argv[2]
+const secretAccessKey = 'canary-of-the-key'
+const of = (accessKeyId) =>
+  Template().fromAWSRegistry(`${registry}/busybox:test`, { accessKeyId, secretAccessKey, region: 'us-west-2' }).runCmd('test -e /app/marker')
+
+const cases = {
+  async 'an image is pulled with the password that AWS gives'() {
+    await Template.build(of('AKIAMINE'), 'of-ecr')
+    const box = await Sandbox.create('of-ecr')
+    assert.equal((await box.commands.run('test -e /app/marker && echo there')).stdout, 'there\n')
+    await box.kill()
+  },
+  async 'a key that AWS refuses is said in the log, and not told'() {
+    const log = []
+    const failed = Template.build(of('AKIAOTHER'), 'of-nothing', { onBuildLogs: (l) => log.push(l.message) })
+    await assert.rejects(failed, (err) => err instanceof BuildError && /us-west-2 refuses the access key.*UnrecognizedClientException/.test(err.message))
+    assert.match(log.join('\n'), /refuses the access key/)
+    assert.ok(!/canary|AKIA/.test(log.join('\n')))
+  },
+}
+
+const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run()
+    say({ name, ok: true })
+  } catch (err) {
+    say({ name, ok: false, error: String(err?.stack ?? err) })
+  }
+}
+say({ name: 'done', ok: true })
+process.exit(0)
