@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,18 +17,21 @@ import (
 // of its own: nobody else sees the root, and it goes with its last process.
 const viewFlag = "--view="
 
-// view is a root: a small file system in the directory Root with Dirs, Links
-// (name to target) and Binds (name to a directory of the host, read-only); or Tree
-// instead, a directory of the host. In Tree and in the Binds that are in Over, too,
-// the gofer can make the directories that it mounts on: they are in memory, and the
-// host does not get them.
+// view is a root: a small file system in the directory Root with Dirs, Links (name to
+// target) and Binds: by their names, directories of the host, read-only, those of a
+// snapshot's layers before the one that they are over. Below are the directories of
+// layers over the root; with Tree the last one is all that is below them, and there is
+// nothing of the small file system. Where there is more than one directory, in Tree and
+// in the Binds that are in Over, the gofer can make the directories that it mounts on:
+// they are in memory, and the host does not get them.
 type view struct {
 	Root  string
 	Dirs  []string
 	Links map[string]string
-	Binds map[string]string
-	Tree  string
+	Binds map[string][]string
 	Over  []string
+	Below []string
+	Tree  bool
 }
 
 // makeView makes the root that args ask for, if they do, and gives what is left of
@@ -54,54 +58,80 @@ func (v *view) make() error {
 	if err := unix.Mount("millrace", v.Root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("mount %s: %w", v.Root, err)
 	}
-	if v.Tree != "" {
-		return over(v.Tree, v.Root, v.Root)
+	memory, err := os.Open(v.Root) // also when something is mounted over it
+	if err != nil {
+		return err
 	}
-	for _, d := range v.Dirs {
-		if err := os.MkdirAll(filepath.Join(v.Root, d), 0o755); err != nil {
-			return err
-		}
+	defer memory.Close() //nolint:errcheck // it was only looked at
+	// Where gVisor's own hides what must be somewhere.
+	scratch := fmt.Sprintf("/proc/self/fd/%d/proc", memory.Fd())
+	if err := os.Mkdir(scratch, 0o755); err != nil {
+		return err
 	}
-	for name, to := range v.Links {
-		if err := os.Symlink(to, filepath.Join(v.Root, name)); err != nil {
-			return err
-		}
+	if v.Tree {
+		return over(v.Below, v.Root, scratch+"/root")
+	}
+	if err := v.skeleton(); err != nil {
+		return err
 	}
 	for name, from := range v.Binds {
 		to := filepath.Join(v.Root, name)
-		err := os.MkdirAll(to, 0o755)
-		if err == nil && slices.Contains(v.Over, name) {
-			err = over(from, to, filepath.Join(v.Root, "proc", name)) // where gVisor's own hides it
-		} else if err == nil {
-			err = bind(from, to)
+		if len(from) > 1 || slices.Contains(v.Over, name) {
+			err = over(from, to, filepath.Join(scratch, name))
+		} else {
+			err = bind(from[0], to)
 		}
 		if err != nil {
-			return fmt.Errorf("show %s: %w", from, err)
+			return fmt.Errorf("show %q: %w", from, err)
 		}
 	}
 	return nil
 }
 
-// over shows the directory from; what is made in it goes to the directory scratch.
-func over(from, to, scratch string) error {
+// skeleton makes what a root has of its own, below the layers of a snapshot.
+func (v *view) skeleton() error {
+	in := v.Root
+	if len(v.Below) > 0 {
+		in = filepath.Join(v.Root, "proc", "skeleton")
+	}
+	dirs := slices.Concat(v.Dirs, slices.Collect(maps.Keys(v.Binds)))
+	for _, d := range dirs {
+		if err := os.MkdirAll(filepath.Join(in, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, to := range v.Links {
+		if err := os.Symlink(to, filepath.Join(in, name)); err != nil {
+			return err
+		}
+	}
+	if len(v.Below) == 0 {
+		return nil
+	}
+	return over(append(v.Below, in), v.Root, filepath.Join(v.Root, "proc", "root"))
+}
+
+// over shows directories, the first one uppermost; what is made in them goes to the
+// directory scratch.
+func over(from []string, to, scratch string) error {
 	for _, dir := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(scratch, dir), 0o755); err != nil {
 			return err
 		}
 	}
 	// By their descriptors: a path with a comma or a colon could not be said.
-	var fds [2]int
-	for i, dir := range []string{from, scratch} {
+	var names []string
+	for _, dir := range append([]string{scratch}, from...) {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return &os.PathError{Op: "open", Path: dir, Err: err}
 		}
 		defer unix.Close(fd) //nolint:errcheck // the mount stays
-		fds[i] = fd
+		names = append(names, fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
-	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%[2]d/work,userxattr", fds[0], fds[1])
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%[2]s/work,userxattr", strings.Join(names[1:], ":"), names[0])
 	if err := unix.Mount("overlay", to, "overlay", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		return fmt.Errorf("mount an overlay of %s: %w", from, err)
+		return fmt.Errorf("mount an overlay of %q: %w", from, err)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ type Spec struct {
 	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
 	OpenFiles uint32 // of each process; 0: 65536
 
-	// From is a directory that Instance.Snapshot of this driver filled: the place
-	// begins with the files in it, and with the processes if it holds the memory;
+	// From is a directory that Instance.Snapshot filled, of this driver or of one with
+	// the same Caps.FileFits: the place begins with the files in it, and with the processes if it holds the memory;
 	// then its shim speaks of the processes of the sandbox that the snapshot was
 	// made of. It is only read, and may serve any number of places at a time; it
 	// must stay while one of them lives. Root and Sudo are to be those of the sandbox
@@ -136,6 +136,7 @@ type Caps struct {
 	Memory      bool     // Instance.Snapshot keeps the memory, too
 	Volumes     bool     // Spec.Volumes are seen
 	Fits        string   // whose snapshots it can use: those of this driver on a host where it says the same; empty: this host's only
+	FileFits    string   // the same of snapshots without memory, of any driver that says so; empty: Fits tells
 	Notes       []string // what is missing and why, for `doctor`
 }
 

@@ -119,6 +119,10 @@ func answer(conn net.Conn) {
 		go cmd.Wait() //nolint:errcheck // it is killed
 	case req.Call == "use up":
 		resp.Code = useUp(req.Args[0], req.UID)
+	case req.Call == "attribute":
+		resp.Out = setAttribute(req.Args[0], req.Args[1], req.Args[2])
+	case req.Call == "list":
+		resp.Out = listAll(req.Args[0], req.Args[1] == "true")
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
 		resp.Out = probe(req.Call, req.Args)
 	case req.Call != "":

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 			return s, err
 		},
 	}
-	b.Box.Keep = b.keep
+	b.Box.Save, b.Box.Keep = b.save, b.keep
 	b.Box.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, group) }
 	return b
 }
@@ -126,22 +127,40 @@ func (r *runsc) pair() (p serial.Pair, err error) {
 	return p, err
 }
 
-// written is the size on the disk of the file that has what the sandbox wrote. It
-// has no name: it is found among the descriptors of the sandbox's process.
+// written is the size on the disk of what the sandbox wrote.
 func written(pid int) uint64 {
+	var st unix.Stat_t
+	path, err := storePath(pid)
+	if err != nil || unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return uint64(st.Blocks) * 512
+}
+
+// store opens the file that has the contents of what the sandbox wrote, to read it.
+func store(pid int) (*os.File, error) {
+	path, err := storePath(pid)
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// storePath finds that file. It has no name: it is among the descriptors of the
+// sandbox's process.
+func storePath(pid int) (string, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0
+		return "", err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		var st unix.Stat_t
-		if to, err := os.Readlink(path); err == nil && strings.Contains(to, "/"+workDir+"/"+diskDir+"/") && unix.Stat(path, &st) == nil {
-			return uint64(st.Blocks) * 512
+		if to, err := os.Readlink(path); err == nil && strings.Contains(to, "/"+workDir+"/"+diskDir+"/") {
+			return path, nil
 		}
 	}
-	return 0
+	return "", fmt.Errorf("what sandbox %d wrote: %w", pid, fs.ErrNotExist)
 }
 
 // sweep ends what is left of a sandbox whose process has ended, or was never

@@ -3,10 +3,8 @@
 package gvisor
 
 import (
-	"archive/tar"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
@@ -153,15 +152,18 @@ func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 }
 
 // viewArg is the argument with which millrace-runsc makes the sandbox's root in the
-// directory root: what the host template shows, or a template's tree in which volumes
-// can be mounted.
-func viewArg(s *driver.Spec, v *namespace.View, root string) (string, error) {
-	links, binds := map[string]string{}, map[string]string{"usr": "/usr", "etc": v.Etc}
+// directory root, with the layers of a snapshot in it: of what the host template shows,
+// or of a template's tree.
+func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below) (string, error) {
+	links, binds := map[string]string{}, map[string][]string{}
 	for _, l := range v.Links {
 		links[l.Name] = l.Body
 	}
-	for _, b := range v.Binds {
-		binds[b] = "/" + b
+	if s.Root == "" {
+		for _, b := range append([]string{"usr"}, v.Binds...) {
+			binds[b] = append(under.Part(b), "/"+b)
+		}
+		binds["etc"] = append(under.Part("etc"), v.Etc)
 	}
 	var over []string
 	for name := range binds {
@@ -169,52 +171,18 @@ func viewArg(s *driver.Spec, v *namespace.View, root string) (string, error) {
 			over = append(over, name)
 		}
 	}
+	below := under.Part("")
+	if s.Root != "" {
+		below = append(below, s.Root)
+	}
 	b, err := json.Marshal(struct {
 		Root  string
 		Dirs  []string
 		Links map[string]string
-		Binds map[string]string
-		Tree  string
+		Binds map[string][]string
 		Over  []string
-	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, s.Root, over})
+		Below []string
+		Tree  bool
+	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, over, below, s.Root != ""})
 	return "--view=" + string(b), err
-}
-
-// writeSeed writes what a sandbox has of its own when it begins. A file in /tmp
-// keeps gVisor from mounting memory there.
-func writeSeed(path string, files []nsinit.Text, whole bool) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // closed below when it matters
-	w := tar.NewWriter(f)
-	dirs := []tar.Header{
-		{Mode: 0o755}, {Name: "etc", Mode: 0o755}, {Name: "home", Mode: 0o755}, {Name: home, Mode: 0o755, Uid: userID, Gid: userID},
-		{Name: "tmp", Mode: 0o1777}, {Name: "tmp/.X11-unix", Mode: 0o1777},
-	}
-	if whole {
-		dirs = append(dirs, tar.Header{Name: "root", Mode: 0o700}, tar.Header{Name: "var", Mode: 0o755}, tar.Header{Name: "var/tmp", Mode: 0o1777},
-			tar.Header{Name: "var/log", Mode: 0o755}, tar.Header{Name: "var/lib", Mode: 0o755}, tar.Header{Name: "var/cache", Mode: 0o755})
-	}
-	for i := range dirs {
-		dirs[i].Typeflag, dirs[i].Format = tar.TypeDir, tar.FormatPAX
-		dirs[i].Name = "./" + strings.TrimPrefix(dirs[i].Name+"/", "/") // so gVisor wants it
-		if err := w.WriteHeader(&dirs[i]); err != nil {
-			return err
-		}
-	}
-	for _, t := range files {
-		h := tar.Header{Name: "./etc/" + t.Name, Mode: 0o644, Size: int64(len(t.Body)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
-		if err := w.WriteHeader(&h); err != nil {
-			return err
-		}
-		if _, err := io.Copy(w, strings.NewReader(t.Body)); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return f.Close()
 }

@@ -10,7 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
@@ -32,9 +35,9 @@ const endsAtOnce = "--control-rpc-stop-timeout=0"
 // maxControl is the most bytes of an answer.
 const maxControl = 64 << 20
 
-// call calls a method of the sandbox's own process. After an error that is not the
-// method's own it is not known whether it was done.
-func (c *control) call(ctx context.Context, method string, arg, result any) error {
+// call calls a method of the sandbox's own process, which gets files, too. After an
+// error that is not the method's own it is not known whether it was done.
+func (c *control) call(ctx context.Context, method string, arg, result any, files ...*os.File) error {
 	question, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err != nil {
 		return err
@@ -44,7 +47,7 @@ func (c *control) call(ctx context.Context, method string, arg, result any) erro
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
-	got, err := ask(conn, question)
+	got, err := ask(conn, question, files)
 	if inTime := stop(); inTime && err == nil {
 		c.keep(conn)
 	} else {
@@ -69,11 +72,30 @@ type answer struct {
 	Result  json.RawMessage `json:"result"`
 }
 
-func ask(conn net.Conn, question []byte) (a answer, err error) {
-	if _, err := conn.Write(question); err != nil {
+func ask(conn net.Conn, question []byte, files []*os.File) (a answer, err error) {
+	if len(files) == 0 {
+		_, err = conn.Write(question)
+	} else {
+		err = hand(conn, question, files)
+	}
+	if err != nil {
 		return a, err
 	}
 	return a, json.NewDecoder(io.LimitReader(conn, maxControl)).Decode(&a)
+}
+
+// hand writes a question with which files go.
+func hand(conn net.Conn, question []byte, files []*os.File) error {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	_, _, err := socket.WriteMsgUnix(question, unix.UnixRights(fds...), nil)
+	return err
 }
 
 // take gives a connection that nobody else uses.

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -48,7 +49,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
 	}
-	state := live.State{Driver: name, ID: s.ID}
+	state := live.State{Driver: name, ID: s.ID, From: below(s.From), Tree: s.Root != ""}
 	if state.Boot, err = live.BootID(); err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
@@ -172,10 +173,15 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 		return nil, "", err
 	}
 	state.Etc = view.Etc
+	m, err := layers.Read(state.From)
+	if err != nil {
+		return nil, "", err
+	}
+	under := layers.Under(state.From, m)
 	root := s.Root
-	if root == "" || len(s.Volumes) > 0 {
+	if root == "" || len(s.Volumes) > 0 || under.Layers() > 0 {
 		root = r.in(rootDir)
-		arg, err := viewArg(s, &view, root)
+		arg, err := viewArg(s, &view, root, under)
 		if err != nil {
 			return nil, "", err
 		}
@@ -183,17 +189,17 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 	}
 	var c config
 	switch {
-	case s.From != "" && hasMemory(s.From):
+	case hasMemory(s.From):
 		if c, err = readConfig(filepath.Join(s.From, configFile)); err != nil {
 			return nil, "", err
 		}
 		c.restored(r, s, root)
-	case s.From != "":
+	case hasOldFiles(s.From):
 		c = newConfig(r, s, &view, root)
 		c.Notes = nil
 	default:
 		c = newConfig(r, s, &view, root)
-		if err := writeSeed(r.in(seedFile), view.Files, s.Root == ""); err != nil {
+		if err := d.writeSeed(r.in(seedFile), s, view.Files, under); err != nil {
 			return nil, "", err
 		}
 	}
@@ -217,7 +223,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 		// It would want the same annotations, and of them it cannot do seedNote.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")
 		args = append(args, "--image-path="+filepath.Join(s.From, memoryDir))
-	} else if s.From != "" {
+	} else if hasOldFiles(s.From) {
 		args = append(args, "--fs-restore-image-path="+filepath.Join(s.From, filesDir))
 	}
 	args = append(args, "--detach", "--bundle="+r.dir, "--pid-file="+r.in(pidFile), string(r.id))

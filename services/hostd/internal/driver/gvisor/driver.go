@@ -15,9 +15,13 @@
 //
 // # Pause and snapshots
 // GVisor itself stops the tasks of a sandbox that is paused. A snapshot with memory
-// is gVisor's checkpoint and holds everything, files included: from one snapshot any number of places can begin, each as if it had
-// always been there. It fits the build of millrace-runsc and the CPU's features
-// that it was made with; so does one without memory, which holds what was written.
+// is gVisor's checkpoint and holds everything, files included: from one snapshot any
+// number of places can begin, each as if it had always been there. It fits the build of
+// millrace-runsc and the CPU's features that it was made with. One without memory is
+// what package layers says: any build can use it, and driver "namespace". What gVisor
+// does not tell of its files, it does not have: sockets, fractions of a second of the
+// time of a change, and attributes that are empty, no UTF-8, or have a "=" in their
+// names.
 //
 // # Limits
 // Memory and CPU are bounded by cgroups where hostd may make them, the disk by
@@ -42,6 +46,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 )
@@ -65,6 +70,8 @@ type Driver struct {
 	cfg    Config
 	host   *namespace.Driver // knows what of the host may be seen
 	groups func() *cgroup.Tree
+
+	reading sync.Mutex // held while files of snapshots are read that their owner may not read
 }
 
 // New is a Driver. It does nothing yet.
@@ -88,7 +95,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
-		Slow: true, Pause: true, Files: true, Memory: true, Volumes: true,
+		Slow: true, Pause: true, Files: true, Memory: true, Volumes: true, FileFits: layers.Fits(),
 		Notes: append(slices.DeleteFunc(groups.Notes, itself), "what files hold is bounded together by the limit of the disk, their number by the memory only"),
 	}
 	if path, err := d.cfg.Runsc(); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
@@ -49,10 +50,17 @@ func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
 func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
+// What one driver keeps of a place's files, the other has.
+func TestAcross(t *testing.T) {
+	drivertest.RunAcross(t, drivertest.Maker{Name: "gvisor", New: newDriver}, drivertest.Maker{Name: "namespace", New: func(t *testing.T) driver.Driver {
+		return namespace.New(namespace.Config{Templates: drivertest.Templates(t)})
+	}})
+}
+
 func TestRootless(t *testing.T) {
 	testConfig(t)
 	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
-	drivertest.RunRootless(t, "^TestContract$/^(a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
+	drivertest.RunRootless(t, "^Test(Contract|Across)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
 }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(testConfig(b))) }

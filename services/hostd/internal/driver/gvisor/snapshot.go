@@ -8,27 +8,110 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 )
 
-// A snapshot is a directory with buildFile, which says what build of gVisor made
-// it, and one of the directories filesDir and memoryDir; with the latter, it also
-// has the sandbox's configFile and shimFile, which its processes have mapped.
+// A snapshot of files is what package layers says. One with the memory is a directory
+// with memoryDir; with buildFile, which says what build of gVisor made it; with the
+// sandbox's configFile and shimFile, which its processes have mapped; and with belowDir,
+// the snapshot of files that the sandbox was made from, if it was. Older versions kept
+// files, too, in a form of the build's own: filesDir.
 const (
-	filesDir  = "files"
 	memoryDir = "memory"
 	buildFile = "build"
+	belowDir  = "below"
+	filesDir  = "files"
 )
 
 func hasMemory(from string) bool { return from != "" && exists(filepath.Join(from, memoryDir)) }
 
-// keep fills dir; it is live.Box.Keep.
-func (b *box) keep(ctx context.Context, dir string, memory bool) error {
+func hasOldFiles(from string) bool { return from != "" && exists(filepath.Join(from, filesDir)) }
+
+// below is the snapshot of files that a sandbox which is made from one stands on.
+func below(from string) string {
+	switch {
+	case hasOldFiles(from):
+		return ""
+	case !hasMemory(from):
+		return from
+	}
+	if from = filepath.Join(from, belowDir); exists(from) {
+		return from
+	}
+	return ""
+}
+
+// save fills dir with the files; it is live.Box.Save.
+func (b *box) save(ctx context.Context, dir string) error {
+	tree, err := b.tree()
+	if err != nil {
+		return err
+	}
+	layer, err := layers.Begin(ctx, b.State.From, dir, tree)
+	if err != nil {
+		return err
+	}
+	list, err := b.list(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer list.Close() //nolint:errcheck // it was only read
+	store, err := store(b.State.PID)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // it was only read
+	seeded := map[string]bool{}
+	for _, name := range namespace.OwnFiles() {
+		seeded["etc/"+name] = true
+	}
+	if err := unpack(ctx, layer, list, store, !tree, seeded); err != nil {
+		return layers.Error(err)
+	}
+	return layer.Commit()
+}
+
+// tree reports whether the sandbox has a template's tree. The state of one that an older
+// version made does not say.
+func (b *box) tree() (bool, error) {
+	c, err := readConfig(b.r.in(configFile))
+	return b.State.Tree || c.Root.Path != b.r.in(rootDir), err
+}
+
+// list has gVisor write down which files it holds, and where they are in the store.
+// What it would write besides, their contents among it, nobody needs. The list is on
+// the disk that dir is on, and goes when it is closed.
+func (b *box) list(ctx context.Context, dir string) (list *os.File, err error) {
+	if list, err = os.CreateTemp(dir, "list-"); err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errors.Join(err, list.Close())
+	}
+	defer null.Close() //nolint:errcheck // there is nothing in it
+	if err = os.Remove(list.Name()); err == nil {
+		err = b.control.call(ctx, "containerManager.FSSave", struct{}{}, nil, null, list, null, null)
+	}
+	if err == nil {
+		_, err = list.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, list.Close())
+	}
+	return list, nil
+}
+
+// keep fills dir with the memory; it is live.Box.Keep.
+func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 	build, err := buildOf(b.r.path)
 	if err != nil {
 		return err
@@ -36,21 +119,23 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) error {
 	if err := os.WriteFile(filepath.Join(dir, buildFile), build, 0o600); err != nil {
 		return err
 	}
-	// Into a directory that counts only when it is whole.
-	tmp := filepath.Join(dir, "new")
-	args := []string{"fscheckpoint", "--leave-running", "--image-path=" + tmp, string(b.r.id)}
-	to := filepath.Join(dir, filesDir)
-	if memory {
-		if err := errors.Join(link(b.r.in(configFile), filepath.Join(dir, configFile)), link(b.r.in(shimDir, shimFile), filepath.Join(dir, shimFile))); err != nil {
-			return err
-		}
-		args = []string{"checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path=" + tmp, string(b.r.id)}
-		to = filepath.Join(dir, memoryDir)
-	}
-	if err := b.r.call(ctx, args...); err != nil {
+	if err := errors.Join(link(b.r.in(configFile), filepath.Join(dir, configFile)), link(b.r.in(shimDir, shimFile), filepath.Join(dir, shimFile))); err != nil {
 		return err
 	}
-	return os.Rename(tmp, to)
+	if b.State.From != "" {
+		to := filepath.Join(dir, belowDir)
+		if err := os.Mkdir(to, 0o700); err != nil {
+			return err
+		}
+		if err := layers.Share(ctx, b.State.From, to); err != nil {
+			return err
+		}
+	}
+	tmp := filepath.Join(dir, "new") // it counts only when it is whole
+	if err := b.r.call(ctx, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id)); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, memoryDir))
 }
 
 // buildOf tells builds of millrace-runsc apart that cannot read each other's
@@ -68,8 +153,8 @@ func buildOf(path string) ([]byte, error) {
 	return nil, fmt.Errorf("%s is not built of gVisor's module", path)
 }
 
-// fits tells hosts apart that cannot read each other's snapshots. Empty where that
-// cannot be told.
+// fits tells hosts apart that cannot read each other's memory. Empty where that cannot
+// be told.
 func fits(path string) string {
 	build, err := buildOf(path)
 	if err != nil {
@@ -80,14 +165,12 @@ func fits(path string) string {
 
 // from checks that a sandbox can begin from what Snapshot left.
 func (r *runsc) from(s *driver.Spec) error {
-	if s.From == "" {
-		return nil
-	}
-	if !hasMemory(s.From) && !exists(filepath.Join(s.From, filesDir)) {
-		return kind.New(kind.NotFound, "create sandbox", string(s.ID), "there is no snapshot of this driver")
-	}
 	if hasMemory(s.From) && len(s.Volumes) > 0 {
 		return kind.New(kind.Precondition, "create sandbox", string(s.ID), "processes that go on cannot get volumes")
+	}
+	if !hasMemory(s.From) && !hasOldFiles(s.From) {
+		_, err := layers.For(s.From, s.Root != "")
+		return kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}
 	made, err := os.ReadFile(filepath.Join(s.From, buildFile))
 	if err != nil {

@@ -51,6 +51,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -112,7 +113,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
 		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: true,
-		Volumes: true, Fits: driver.FilesFit(name), Notes: groups.Notes,
+		Volumes: true, Fits: layers.Fits(), Notes: groups.Notes,
 	}
 	if err := d.disks(); err != nil {
 		caps.Notes = append(caps.Notes, "the disk space of a sandbox is not limited: "+err.Error())
@@ -132,7 +133,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
 	}
 	s.From = filepath.Join(s.Dir, "from")
-	if err := emptySnapshot(s.From); err != nil {
+	if err := layers.Empty(ctx, s.From); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
 	if err = d.trial(ctx, s); err != nil {

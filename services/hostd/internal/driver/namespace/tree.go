@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
@@ -70,7 +71,7 @@ func lend(s *driver.Spec, base uint32, null, disk *os.File) (l lent, inherited [
 	}
 	below := ""
 	if s.From != "" {
-		below = filepath.Join(s.From, layersDir)
+		below = layers.Dir(s.From)
 	}
 	for _, path := range []string{s.Root, below} {
 		f := null

@@ -34,3 +34,12 @@ func (d *Driver) View(s driver.Spec) (View, error) {
 		Files: t.etcFiles(string(s.ID)), Env: environ(t.shell, s.Env),
 	}, nil
 }
+
+// OwnFiles are the names of what is in View.Files of any sandbox.
+func OwnFiles() []string {
+	var names []string
+	for _, f := range (&hostTemplate{}).etcFiles("") {
+		names = append(names, f.Name)
+	}
+	return names
+}

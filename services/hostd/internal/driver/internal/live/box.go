@@ -34,7 +34,8 @@ type Box struct {
 	// that cannot be done.
 	Save func(ctx context.Context, dir string) error
 	// Keep is for a sandbox that is stopped and copied by one who knows how, with
-	// its memory too. It does what Brake and Save would. Nil: they do it.
+	// its memory too. It does what Brake and Save would, for what there is no Save
+	// for. Nil: they do it.
 	Keep func(ctx context.Context, dir string, memory bool) error
 	// Measure is Stats. Nil: there is nothing to tell.
 	Measure func(context.Context) (driver.Stats, error)
@@ -129,7 +130,7 @@ func (b *Box) over() bool {
 // Snapshot is driver.Instance.Snapshot.
 func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	switch {
-	case b.Keep != nil:
+	case b.Keep != nil && (memory || b.Save == nil):
 		return b.still("snapshot", func() error {
 			if err := b.Keep(ctx, dir, memory); err != nil {
 				return errors.Join(err, empty(dir))

@@ -307,10 +307,20 @@ func copyData(ctx context.Context, dst, src *os.File) error {
 	if err != nil {
 		return err
 	}
-	for at := int64(0); at < size; {
+	if err := CopyRange(ctx, dst, 0, src, 0, size); err != nil {
+		return err
+	}
+	return dst.Truncate(size)
+}
+
+// CopyRange copies size bytes of a file, from the offset from to the offset to of
+// another, but for its holes.
+func CopyRange(ctx context.Context, dst *os.File, to int64, src *os.File, from, size int64) error {
+	last := from + size
+	for at := from; at < last; {
 		start, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
-			break
+			return nil
 		}
 		if err != nil {
 			return err
@@ -319,6 +329,7 @@ func copyData(ctx context.Context, dst, src *os.File) error {
 		if err != nil {
 			return err
 		}
+		end = min(end, last)
 		for at = start; at < end; {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -327,7 +338,7 @@ func copyData(ctx context.Context, dst, src *os.File) error {
 			if _, err := src.Seek(at, io.SeekStart); err != nil {
 				return err
 			}
-			if _, err := dst.Seek(at, io.SeekStart); err != nil {
+			if _, err := dst.Seek(to+at-from, io.SeekStart); err != nil {
 				return err
 			}
 			if _, err := io.CopyN(dst, src, n); err != nil { // copy_file_range inside
@@ -336,7 +347,7 @@ func copyData(ctx context.Context, dst, src *os.File) error {
 			at += n
 		}
 	}
-	return dst.Truncate(size)
+	return nil
 }
 
 const overlayPrefix = "user.overlay."

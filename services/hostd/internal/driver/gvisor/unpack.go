@@ -1,0 +1,411 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// unpacker makes a layer of what gVisor says of the files that it holds: a tar with
+// each directory before what is in it, in which a file has its size, and where in the
+// store its contents are. Whoever wrote it may be in the hands of a sandbox: no link
+// is followed, and nothing is made outside of the layer.
+type unpacker struct {
+	store  *os.File
+	parts  bool            // /usr and /etc are parts of their own
+	seeded map[string]bool // files that a place begins with
+	owners *layers.Owners  // nil: they can be given
+
+	top  *os.File // the layer's directory
+	dir  *os.File // in which we are
+	path []place  // the way there, from the root on
+	shut []place  // directories that are to be shut to us at the end
+}
+
+// place is a directory on the way.
+type place struct {
+	name string // inside; of the root ""
+	at   string // in the layer
+	head *tar.Header
+}
+
+var errList = errors.New("the list of files is not one that gVisor makes")
+
+// unpack makes a layer of list, but for the files in seeded that nobody changed.
+// Errors: Precondition for what a layer cannot hold.
+func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.File, parts bool, seeded map[string]bool) (err error) {
+	u := unpacker{store: store, parts: parts, seeded: seeded}
+	for _, part := range nsinit.Uppers() {
+		if err := os.Mkdir(filepath.Join(layer.Dir, part), 0o755); err != nil {
+			return err
+		}
+	}
+	if u.top, err = os.Open(layer.Dir); err != nil {
+		return err
+	}
+	defer u.top.Close() //nolint:errcheck // it was only read
+	if os.Geteuid() != 0 {
+		if u.owners, err = layer.Owners(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, u.owners.Close()) }()
+	}
+	defer func() { u.dir.Close() }() //nolint:errcheck // it was only read
+	for r := tar.NewReader(bufio.NewReaderSize(list, 1<<18)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return u.end()
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = u.entry(ctx, h, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// entry makes what a header tells of.
+func (u *unpacker) entry(ctx context.Context, h *tar.Header, r io.Reader) error {
+	inside, ok := clean(h.Name)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %q", errList, h.Name)
+	case inside == "":
+		if len(u.path) > 0 || h.Typeflag != tar.TypeDir {
+			return errList
+		}
+		return u.enter(u.top, place{"", nsinit.Uppers()[0], h})
+	}
+	dir, name := path.Split(inside)
+	if err := u.moveTo(strings.TrimSuffix(dir, "/")); err != nil {
+		return err
+	}
+	err := u.make(ctx, inside, name, h, r)
+	if err != nil {
+		err = fmt.Errorf("keep /%s: %w", inside, err)
+	}
+	return err
+}
+
+// clean is a path without what gVisor puts around it.
+func clean(name string) (string, bool) {
+	if name == "./" {
+		return "", true
+	}
+	name, ok := strings.CutPrefix(strings.TrimSuffix(name, "/"), "./")
+	for part := range strings.SplitSeq(name, "/") {
+		ok = ok && part != "" && part != "." && part != ".."
+	}
+	return name, ok
+}
+
+// moveTo leaves directories until it is in that of the name, which was entered.
+func (u *unpacker) moveTo(name string) error {
+	for n := len(u.path); n > 0; n = len(u.path) {
+		if u.path[n-1].name == name {
+			return nil
+		}
+		if err := u.leave(); err != nil {
+			return err
+		}
+	}
+	return errList
+}
+
+// make makes what is in the directory that we are in.
+func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
+	at, own := int(u.dir.Fd()), u.part(inside)
+	if own != "" && h.Typeflag != tar.TypeDir {
+		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed: files without it cannot be kept", inside)
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if own != "" {
+			if opaque(h) {
+				return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed and made anew: such files cannot be kept", inside)
+			}
+			return u.enter(u.top, place{inside, own, h})
+		}
+		if err := unix.Mkdirat(at, name, 0o700); err != nil {
+			return err
+		}
+		in := u.path[len(u.path)-1]
+		return u.enter(u.dir, place{inside, in.at + "/" + name, h})
+	case tar.TypeReg:
+		if u.seeded[inside] && h.ModTime.Unix() == seedTime {
+			return nil
+		}
+		return u.file(ctx, inside, name, h, r)
+	case tar.TypeLink:
+		if err := u.link(name, h); err != nil || u.owners == nil {
+			return err
+		}
+		return u.own(inside, h, nil)
+	case tar.TypeSymlink, tar.TypeFifo:
+		return u.special(inside, name, h)
+	case tar.TypeChar:
+		if h.Devmajor == 0 && h.Devminor == 0 { // what hides a file is the only one that a sandbox can make
+			return unix.Mknodat(at, name, unix.S_IFCHR, 0)
+		}
+	}
+	return nil
+}
+
+// special makes a link or a pipe in the directory that we are in.
+func (u *unpacker) special(inside, name string, h *tar.Header) error {
+	at := int(u.dir.Fd())
+	create := func() error { return unix.Symlinkat(h.Linkname, at, name) }
+	if h.Typeflag == tar.TypeFifo {
+		create = func() error { return unix.Mknodat(at, name, unix.S_IFIFO|0o600, 0) }
+	}
+	if err := create(); err != nil {
+		return err
+	}
+	if err := u.own(inside, h, func(uid, gid int) error {
+		return unix.Fchownat(at, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW)
+	}); err != nil {
+		return err
+	}
+	if h.Typeflag != tar.TypeSymlink {
+		if err := unix.Fchmodat(at, name, mode(h), 0); err != nil {
+			return err
+		}
+	}
+	return unix.UtimesNanoAt(at, name, times(h), unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// part is the directory in the layer that a directory of the root has for itself.
+func (u *unpacker) part(inside string) string {
+	if all := nsinit.Uppers(); u.parts && slices.Contains(all[1:], inside+".upper") {
+		return inside + ".upper"
+	}
+	return ""
+}
+
+// enter moves into a directory that is there, in one that is open.
+func (u *unpacker) enter(in *os.File, p place) error {
+	child, err := openIn(int(in.Fd()), path.Base(p.at))
+	if err != nil {
+		return err
+	}
+	u.dir.Close() //nolint:errcheck // it was only read
+	u.dir, u.path = child, append(u.path, p)
+	return nil
+}
+
+func openIn(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// leave gives the directory that we are in its looks, and goes up.
+func (u *unpacker) leave() error {
+	last := len(u.path) - 1
+	p, up := u.path[last], u.dir
+	var err error
+	switch last {
+	case 0:
+	case 1: // that of a part is not where it is inside
+		up, err = openIn(int(u.top.Fd()), u.path[0].at)
+	default:
+		up, err = openIn(int(u.dir.Fd()), "..")
+	}
+	if err != nil {
+		return err
+	}
+	u.path = u.path[:last]
+	if err := u.seal(int(u.dir.Fd()), p.name, p.head); err != nil {
+		up.Close() //nolint:errcheck // it was only read
+		return fmt.Errorf("keep /%s: %w", p.name, err)
+	}
+	if u.owners != nil && mode(p.head)&0o700 != 0o700 {
+		u.shut = append(u.shut, p)
+	} else if err := unix.Fchmod(int(u.dir.Fd()), mode(p.head)); err != nil {
+		up.Close() //nolint:errcheck // it was only read
+		return err
+	}
+	if last > 0 {
+		u.dir.Close() //nolint:errcheck // it was only read
+		u.dir = up
+	}
+	return nil
+}
+
+// end leaves all directories. What an ordinary user may not walk through is shut when
+// nothing leads there any more.
+func (u *unpacker) end() error {
+	for len(u.path) > 0 {
+		if err := u.leave(); err != nil {
+			return err
+		}
+	}
+	if len(u.shut) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(u.top.Name())
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	for _, p := range u.shut {
+		if err := root.Chmod(p.at, p.head.FileInfo().Mode()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seal gives an open file or directory its attributes, owner and times.
+func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
+	for key, value := range h.PAXRecords {
+		name, ok := strings.CutPrefix(key, paxAttribute)
+		if !ok || !strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "user.overlay.") {
+			continue
+		}
+		if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	if opaque(h) {
+		if err := unix.Fsetxattr(fd, layers.Opaque, []byte("y"), 0); err != nil {
+			return fmt.Errorf("attribute %s: %w", layers.Opaque, err)
+		}
+	}
+	if err := u.own(inside, h, func(uid, gid int) error { return unix.Fchown(fd, uid, gid) }); err != nil {
+		return err
+	}
+	t := times(h)
+	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), t, 0)
+}
+
+// own gives a file to its owner, or notes him down.
+func (u *unpacker) own(inside string, h *tar.Header, give func(uid, gid int) error) error {
+	uid, gid := inRange(h.Uid), inRange(h.Gid)
+	if u.owners == nil {
+		return give(uid, gid)
+	}
+	if uid != 0 || gid != 0 {
+		u.owners.Add(layers.Owner{UID: uint32(uid), GID: uint32(gid), Path: inside})
+	}
+	return nil
+}
+
+// inRange makes ids nobody's that not all drivers have.
+func inRange(id int) int {
+	const nobody = 65534
+	if id < 0 || id >= nsinit.RangeSize {
+		return nobody
+	}
+	return id
+}
+
+func mode(h *tar.Header) uint32 { return uint32(h.Mode & 0o7777) }
+
+func times(h *tar.Header) []unix.Timespec {
+	t := unix.NsecToTimespec(h.ModTime.UnixNano())
+	return []unix.Timespec{t, t}
+}
+
+const paxAttribute = "SCHILY.xattr."
+
+// opaque reports whether a directory hides what is below it.
+func opaque(h *tar.Header) bool { return h.PAXRecords[paxAttribute+"trusted.overlay.opaque"] == "y" }
+
+// segment is a part of a file, and where it is in the store.
+type segment struct{ Start, End, At uint64 }
+
+// file makes a regular file.
+func (u *unpacker) file(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
+	var size uint64
+	if err := binary.Read(r, binary.LittleEndian, &size); err != nil {
+		return fmt.Errorf("%w: %w", errList, err)
+	}
+	fd, err := unix.Openat(int(u.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close() //nolint:errcheck // closed below when it matters
+	if err := f.Truncate(int64(size)); err != nil {
+		return err
+	}
+	for {
+		var s segment
+		err := binary.Read(r, binary.LittleEndian, &s)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || s.Start > s.End || s.At > math.MaxInt64 {
+			return fmt.Errorf("%w: %v, %w", errList, s, err)
+		}
+		if s.End = min(s.End, size); s.Start >= s.End {
+			continue
+		}
+		if err := live.CopyRange(ctx, f, int64(s.Start), u.store, int64(s.At), int64(s.End-s.Start)); err != nil {
+			return err
+		}
+	}
+	if err := u.seal(fd, inside, h); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, mode(h)); err != nil { // after chown, which takes set-uid away
+		return err
+	}
+	return f.Close()
+}
+
+// link makes another name of a file that was made before.
+func (u *unpacker) link(name string, h *tar.Header) error {
+	first, ok := clean(h.Linkname)
+	if !ok || first == "" {
+		return fmt.Errorf("%w: a link to %q", errList, h.Linkname)
+	}
+	dir, base := path.Split(first)
+	in, err := openIn(int(u.top.Fd()), nsinit.Uppers()[0])
+	if err != nil {
+		return err
+	}
+	defer func() { in.Close() }() //nolint:errcheck // it was only read
+	for n, part := range strings.Split(strings.TrimSuffix(dir, "/"), "/") {
+		if part == "" {
+			break
+		}
+		at, entry := in, part
+		if own := u.part(part); n == 0 && own != "" {
+			at, entry = u.top, own
+		}
+		next, err := openIn(int(at.Fd()), entry)
+		if err != nil {
+			return err
+		}
+		in.Close() //nolint:errcheck // it was only read
+		in = next
+	}
+	return unix.Linkat(int(in.Fd()), base, int(u.dir.Fd()), name, 0)
+}

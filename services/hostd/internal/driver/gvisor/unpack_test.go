@@ -1,0 +1,144 @@
+//go:build linux
+
+package gvisor
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
+)
+
+// unpackList unpacks a list of headers, of which files have the word "body" in them.
+func unpackList(t *testing.T, parts bool, headers ...tar.Header) (dir string, err error) {
+	t.Helper()
+	var list bytes.Buffer
+	w := tar.NewWriter(&list)
+	for _, h := range append([]tar.Header{{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755}}, headers...) {
+		var body []byte
+		if h.Typeflag == tar.TypeReg {
+			body = binary.LittleEndian.AppendUint64(nil, 4)
+			for _, n := range []uint64{0, 4096, 8192} {
+				body = binary.LittleEndian.AppendUint64(body, n)
+			}
+		}
+		h.Size = int64(len(body))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := os.CreateTemp(t.TempDir(), "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := store.WriteAt([]byte("body"), 8192); err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	layer, err := layers.Begin(t.Context(), "", to, !parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layer.Dir, unpack(t.Context(), layer, &list, store, parts, map[string]bool{"etc/hosts": true})
+}
+
+func file(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644} }
+func directory(name string) tar.Header {
+	return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}
+}
+
+// Who writes the list may be in the hands of a sandbox: it writes nowhere but in the
+// layer, whatever it says.
+func TestUnpackStaysInTheLayer(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := tar.Header{Name: "./link", Typeflag: tar.TypeSymlink, Linkname: outside}
+	for name, headers := range map[string][]tar.Header{
+		"up":                  {file("./../../file")},
+		"up, from a place":    {directory("./a/"), file("./a/../../file")},
+		"absolute":            {file("/" + outside + "/file")},
+		"a file in a link":    {link, file("./link/file")},
+		"a directory in it":   {link, directory("./link/d/")},
+		"a link and a place":  {link, directory("./link/"), file("./link/file")},
+		"a name of the host":  {{Name: "./hosts", Typeflag: tar.TypeLink, Linkname: "../../../../../../etc/hosts"}},
+		"a name over a link":  {link, file("./x"), {Name: "./y", Typeflag: tar.TypeLink, Linkname: "./link/file"}},
+		"nothing before it":   {file("./none/file")},
+		"twice":               {file("./x"), file("./x")},
+		"a place in no order": {directory("./a/"), directory("./b/"), file("./a/x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := unpackList(t, false, headers...); err == nil {
+				t.Error("it was believed")
+			}
+			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+				t.Errorf("outside of the layer: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// Of the host template, /usr and /etc are parts of their own, and a file that a place
+// began with is none of its own.
+func TestUnpackParts(t *testing.T) {
+	usr := directory("./usr/")
+	dir, err := unpackList(t, true, directory("./etc/"), file("./etc/hosts"), file("./etc/own"), usr, file("./usr/x"), directory("./srv/"),
+		tar.Header{Name: "./srv/same", Typeflag: tar.TypeLink, Linkname: "./usr/x"}, tar.Header{Name: "./srv/gone", Typeflag: tar.TypeChar})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"etc.upper/own": "body", "usr.upper/x": "body", "upper/srv/same": "body"} {
+		if got, err := os.ReadFile(filepath.Join(dir, path)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "etc.upper/hosts")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what the place began with: %v", err)
+	}
+	if fi, err := os.Lstat(filepath.Join(dir, "upper/srv/gone")); err != nil || fi.Mode()&os.ModeCharDevice == 0 {
+		t.Errorf("what was removed: %v, %v", fi, err)
+	}
+	usr.PAXRecords = map[string]string{paxAttribute + "trusted.overlay.opaque": "y"}
+	for what, h := range map[string]tar.Header{"made anew": usr, "removed": {Name: "./usr", Typeflag: tar.TypeChar}, "a link": {Name: "./etc", Typeflag: tar.TypeSymlink, Linkname: "usr"}} {
+		if _, err := unpackList(t, true, h); !kind.Is(err, kind.Precondition) || !strings.Contains(err.Error(), "was removed") {
+			t.Errorf("%s: %v, want a precondition", what, err)
+		}
+	}
+}
+
+// Files in the form of older versions are for the build that made them.
+func TestOldFilesWantTheirBuild(t *testing.T) {
+	path, err := testConfig(t).Runsc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := buildOf(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for build, want := range map[string]kind.Kind{string(ours): 0, "go1.1 amd64 v0\n": kind.Precondition} {
+		from := t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(from, filesDir), 0o700), os.WriteFile(filepath.Join(from, buildFile), []byte(build), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&runsc{path: path}).from(&driver.Spec{ID: "x", From: from}); (err != nil) != (want != 0) || want != 0 && !kind.Is(err, want) {
+			t.Errorf("of build %q: %v, want %v", build, err, want)
+		}
+	}
+}
