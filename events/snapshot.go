@@ -23,7 +23,7 @@ func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 		Name: s.Name, Memory: s.Memory, TakenNs: nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
 		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs, Layer: s.Layer,
 		Env: s.Env, User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready,
-		Fits: s.Fits, Copy: encodeCopy(&s.Copy),
+		Fits: s.Fits, Isolation: string(s.Isolation), Copy: encodeCopy(&s.Copy),
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put snapshot", string(s.ID), err)
@@ -46,7 +46,7 @@ func (v *View) applySnapshot(m stored) error {
 		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
 		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
-		Fits: b.Fits, Copy: decodeCopy(b.Copy),
+		Fits: b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),
 	}
 	return nil
 }

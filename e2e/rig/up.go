@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,14 @@ func (u *Up) Restart() error {
 func (u *Up) Become(binary string) error {
 	u.Kill9()
 	u.bin = binary
+	return u.Restart()
+}
+
+// Use kills it and begins another life, with other drivers.
+func (u *Up) Use(drivers string) error {
+	u.Kill9()
+	u.args = slices.Clone(u.args)
+	u.args[slices.Index(u.args, "--driver")+1] = drivers
 	return u.Restart()
 }
 

@@ -2,10 +2,10 @@ package fleet
 
 import "testing"
 
-// Files can be used where the driver says the same; memory wants the same CPU, too,
+// Files can be used where a driver says the same; memory wants the same CPU, too,
 // and what stood on a host's own files wants those.
 func TestFit(t *testing.T) {
-	made := Lease{Drivers: []string{"gvisor", "namespace", "microvm"}, Fits: []string{"gvisor 1", "namespace 1", ""}, System: "debian", CPU: "amd"}
+	made := Lease{Drivers: []string{"gvisor", "namespace", "microvm", "old"}, Fits: []string{"gvisor 1", "namespace 1", "", "old 1"}, FileFits: []string{"files"}, System: "debian", CPU: "amd"}
 	otherCPU, otherSystem, unknownCPU := made, made, made
 	otherCPU.CPU, otherSystem.System, unknownCPU.CPU = "intel", "alpine", ""
 	for _, c := range []struct {
@@ -21,6 +21,7 @@ func TestFit(t *testing.T) {
 		{"memory", "gvisor", Needs{CPU: true}, otherSystem, true},
 		{"memory and another CPU", "gvisor", Needs{CPU: true}, otherCPU, false},
 		{"memory and a CPU that cannot be told", "gvisor", Needs{CPU: true}, unknownCPU, false},
+		{"files of a driver that says something else of them", "old", Needs{}, otherCPU, true},
 		{"a driver that says nothing", "microvm", Needs{}, made, false},
 		{"a driver that is not offered", "direct", Needs{}, made, false},
 	} {

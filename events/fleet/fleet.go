@@ -3,6 +3,8 @@
 package fleet
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -21,6 +23,7 @@ type Lease struct {
 	Isolations []string // of the drivers, in their order: sandbox.Isolation
 	Templates  []string // that are ready there, and copies of others' files; a host that knows names none
 	Fits       []string // of the drivers, in their order: what makes their snapshots usable elsewhere; empty: nothing does
+	FileFits   []string // the same of snapshots without memory, where that differs: any driver that says so can use them
 	System     string   // what the host's own files are, which the host template is made of
 	CPU        string   // what its CPU can: memory goes on where it can the same
 	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
@@ -45,15 +48,18 @@ type Needs struct {
 	CPU    bool // it has the memory
 }
 
-// Fit is what a host must say of itself to use a snapshot that was made here with
-// the driver. Empty if no other host can.
+// Fit is what a host must say of one of its drivers to use a snapshot that was made
+// here with the driver. Empty if no other host can.
 func (l *Lease) Fit(driver string, n Needs) string {
-	for i, d := range l.Drivers {
-		if d == driver && i < len(l.Fits) {
-			return Fit(l.Fits[i], l.System, l.CPU, n)
-		}
+	i := slices.Index(l.Drivers, driver)
+	if i < 0 || i >= len(l.Fits) {
+		return ""
 	}
-	return ""
+	says := l.Fits[i]
+	if !n.CPU && i < len(l.FileFits) {
+		says = cmp.Or(l.FileFits[i], says)
+	}
+	return Fit(says, l.System, l.CPU, n)
 }
 
 // Fit is Lease.Fit for who has what the driver says, and what the host does.

@@ -32,21 +32,22 @@ func ParseSnapshotID(s string) (SnapshotID, error) {
 // on the host of the sandbox that it was made of, and outlives that sandbox; with
 // a copy in the store it outlives its host, and others may have it.
 type Snapshot struct {
-	ID       SnapshotID
-	Tenant   string
-	Sandbox  ID     // that it was made of
-	Host     string // that made it
-	Driver   string // that made it, and the only one that can use it
-	Fits     string // what a host must say of that driver to use it (fleet.Lease.Fit); empty: only Host can
-	Template string
-	Name     string // NAME or NAME:TAG; empty: none
-	Memory   bool   // it holds the processes too
-	Internal bool   // made by a fork or a build: it is not listed
-	Layer    string // of a build: the sum of all that it was made by; empty: of none
-	Taken    time.Time
-	Deleted  bool
-	Copy     Copy
-	Rev      uint64 // stream sequence of its last change: what the next must expect
+	ID        SnapshotID
+	Tenant    string
+	Sandbox   ID     // that it was made of
+	Host      string // that made it
+	Driver    string // that made it
+	Fits      string // what a host must say of a driver to use it (fleet.Lease.Fit); empty: only Host can, with Driver
+	Template  string
+	Name      string    // NAME or NAME:TAG; empty: none
+	Memory    bool      // it holds the processes too
+	Internal  bool      // made by a fork or a build: it is not listed
+	Layer     string    // of a build: the sum of all that it was made by; empty: of none
+	Isolation Isolation // that was demanded of the sandbox, and so is of one made from it
+	Taken     time.Time
+	Deleted   bool
+	Copy      Copy
+	Rev       uint64 // stream sequence of its last change: what the next must expect
 
 	// The limits of the sandbox; one made from it has them unless it says others.
 	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32

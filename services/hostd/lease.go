@@ -89,11 +89,12 @@ func (l *lease) leave(ctx context.Context) {
 // observe puts the host's load of the moment into the lease.
 func (l *lease) observe() {
 	l.Sandboxes, l.Processes = l.h.counts()
-	l.Drivers, l.Isolations, l.Fits, l.VolumeDrivers = nil, nil, nil, nil
+	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers = nil, nil, nil, nil, nil
 	for _, d := range l.h.offers() {
 		l.Drivers = append(l.Drivers, d.Name())
 		l.Isolations = append(l.Isolations, d.caps.Isolation)
 		l.Fits = append(l.Fits, d.caps.Fits)
+		l.FileFits = append(l.FileFits, d.caps.FileFits)
 		if d.caps.Volumes {
 			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
 		}

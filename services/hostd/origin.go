@@ -16,10 +16,16 @@ import (
 // copyWait bounds how long a sandbox waits for a copy that another host makes.
 const copyWait = 5 * time.Minute
 
-// fit is what a host must say of itself to use a snapshot, if this one made it.
-func (h *host) fit(s *sandbox.Snapshot) string {
-	o, _ := h.offer(s.Driver)
-	return fleet.Fit(o.caps.Fits, h.system, h.cpu, fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
+// fit is what this host says of a driver that is to use a snapshot, and what another
+// must say if the driver made it.
+func (h *host) fit(s *sandbox.Snapshot, o *offer) string {
+	l := fleet.Lease{Drivers: []string{o.Name()}, Fits: []string{o.caps.Fits}, FileFits: []string{o.caps.FileFits}, System: h.system, CPU: h.cpu}
+	return l.Fit(o.Name(), fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
+}
+
+// canUse reports whether any driver of this host can use a snapshot.
+func (h *host) canUse(s *sandbox.Snapshot) bool {
+	return s.Fits != "" && slices.ContainsFunc(h.offers(), func(o offer) bool { return h.fit(s, &o) == s.Fits })
 }
 
 // ownSnapshot is the directory of a snapshot that was made here, if it still stands
@@ -51,14 +57,17 @@ func (b *box) begins(ctx context.Context) (string, error) {
 		if !ok || s.Deleted {
 			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot is not there any more")
 		}
+		o, _ := h.offer(b.driver.Name())
+		have := h.fit(&s, &o)
+		fits := s.Fits != "" && s.Fits == have
 		h.origin.Lock() // until who begins from it is seen to: it has its box
 		dir, ok := h.ownSnapshot(&s)
 		h.origin.Unlock()
+		if !fits && !(ok && s.Driver == b.driver.Name()) {
+			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s by driver %s for %q, this host has %q", s.Host, s.Driver, s.Fits, have)
+		}
 		if ok {
 			return dir, nil
-		}
-		if have := h.fit(&s); s.Fits == "" || s.Fits != have {
-			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s for %q, this host has %q", s.Host, s.Fits, have)
 		}
 		if s.Copy.Manifest == "" || s.Copy.Wanted {
 			if err := h.askForCopy(ctx, &s); err != nil {

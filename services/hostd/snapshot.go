@@ -65,9 +65,10 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
-		CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
+		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	}
-	snap.Fits = b.h.fit(snap)
+	o, _ := b.h.offer(snap.Driver)
+	snap.Fits = b.h.fit(snap, &o)
 	if !t.Internal {
 		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready
 	}

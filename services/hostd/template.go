@@ -195,7 +195,7 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
 			continue
 		}
 		s, ok := h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
-		if _, own := h.ownSnapshot(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || s.Fits != h.fit(&s) {
+		if _, own := h.ownSnapshot(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !h.canUse(&s) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))

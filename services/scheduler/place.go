@@ -42,8 +42,9 @@ func (r *room) take(req *sandbox.Requested, standing bool) {
 	}
 }
 
-// driver finds the first driver of the host that gives what is demanded.
-func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
+// driver finds the first driver of the host that gives what is demanded and can use
+// what the sandbox begins from.
+func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
 	if len(r.Drivers) == 0 { // it does not say
 		return "", req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0
 	}
@@ -53,7 +54,7 @@ func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
 			level = sandbox.Isolation(r.Isolations[i])
 		}
 		shows := len(req.Volumes) == 0 || slices.Contains(r.Volumes, d)
-		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) && shows {
+		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) && shows && from.usable(r, d) {
 			return d, true
 		}
 	}
@@ -63,8 +64,8 @@ func (r *room) driver(req *sandbox.Requested) (name string, ok bool) {
 // origin is the snapshot that a sandbox begins from, as placement sees it.
 type origin struct {
 	host   string // that made it; empty: there is none
-	driver string
-	fits   string // what another host must say of the driver; empty: it will not do
+	driver string // that made it
+	fits   string // what a host must say of another driver, or another host of any; empty: it will not do
 	copied bool   // it can be had of the store, whatever became of its host
 	tree   string // what hosts call the copy that they have
 	needs  fleet.Needs
@@ -75,13 +76,19 @@ func (o *origin) has(r *room) bool {
 	return r.Host == o.host || o.tree != "" && slices.Contains(r.Templates, o.tree)
 }
 
+// usable reports whether a driver of a host can use the snapshot.
+func (o *origin) usable(r *room, driver string) bool {
+	return o.host == "" || r.Host == o.host && driver == o.driver ||
+		o.fits != "" && r.Fits != nil && r.Fits(driver, o.needs) == o.fits
+}
+
 // suits reports whether a host can have the snapshot; alive says whether its own can
 // be asked for it.
 func (o *origin) suits(r *room, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
 		return true
 	}
-	return (o.copied || alive) && o.fits != "" && r.Fits != nil && r.Fits(o.driver, o.needs) == o.fits
+	return (o.copied || alive) && slices.ContainsFunc(r.Drivers, func(d string) bool { return o.usable(r, d) })
 }
 
 // verdict is what place says of a sandbox: a host and its driver, a refusal, or
@@ -113,7 +120,7 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 			continue
 		}
 		seen.alive++
-		driver, ok := r.driver(req)
+		driver, ok := r.driver(req, &from)
 		if !ok {
 			continue
 		}
@@ -151,7 +158,7 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 	case n.offers == 0 && len(req.Volumes) > 0:
 		return refuse(kind.Unavailable, "no host offers a driver that shows volumes and is what was asked for")
 	case n.offers == 0 && req.Isolation != "" && from.driver != "":
-		return refuse(kind.Unavailable, "what it begins from was made with driver "+from.driver+" and goes on with it; no host offers that with isolation "+string(req.Isolation))
+		return refuse(kind.Unavailable, "no host that can use what it begins from, made with driver "+from.driver+", offers isolation "+string(req.Isolation))
 	case n.offers == 0 && req.Isolation != "":
 		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
 	case n.offers == 0:

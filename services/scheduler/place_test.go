@@ -10,7 +10,7 @@ import (
 )
 
 func TestPlace(t *testing.T) {
-	ns, process := []string{"namespace"}, []string{"process"}
+	ns, process, x := []string{"namespace"}, []string{"process"}, []string{"x"}
 	tests := []struct {
 		name   string
 		driver string
@@ -52,15 +52,15 @@ func TestPlace(t *testing.T) {
 		{name: "a snapshot is where it is", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
 		{name: "a snapshot on a host that is gone", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
 		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
-		{name: "a snapshot whose host is full goes where it fits", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
-		{name: "a snapshot whose host drains", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
-		{name: "a snapshot stays with its host while there is room", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
-		{name: "who has a copy is as good", from: origin{host: "b", driver: "x", fits: "x 1", copied: true, tree: "t"}, rooms: []room{{Host: "a", Capacity: 9, Templates: []string{"t"}, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}, {Host: "c", Capacity: 9, Fits: fits("x 1")}}, want: "a"},
-		{name: "a snapshot whose host is gone, with a copy", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, want: "a"},
-		{name: "a snapshot whose host is gone, without", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, refuse: kind.Unavailable},
-		{name: "a snapshot whose host is in doubt, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
-		{name: "a snapshot that fits no other host", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("x 1")}}, refuse: kind.Unavailable},
-		{name: "a snapshot that can be used nowhere else", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Fits: fits("")}}, refuse: kind.Unavailable},
+		{name: "a snapshot whose host is full goes where it fits", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
+		{name: "a snapshot whose host drains", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
+		{name: "a snapshot stays with its host while there is room", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "who has a copy is as good", from: origin{host: "b", driver: "x", fits: "x 1", copied: true, tree: "t"}, rooms: []room{{Host: "a", Capacity: 9, Templates: []string{"t"}, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}, {Host: "c", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot whose host is gone, with a copy", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot whose host is gone, without", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "a snapshot whose host is in doubt, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "a snapshot that fits no other host", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "a snapshot that can be used nowhere else", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("")}}, refuse: kind.Unavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,6 +82,35 @@ func TestPlace(t *testing.T) {
 				}
 			case got.Refused == nil || kind.Kind(got.Refused.Kind) != tt.refuse:
 				t.Errorf("place = %+v; want refused as %v", got, tt.refuse)
+			}
+		})
+	}
+}
+
+// Files go to the first driver that can use them, whichever made them; memory goes to
+// that which made it; and what no host says it can use, only to who made it.
+func TestPlaceChoosesADriverForASnapshot(t *testing.T) {
+	lease := fleet.Lease{Drivers: []string{"gvisor", "namespace"}, Fits: []string{"build 1", "files"}, FileFits: []string{"files", ""}, CPU: "amd"}
+	kernel := []string{"kernel", "process"}
+	for _, c := range []struct {
+		name string
+		req  sandbox.Requested
+		from origin
+		want string // empty: refused
+	}{
+		{"files of the other driver", sandbox.Requested{}, origin{host: "b", driver: "namespace", fits: "files", copied: true}, "gvisor"},
+		{"the same on its own host", sandbox.Requested{}, origin{host: "a", driver: "namespace", fits: "files"}, "gvisor"},
+		{"files, and a driver that is demanded", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "files"}, "namespace"},
+		{"files, and a level that is demanded", sandbox.Requested{Isolation: "kernel"}, origin{host: "a", driver: "namespace", fits: "files"}, "gvisor"},
+		{"files in an old form, on their host", sandbox.Requested{}, origin{host: "a", driver: "namespace", fits: "build 0"}, "namespace"},
+		{"files in an old form, elsewhere", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1", copied: true}, ""},
+		{"memory", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1, CPU amd", copied: true, needs: fleet.Needs{CPU: true}}, "gvisor"},
+		{"memory, and another driver is demanded", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := place(&c.req, c.from, []room{{Host: "a", Capacity: 9, Drivers: lease.Drivers, Isolations: kernel, Fits: lease.Fit}})
+			if v.Driver != c.want || (c.want == "") != (v.Refused != nil) {
+				t.Errorf("got %+v, want driver %q", v, c.want)
 			}
 		})
 	}

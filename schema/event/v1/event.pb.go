@@ -3319,9 +3319,10 @@ type Snapshot struct {
 	MemoryMib uint32                 `protobuf:"varint,12,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	DiskMib   uint32                 `protobuf:"varint,13,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
 	Pids      uint32                 `protobuf:"varint,14,opt,name=pids,proto3" json:"pids,omitempty"`
-	Internal  bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"` // made by a fork or a build; not listed
-	Layer     string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`        // of a build: the sum of all that it was made by
-	Fits      string                 `protobuf:"bytes,41,opt,name=fits,proto3" json:"fits,omitempty"`          // what a host must say of the driver to use it; empty: only host can
+	Internal  bool                   `protobuf:"varint,15,opt,name=internal,proto3" json:"internal,omitempty"`  // made by a fork or a build; not listed
+	Layer     string                 `protobuf:"bytes,40,opt,name=layer,proto3" json:"layer,omitempty"`         // of a build: the sum of all that it was made by
+	Fits      string                 `protobuf:"bytes,41,opt,name=fits,proto3" json:"fits,omitempty"`           // what a host must say of a driver to use it; empty: only host and driver can
+	Isolation string                 `protobuf:"bytes,48,opt,name=isolation,proto3" json:"isolation,omitempty"` // that was demanded of the sandbox
 	Copy      *Copy                  `protobuf:"bytes,42,opt,name=copy,proto3" json:"copy,omitempty"`
 	// What processes of the sandbox began with; see SandboxRequested.
 	Env           map[string]string `protobuf:"bytes,43,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -3478,6 +3479,13 @@ func (x *Snapshot) GetLayer() string {
 func (x *Snapshot) GetFits() string {
 	if x != nil {
 		return x.Fits
+	}
+	return ""
+}
+
+func (x *Snapshot) GetIsolation() string {
+	if x != nil {
+		return x.Isolation
 	}
 	return ""
 }
@@ -4537,6 +4545,7 @@ type Lease struct {
 	Fits          []string               `protobuf:"bytes,41,rep,name=fits,proto3" json:"fits,omitempty"`                                        // of the drivers, in their order: whose snapshots they can use
 	System        string                 `protobuf:"bytes,42,opt,name=system,proto3" json:"system,omitempty"`                                    // what the host's own files are
 	Cpu           string                 `protobuf:"bytes,43,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // what its CPU can
+	FileFits      []string               `protobuf:"bytes,44,rep,name=file_fits,json=fileFits,proto3" json:"file_fits,omitempty"`                // of the drivers, in their order: the same of snapshots without memory, where it differs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4723,6 +4732,13 @@ func (x *Lease) GetCpu() string {
 		return x.Cpu
 	}
 	return ""
+}
+
+func (x *Lease) GetFileFits() []string {
+	if x != nil {
+		return x.FileFits
+	}
+	return nil
 }
 
 type AccountEvent struct {
@@ -6378,7 +6394,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\rlink_received\x18\x05 \x01(\x04R\flinkReceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
-	"\x06memory\x18\x02 \x01(\bR\x06memory\"\x9d\x05\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xbb\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -6398,7 +6414,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04pids\x18\x0e \x01(\rR\x04pids\x12\x1a\n" +
 	"\binternal\x18\x0f \x01(\bR\binternal\x12\x14\n" +
 	"\x05layer\x18( \x01(\tR\x05layer\x12\x12\n" +
-	"\x04fits\x18) \x01(\tR\x04fits\x12+\n" +
+	"\x04fits\x18) \x01(\tR\x04fits\x12\x1c\n" +
+	"\tisolation\x180 \x01(\tR\tisolation\x12+\n" +
 	"\x04copy\x18* \x01(\v2\x17.millrace.event.v1.CopyR\x04copy\x126\n" +
 	"\x03env\x18+ \x03(\v2$.millrace.event.v1.Snapshot.EnvEntryR\x03env\x12\x12\n" +
 	"\x04user\x18, \x01(\tR\x04user\x12\x18\n" +
@@ -6490,7 +6507,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xd0\x04\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xed\x04\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -6518,7 +6535,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"disk_total\x182 \x01(\x04R\tdiskTotal\x12\x12\n" +
 	"\x04fits\x18) \x03(\tR\x04fits\x12\x16\n" +
 	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
-	"\x03cpu\x18+ \x01(\tR\x03cpu\"\xf8\x03\n" +
+	"\x03cpu\x18+ \x01(\tR\x03cpu\x12\x1b\n" +
+	"\tfile_fits\x18, \x03(\tR\bfileFits\"\xf8\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +

@@ -170,11 +170,7 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return at(stepBase, err)
 	}
-	sum := from.sum
-	if from.snap.ID == "" {
-		sum += " by " + r.cfg.Core.DefaultDriver() // what a layer begins with, all on it goes on with
-	}
-	layers, after := plan(from.facts, sum, &r.spec)
+	layers, after := plan(from.facts, from.sum, &r.spec)
 	for i := range layers {
 		if from, err = r.layer(ctx, from, &layers[i]); err != nil {
 			return at(strconv.Itoa(layers[i].step), err)

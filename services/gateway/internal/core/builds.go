@@ -250,21 +250,6 @@ func (c *Core) Layer(p Principal, sum string) (sandbox.Snapshot, bool) {
 	return sandbox.Snapshot{}, false
 }
 
-// DefaultDriver is that of sandboxes that demand nothing; empty where hosts differ.
-func (c *Core) DefaultDriver() string {
-	name := ""
-	for _, h := range c.view.Hosts() {
-		switch {
-		case !h.Alive(time.Now()) || len(h.Drivers) == 0:
-		case name != "" && name != h.Drivers[0]:
-			return ""
-		default:
-			name = h.Drivers[0]
-		}
-	}
-	return name
-}
-
 // LayerOf gives a snapshot by its id.
 func (c *Core) LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
 	s, ok := c.view.Snapshot(id)

@@ -128,10 +128,14 @@ func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
 }
 
 // From is req for a sandbox that begins from a snapshot: on its host or one that can
-// have it, with its driver, and with its limits.
+// have it, with its limits, and no less isolated than was demanded of the sandbox that
+// it was made of.
 func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	req.From, req.FromSandbox, req.FromHost = s.ID, s.Sandbox, s.Host
-	req.Driver, req.Template = s.Driver, s.Template
+	req.Template = s.Template
+	if s.Isolation.AtLeast(req.Isolation) {
+		req.Isolation = s.Isolation
+	}
 	if s.Memory {
 		req.Start = "" // it goes on
 	}

@@ -1,0 +1,44 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// A template that one driver has built is had by sandboxes of the other, and the layers
+// of its build are taken by builds of the other.
+func TestTemplatesOfAnyDriver(t *testing.T) {
+	if !gvisorHere(t) {
+		t.Skip("there is one driver only")
+	}
+	for _, c := range []struct{ built, then, level string }{
+		{"namespace", "gvisor", "kernel"}, {"namespace", "namespace,gvisor", "kernel"}, {"gvisor", "namespace", "process"},
+	} {
+		t.Run(c.built+", then "+c.then, func(t *testing.T) {
+			u := rig.NewUp(t, rig.Options{Driver: c.built})
+			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
+			first := startBuild(t, u.API, "mine", steps...)
+			awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
+			if err := u.Use(c.then); err != nil {
+				t.Fatal(err)
+			}
+			var box struct {
+				Isolation string `json:"isolation"`
+			}
+			id := u.Create(t, "templateID", "mine", "isolation", c.level, "timeout", 600).ID
+			u.Want(t, 200, "GET", "/sandboxes/"+id, nil).Decode(t, &box)
+			if box.Isolation != c.level {
+				t.Errorf("its isolation is %q, want %q", box.Isolation, c.level)
+			}
+			got := u.StartStream(t, id, "cd /home/user/app && cat file && stat -c '%a %U' file && echo more >> file && cat file").All(t).Stdout()
+			if want := "built\n4711 user\nbuilt\nmore\n"; got != want {
+				t.Errorf("in a sandbox of the other driver: %q, want %q", got, want)
+			}
+			again := startBuild(t, u.API, "another", steps...)
+			if s := awaitBuild(t, u.API, again, "the build after", func(s *buildState) bool { return s.Status == "ready" }); s.count("step ") != 0 {
+				t.Errorf("the other driver ran a step again: %+v", s)
+			}
+		})
+	}
+}

@@ -1,0 +1,21 @@
+package core_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// What was demanded of a sandbox is demanded of one made from its snapshot, and more
+// if that is; the driver is the scheduler's to choose.
+func TestFromKeepsTheIsolation(t *testing.T) {
+	for _, c := range []struct{ snap, req, want sandbox.Isolation }{
+		{"", "", ""}, {"kernel", "", "kernel"}, {"", "kernel", "kernel"}, {"kernel", "process", "kernel"}, {"process", "machine", "machine"},
+	} {
+		got := core.From(&sandbox.Snapshot{Driver: "namespace", Isolation: c.snap}, sandbox.Requested{Isolation: c.req})
+		if got.Isolation != c.want || got.Driver != "" {
+			t.Errorf("%q and %q: %q by %q, want %q", c.snap, c.req, got.Isolation, got.Driver, c.want)
+		}
+	}
+}
