@@ -82,6 +82,14 @@ func rootInside(t *testing.T) bool {
 	return os.Geteuid() == 0 || kernelOfItsOwn(t)
 }
 
+// onlyWithVolumes skips what needs volumes, which gVisor shows where the service is root.
+func onlyWithVolumes(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 && kernelOfItsOwn(t) {
+		t.Skip("the driver shows no volumes here")
+	}
+}
+
 // onlySandboxed skips what the driver that isolates nothing cannot show.
 func onlySandboxed(t *testing.T) {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 // stored as secrets is nowhere: in no file of the service, and in nothing that it
 // printed.
 func TestStoreSDK(t *testing.T) {
+	onlyWithVolumes(t)
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{Args: []string{"--log-level", "debug"}})
 	prefix := "t" + strings.ToLower(strings.NewReplacer("/", "", "_", "").Replace(t.Name()))
@@ -52,6 +53,7 @@ func TestStoreSDK(t *testing.T) {
 // A volume is as its host's disk has it, also after the service was killed; one
 // whose files are gone is an error and never an empty directory.
 func TestVolumesAreNeverSilentlyLost(t *testing.T) {
+	onlyWithVolumes(t)
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
 	var v struct{ VolumeID, Token string }
@@ -88,6 +90,7 @@ func TestVolumesAreNeverSilentlyLost(t *testing.T) {
 
 // A volume is no part of a snapshot, and one who begins from a snapshot may have it.
 func TestVolumesBesideSnapshots(t *testing.T) {
+	onlyWithVolumes(t)
 	a := api(t)
 	onlySandboxed(t)
 	name := fmt.Sprintf("beside-%d", os.Getpid())

@@ -51,6 +51,12 @@ func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
 			if got := b.sh(t, "cat /usr/share/of-millrace/a/f; ls -d /usr/share/of-millrace/../../bin"); os.Geteuid() == 0 && got != "kept\n/usr/share/of-millrace/../../bin" {
 				t.Errorf("below /usr it sees %q", got)
 			}
+			if s.own { // elsewhere there may be one user only
+				b.shAs(t, 1000, "echo > "+at+"/a/theirs")
+				if got := b.sh(t, "stat -c %u "+at+"/a/theirs; rm "+at+"/a/theirs"); got != "1000" {
+					t.Errorf("what a user wrote: %q", got)
+				}
+			}
 			other := s.create(t, with) // at the same time
 			if got := other.sh(t, "cat "+at+"/a/f"); got != "kept" {
 				t.Errorf("another sees %q", got)

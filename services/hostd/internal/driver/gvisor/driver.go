@@ -95,8 +95,11 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
-		Slow: true, Pause: true, Files: true, Memory: true, Volumes: true, FileFits: layers.Fits(),
+		Slow: true, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
 		Notes: append(slices.DeleteFunc(groups.Notes, itself), "what files hold is bounded together by the limit of the disk, their number by the memory only"),
+	}
+	if !caps.Volumes {
+		caps.Notes = append(caps.Notes, "no volumes: without root none but root inside could write to them")
 	}
 	if path, err := d.cfg.Runsc(); err == nil {
 		caps.Fits = fits(path)
