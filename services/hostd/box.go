@@ -44,6 +44,8 @@ type box struct {
 	gone    chan struct{} // closed when the box has ended
 	turn    chan struct{} // has a value when the record may ask for a pause or its end
 
+	burner burner // of share's goroutine
+
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
 	moving  sync.WaitGroup   // processes that are about to have a record here

@@ -157,6 +157,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.measure(work) })
+	g.Go(func() error { return h.share(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })

@@ -216,6 +216,21 @@ type Netted interface {
 	NetNS() (*os.File, error)
 }
 
+// Yielding is an Instance that can be told to let all others go first.
+type Yielding interface {
+	// Burned is the CPU time that its processes have used since it was made, at the
+	// price of one small file. kind.Unimplemented where nobody counts,
+	// kind.Unavailable if the place is gone.
+	Burned() (time.Duration, error)
+
+	// Yield has its processes run where nobody else wants to, or again as an equal of
+	// others, which they are after Pause and Snapshot, too. It is idempotent and holds
+	// over lives of hostd; limits hold either way.
+	// kind.Unimplemented where the kernel cannot do that, kind.Unavailable if the
+	// place is gone.
+	Yield(bool) error
+}
+
 // Stats is what a place uses.
 type Stats struct {
 	CPU         time.Duration // since it was made

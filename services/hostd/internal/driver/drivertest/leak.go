@@ -15,20 +15,26 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// shimPID reads it from the state file, whose name and fields are promised to
-// people who look for a sandbox's processes.
-func shimPID(t *testing.T, sp driver.Spec) int {
+// noted is of a place's state file, whose name and fields are promised to people who
+// look for a sandbox's processes.
+type noted struct {
+	PID     int
+	Cgroups []string
+}
+
+func note(t *testing.T, sp driver.Spec) (n noted) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(sp.Dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var state struct{ PID int }
-	if err := json.Unmarshal(b, &state); err != nil || state.PID <= 0 {
+	if err := json.Unmarshal(b, &n); err != nil || n.PID <= 0 {
 		t.Fatalf("state %q: %v", b, err)
 	}
-	return state.PID
+	return n
 }
+
+func shimPID(t *testing.T, sp driver.Spec) int { t.Helper(); return note(t, sp).PID }
 
 func descriptors(t *testing.T) int {
 	t.Helper()

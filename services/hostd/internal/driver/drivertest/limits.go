@@ -3,12 +3,15 @@
 package drivertest
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -86,6 +89,50 @@ func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
 		if share > 0.45 { // a period or two of the quota more
 			t.Errorf("%.2f CPUs, want 0.3", share)
 		}
+	}
+}
+
+// yields: a place that lets others go first still runs, and afterwards weighs what it did.
+func (s *suite) yields(t *testing.T) {
+	b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
+	b.sh(t, "true") // it has begun
+	place, ok := b.Instance.(driver.Yielding)
+	if !ok {
+		t.Skip("it cannot be told")
+	}
+	before, err := place.Burned()
+	if err == nil {
+		err = place.Yield(true)
+	}
+	if kind.Is(err, kind.Unimplemented) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.sh(t, "true") // more may take long where others take all CPUs
+	after, err := place.Burned()
+	if err != nil || after <= before {
+		t.Errorf("%v used, then %v: %v", before, after, err)
+	}
+	for range 2 {
+		if err := place.Yield(false); err != nil {
+			t.Error(err)
+		}
+	}
+	weights := map[string]string{"cpu.shares": "307", "cpu.weight": "30"} // of 0.3 CPUs
+	for _, dir := range note(t, b.spec).Cgroups {
+		for file, want := range weights {
+			if got, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.TrimSpace(string(got)) != want {
+				t.Errorf("%s of %s: %s, want %s", file, dir, got, want)
+			}
+		}
+	}
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := place.Yield(true); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("of a place that is gone: %v", err)
 	}
 }
 

@@ -68,6 +68,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"a memory hog dies alone", s.limitsMemory(caps)},
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
+		{"it lets others go first and is an equal again", s.yields},
 		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
 		{"a disk without a limit is no larger than the host's", s.diskLooks},
 		{"a process opens no more files than it may", s.limitsFiles(caps)},

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -115,6 +116,58 @@ func TestMakeInV1(t *testing.T) {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		}
+	}
+}
+
+// The kernel forgets a group's weight while the group yields.
+func TestYieldKeepsTheWeight(t *testing.T) {
+	for name, tt := range map[string]struct {
+		v2     bool
+		l      Limits
+		weight string // file and value
+	}{
+		"v1":                  {false, Limits{CPUMilli: 500}, "cpu.shares 512"},
+		"v1, without a limit": {false, Limits{}, "cpu.shares 2048"},
+		"v2":                  {true, Limits{CPUMilli: 1500}, "cpu.weight 150"},
+		"v2, without a limit": {true, Limits{}, "cpu.weight 200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := &Tree{v1: map[string]string{"cpu": t.TempDir()}}
+			if tt.v2 {
+				tree = &Tree{v2: unified(t, ""), controllers: []string{"cpu"}}
+			}
+			g, err := tree.Make(tree.Paths("box", tt.l), tt.l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Yield(true); !errors.Is(err, ErrNoYield) {
+				t.Errorf("without a file for it: %v", err)
+			}
+			path := func(name string) string { return filepath.Join(g.paths()[0], name) }
+			file, want, _ := strings.Cut(tt.weight, " ")
+			write := func(name, text string) {
+				t.Helper()
+				if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			read := func(name string) string {
+				t.Helper()
+				b, err := os.ReadFile(path(name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(b)
+			}
+			write(idle, "0")
+			if err := g.Yield(true); err != nil || read(idle) != "1" {
+				t.Errorf("%v, %s", err, read(idle))
+			}
+			write(file, "forgotten")
+			if err := g.Yield(false); err != nil || read(idle) != "0" || read(file) != want {
+				t.Errorf("%v, %s, %s %s, want %s", err, read(idle), file, read(file), want)
+			}
+		})
 	}
 }
 

@@ -121,25 +121,27 @@ const (
 // among equals then, however many sessions its processes make, for each of which
 // the kernel would else give it as much as our own daemons get.
 func cpuSettings(l Limits, v1 bool) []setting {
-	weight := uint64(l.CPUMilli)
-	if weight == 0 {
-		weight = cpuDefault
-	}
+	all := []setting{weight(l.CPUMilli, v1)}
 	quota := strconv.FormatUint(max(uint64(l.CPUMilli)*cpuPeriod/1000, 1000), 10)
-	var all []setting
 	switch {
+	case l.CPUMilli == 0:
+		return all
 	case v1:
-		all = []setting{{"cpu.shares", strconv.FormatUint(max(weight*1024/1000, 2), 10), false}}
-		if l.CPUMilli > 0 {
-			all = append(all, setting{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false}, setting{"cpu.cfs_quota_us", quota, false})
-		}
-	default:
-		all = []setting{{"cpu.weight", strconv.FormatUint(min(max(weight/10, 1), 10_000), 10), false}}
-		if l.CPUMilli > 0 {
-			all = append(all, setting{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false})
-		}
+		return append(all, setting{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false}, setting{"cpu.cfs_quota_us", quota, false})
 	}
-	return all
+	return append(all, setting{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false})
+}
+
+// weight is that of a sandbox with a limit in thousandths of a CPU, or without: 0.
+func weight(milli uint32, v1 bool) setting {
+	w := uint64(milli)
+	if w == 0 {
+		w = cpuDefault
+	}
+	if v1 {
+		return setting{"cpu.shares", strconv.FormatUint(max(w*1024/1000, 2), 10), false}
+	}
+	return setting{"cpu.weight", strconv.FormatUint(min(max(w/10, 1), 10_000), 10), false}
 }
 
 // Reopen is the group of these directories, which need not be there any more.

@@ -24,13 +24,8 @@ type Usage struct {
 // Usage measures the group.
 func (g *Group) Usage() Usage {
 	var u Usage
+	u.CPU, u.HasCPU = g.CPU()
 	for _, p := range g.paths() {
-		if us, ok := field(p, "cpu.stat", "usage_usec"); ok && !u.HasCPU {
-			u.CPU, u.HasCPU = time.Duration(us)*time.Microsecond, true
-		}
-		if ns, ok := number(p, "cpuacct.usage"); ok && !u.HasCPU {
-			u.CPU, u.HasCPU = time.Duration(ns), true
-		}
 		for _, f := range [][2]string{{"memory.current", "inactive_file"}, {"memory.usage_in_bytes", "total_inactive_file"}} {
 			if all, ok := number(p, f[0]); ok && !u.HasMemory {
 				cold, _ := field(p, "memory.stat", f[1])
@@ -47,6 +42,20 @@ func (g *Group) Usage() Usage {
 		}
 	}
 	return u
+}
+
+// CPU is the time that the group's processes have used, those that have ended included.
+// false: nobody counts, or the group is gone.
+func (g *Group) CPU() (time.Duration, bool) {
+	for _, p := range g.paths() {
+		if us, ok := field(p, "cpu.stat", "usage_usec"); ok {
+			return time.Duration(us) * time.Microsecond, true
+		}
+		if ns, ok := number(p, "cpuacct.usage"); ok {
+			return time.Duration(ns), true
+		}
+	}
+	return 0, false
 }
 
 func pids(dir string) ([]int, bool) {

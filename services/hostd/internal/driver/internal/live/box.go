@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 )
 
 // DestroyTimeout is the most that Destroy takes.
@@ -104,6 +105,7 @@ func (b *Box) still(what string, do func() error) error {
 	}
 	b.moves.Lock()
 	defer b.moves.Unlock()
+	b.equal()
 	err := errGone
 	if !b.over() {
 		err = do()
@@ -188,6 +190,38 @@ func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
 	return s, kind.Wrap(kind.Of(err), "measure sandbox", string(b.State.ID), err)
 }
 
+// Burned is driver.Yielding.Burned.
+func (b *Box) Burned() (time.Duration, error) {
+	cpu, ok := cgroup.Reopen(b.State.Cgroups).CPU()
+	switch {
+	case b.over():
+		return 0, kind.Wrap(kind.Unavailable, "measure sandbox", string(b.State.ID), errGone)
+	case !ok:
+		return 0, b.cannot("count the CPU time of")
+	}
+	return cpu, nil
+}
+
+// Yield is driver.Yielding.Yield.
+func (b *Box) Yield(yes bool) error {
+	const what = "let others go before"
+	err := cgroup.Reopen(b.State.Cgroups).Yield(yes)
+	switch {
+	case err == nil:
+		return nil
+	case b.over():
+		return kind.Wrap(kind.Unavailable, what, string(b.State.ID), errGone)
+	case errors.Is(err, cgroup.ErrNoYield):
+		return b.cannot(what)
+	}
+	return kind.Wrap(kind.Of(err), what, string(b.State.ID), err)
+}
+
+// equal has the processes, which need CPU time to stop and to end, get it.
+func (b *Box) equal() {
+	b.Yield(false) //nolint:errcheck // they stop and end anyway
+}
+
 func (b *Box) cannot(what string) error {
 	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox here", b.State.Driver, what)
 }
@@ -201,6 +235,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, DestroyTimeout)
 	defer cancel()
+	b.equal()
 	if err := b.Kill(ctx); err != nil {
 		return kind.Wrap(kind.Of(err), "kill sandbox", string(b.State.ID), err)
 	}
