@@ -9,17 +9,20 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // givenUp gives up creates at moments spread over one, and checks each time that
 // nothing of it is there when Create returns. Besides what checkClean looks for, no
 // process may be left that was started for it, whatever its name.
 func (s *suite) givenUp(t *testing.T) {
-	s.giveUp(t, patient) // prepares what is kept for good
-	whole := s.giveUp(t, patient)
+	d := s.newDriver(t)   // one, which may keep descriptors
+	giveUp(t, d, patient) // prepares what is kept for good
+	whole := giveUp(t, d, patient)
 	before := onHost(t)
 	for i := range s.scale.Moments {
-		s.giveUp(t, whole*time.Duration(i)/time.Duration(s.scale.Moments))
+		giveUp(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 	}
 	for what, n := range onHost(t) {
 		if n > before[what] {
@@ -30,9 +33,8 @@ func (s *suite) givenUp(t *testing.T) {
 
 // giveUp begins a create, gives it up after a while if it has not ended by then, and
 // returns how long it took.
-func (s *suite) giveUp(t *testing.T, after time.Duration) time.Duration {
+func giveUp(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
 	t.Helper()
-	d := s.newDriver(t)
 	sp, root := spec(t)
 	sp.MemoryMiB, sp.DiskMiB = 256, 16
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,10 +51,27 @@ func (s *suite) giveUp(t *testing.T, after time.Duration) time.Duration {
 	case !kind.Is(err, kind.Canceled):
 		t.Errorf("given up after %v: %v, want canceled", after, err)
 	}
+	awaitNobody(t, sp.ID)
 	checkClean(t, sp)
 	if t.Failed() {
 		t.Fatalf("given up after %v, which took %v", after, took)
 	}
 	os.RemoveAll(root)
 	return took
+}
+
+// awaitNobody waits until the last process of a sandbox has gone: what a tool that was
+// given up had started itself ends a moment after it.
+func awaitNobody(t *testing.T, id sandbox.ID) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patient)
+	for len(marked(id)) > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return // checkClean tells
+		}
+	}
 }
