@@ -106,7 +106,7 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 		}
 		defer disk.Close()
 	}
-	c, err := d.start(ctx, s, state, work, disk)
+	c, err := d.start(s, state, work, disk)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@
 package namespace
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +45,7 @@ func (f *files) close() {
 }
 
 // start starts the child of a sandbox in the directory work.
-func (d *Driver) start(ctx context.Context, s driver.Spec, state live.State, work string, disk *os.File) (*child, error) {
+func (d *Driver) start(s driver.Spec, state live.State, work string, disk *os.File) (*child, error) {
 	var theirs, ours files
 	defer theirs.close()
 	var given lent
@@ -91,11 +91,10 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state live.State, wor
 	if err != nil {
 		return fail(err)
 	}
-	theirs.close()                                             // so that the pipe ends with the launcher
-	stop := context.AfterFunc(ctx, func() { launcher.Kill() }) //nolint:errcheck // it has ended
-	p, err := launched(faultIn)
-	stop()
+	theirs.close()
+	// However little time ctx leaves: nobody else knows the child that it makes.
 	launcher.Wait() //nolint:errcheck // it has said what there is to say
+	p, err := launched(faultIn)
 	if err != nil {
 		return fail(err)
 	}
@@ -119,12 +118,20 @@ func (d *Driver) launch(work, shim string, state *live.State, files []*os.File) 
 	return launcher, err
 }
 
-// launched is the child of which a launcher tells, which is ours.
+// launched is the child of which a launcher told before it ended, which is ours. If it
+// did not, there may be a child, which has the pipe too: it ends when that of its spec
+// does.
 func launched(fault *os.File) (*live.Proc, error) {
+	if err := fault.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return nil, err
+	}
 	b := make([]byte, faultMost)
 	n, err := fault.Read(b)
 	if err != nil {
 		return nil, fmt.Errorf("the launcher of a sandbox ended early: %w", err)
+	}
+	if err := fault.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSuffix(string(b[:n]), "\n"))
 	if err != nil {
