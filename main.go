@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/services/hostd"
 )
 
 func main() {
@@ -32,5 +33,5 @@ func main() {
 
 // process is the program's surroundings when it is the program.
 func process() cli.Config {
-	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Version: version(), Probe: probe}
+	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
 }

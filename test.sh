@@ -62,6 +62,8 @@ unit() {
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
 	again -race -timeout 10m
+	step "the program that templates have, a module of its own"
+	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }
 
 # guests runs the machines that QEMU translates, where no KVM is needed. Their shim

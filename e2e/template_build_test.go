@@ -28,6 +28,7 @@ X
 var recipeChecks = map[string]struct{ begin, try, shows string }{
 	"standard":         {"", `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`, "0\nuser\n"},
 	"code-interpreter": {"", `python3 -c 'import pandas, matplotlib' && R --version >/dev/null && echo 'int x = 2; x' | jshell -s && echo has`, "has\n"},
+	"mcp-gateway":      {"", `mcp-gateway pull exa 2>&1 | grep -o 'Docker images'; npm --version >/dev/null && git --version >/dev/null && echo has`, "Docker images\nhas\n"},
 	"browser":          {"start-browser 9222 >/dev/null 2>&1", `curl -sf http://127.0.0.1:9222/json/version | grep -q Chrome && echo answers`, "answers\n"},
 	"canvas":           {"", drawn + `canvas-png /tmp/p.html /tmp/o.png 800x600 >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
 	"cua": {drawn + "start-desktop 1024x768 file:///tmp/p.html >/dev/null 2>&1",

@@ -21,6 +21,9 @@ type Config struct {
 	Version string
 	// Probe tells what the drivers on this machine can do, for doctor.
 	Probe func(ctx context.Context) []DriverReport
+	// MCPGateway gives the path of the program that templates have as mcp-gateway,
+	// for template build; tell hears of its progress.
+	MCPGateway func(ctx context.Context, tell func(msg string, args ...any)) (string, error)
 }
 
 // DriverReport says whether a driver works on this machine.

@@ -70,6 +70,9 @@ func (a *app) templateBuild() *cobra.Command {
 			}
 			return a.makeTemplate(cmd.Context(), as, 0, func(ctx context.Context, scratch string, p *progress) (*image.Image, map[string]string, error) {
 				b.Scratch, b.Say = scratch, p.say
+				b.MCPGateway = func(ctx context.Context) (string, error) {
+					return a.MCPGateway(ctx, func(msg string, _ ...any) { p.say(msg) })
+				}
 				return image.Debian(ctx, args[0], b)
 			})
 		},

@@ -23,6 +23,8 @@ type Recipe struct {
 	Packages []string
 	Env      map[string]string
 	Files    map[string]string // by path in the tree
+
+	MCPGateway bool // has mcp-gateway
 }
 
 // base is in every recipe.
@@ -45,6 +47,11 @@ var recipes = map[string]Recipe{
 		Packages: append([]string{
 			"python3-numpy", "python3-pandas", "python3-matplotlib", "r-base-core", "default-jdk-headless", "fonts-dejavu-core",
 		}, standard...),
+	},
+	"mcp-gateway": {
+		About:      "standard, npm, and the gateway that npm e2b starts in sandboxes created with mcp",
+		Packages:   append([]string{"npm"}, standard...),
+		MCPGateway: true,
 	},
 	"browser": {
 		About: "Chromium without a screen, spoken to over its debugging port", Packages: desktop,
@@ -140,6 +147,9 @@ type Build struct {
 	Add     []string // packages besides the recipe's
 	Scratch string   // an empty directory; required
 	Say     func(line string)
+
+	// MCPGateway gives the path of that program; required for recipes that have it.
+	MCPGateway func(ctx context.Context) (string, error)
 }
 
 const (
@@ -158,6 +168,18 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 	if !ok {
 		return nil, nil, invalid("no recipe %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(recipes)), ", "))
 	}
+	own := map[string]string{}
+	if r.MCPGateway { // before minutes are spent on the packages
+		path, err := b.MCPGateway(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		program, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		own["usr/local/bin/mcp-gateway"] = string(program)
+	}
 	file := filepath.Join(b.Scratch, "root.tar")
 	suite, sources := b.sources()
 	packages := slices.Concat(base, r.Packages, b.Add)
@@ -175,6 +197,7 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 		"etc/apt/apt.conf.d/99mmdebstrap":       "",
 	}
 	maps.Copy(files, r.Files)
+	maps.Copy(files, own)
 	return &Image{
 		Layers: []Layer{{Open: func() (io.ReadCloser, error) { return os.Open(file) }}},
 		Facts:  Facts{Arch: runtime.GOARCH, Env: r.Env, Sudo: true},

@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -25,7 +24,7 @@ type newSandbox struct {
 	AutoResume          *autoResume       `json:"autoResume"`
 	Network             networkBody       `json:"network"`
 	VolumeMounts        []mountBody       `json:"volumeMounts"`
-	MCP                 json.RawMessage   `json:"mcp"`
+	MCP                 mcpBody           `json:"mcp"`
 	IAM                 iamBody           `json:"iam"`
 	limitsBody
 }
@@ -97,9 +96,6 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		return sandbox.Requested{}, invalid("templateID is required")
 	}
 	timeout, err := h.lifetime(b.Timeout, def.timeout)
-	if err == nil {
-		err = b.unsupported()
-	}
 	memory := b.AutoPauseMemory == nil || *b.AutoPauseMemory
 	wakes := b.AutoResume != nil && b.AutoResume.Enabled
 	if err == nil && wakes && !memory {
@@ -110,6 +106,9 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	}
 	if err == nil {
 		err = checkEnv(b.EnvVars)
+	}
+	if err == nil {
+		err = b.MCP.check()
 	}
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
@@ -127,20 +126,4 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 		AutoResume:    wakes,
 	}
 	return req, err
-}
-
-// unsupported refuses what would otherwise be promised and not kept.
-func (b *newSandbox) unsupported() error {
-	if !given(b.MCP) {
-		return nil
-	}
-	return kind.New(kind.Unimplemented, "create sandbox", "", "mcp is not implemented here")
-}
-
-func given(raw json.RawMessage) bool {
-	switch string(raw) {
-	case "", "null", "{}":
-		return false
-	}
-	return true
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Program is a program that hostd needs.
+// Program is a program that hostd needs, or a template.
 type Program struct {
 	Name   string   // of its file
 	Main   string   // the directory of its main package, from the root of the source
@@ -32,6 +32,11 @@ func Shim() Program {
 		Name: "millrace-shim", Main: "services/hostd/cmd/millrace-shim",
 		Inputs: []string{"go.mod", "go.sum", "events", "schema", "services/hostd"},
 	}
+}
+
+// MCPGateway is the mcp-gateway of templates. It takes seconds to build.
+func MCPGateway() Program {
+	return Program{Name: "millrace-mcp-gateway", Main: "mcpgateway", Module: true, Inputs: []string{"mcpgateway"}}
 }
 
 // ErrNoSource says that a program is neither there nor can be built here.

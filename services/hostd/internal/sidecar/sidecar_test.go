@@ -15,7 +15,7 @@ import (
 
 // What the tests of drivers need is built here, with the time that it takes.
 func TestBuildsWhatWeNeed(t *testing.T) {
-	for _, p := range []Program{Shim(), Runsc()} {
+	for _, p := range []Program{Shim(), MCPGateway(), Runsc()} {
 		path, err := p.Build(t.Context(), slog.Info)
 		if errors.Is(err, exec.ErrNotFound) {
 			t.Skip(err)

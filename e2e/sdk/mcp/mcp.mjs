@@ -1,0 +1,98 @@
+// Creates sandboxes with MCP servers by the released e2b SDK, and uses those by the
+// released client of MCP, both unmodified, and says, a JSON object a line, which cases
+// hold. Usage: node mcp.mjs <mcp-gateway>; its directory has had `npm ci`.
+import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import path from 'node:path'
+import { Sandbox, Template } from 'e2b'
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+
+const here = import.meta.dirname
+const name = 'github/modelcontextprotocol/servers'
+const runCmd = 'node node_modules/@modelcontextprotocol/server-everything/dist/index.js stdio'
+
+// The template as `millrace template build mcp-gateway` makes it, of this machine's own
+// files, with a server's repository.
+async function template() {
+  fs.copyFileSync(process.argv[2], path.join(here, 'node_modules/.mcp-gateway'))
+  await Template.build(Template({ fileContextPath: here }).fromBaseImage().setUser('root')
+    .copy('node_modules/.mcp-gateway', '/usr/local/bin/mcp-gateway', { mode: 0o755 })
+    .copy('node_modules', `/var/lib/mcp-gateway/${name}/node_modules`)
+    .copy('node_modules', '/var/lib/mcp-gateway/github/millrace/again/node_modules')
+    .setUser('user'), 'mcp-gateway')
+}
+
+async function client(sandbox, token) {
+  const c = new Client({ name: 'millrace-e2e', version: '1' })
+  const headers = { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '50005', ...(token && { Authorization: `Bearer ${token}` }) }
+  await c.connect(new StreamableHTTPClientTransport(new URL('/mcp', process.env.E2B_SANDBOX_URL), { requestInit: { headers } }))
+  return c
+}
+
+const cases = {
+  async 'serves tools, prompts and resources to who has the token'() {
+    const s = await Sandbox.create({ mcp: { [name]: { runCmd, envs: { MCP_SECRET: 'hush' } } }, allowInternetAccess: false })
+    try {
+      const url = new URL(s.getMcpUrl())
+      assert.deepEqual([url.host.split('.')[0], url.pathname], [`50005-${s.sandboxId}`, '/mcp'])
+      const token = await s.getMcpToken()
+      const later = await Sandbox.connect(s.sandboxId)
+      assert.equal(await later.getMcpToken(), token)
+      assert.equal((await s.commands.run('stat -c %a:%U /etc/mcp-gateway/.token', { user: 'root' })).stdout, '600:root\n')
+      await assert.rejects(client(s), /401|token is required/)
+      await assert.rejects(client(s, 'wrong'), /401|token is required/)
+      const c = await client(s, token)
+      const { tools } = await c.listTools()
+      assert.ok(tools.some((t) => t.name === 'echo'), JSON.stringify(tools))
+      const said = await c.callTool({ name: 'echo', arguments: { message: 'späße' } })
+      assert.match(said.content[0].text, /späße/)
+      const env = JSON.stringify(await c.callTool({ name: tools.find((t) => /env/i.test(t.name)).name, arguments: {} }))
+      assert.ok(env.includes('hush') && !env.includes(token), 'a server has its own variables, and not the token')
+      const { prompts } = await c.listPrompts()
+      const plain = prompts.find((p) => !p.arguments?.some((a) => a.required))
+      assert.ok((await c.getPrompt({ name: plain.name })).messages.length > 0)
+      const { resources } = await c.listResources()
+      assert.ok((await c.readResource({ uri: resources[0].uri })).contents.length > 0)
+      await c.close()
+      assert.ok(!JSON.stringify(await s.getInfo()).includes('hush'))
+    } finally {
+      await s.kill()
+    }
+  },
+  async 'names the tools of two servers apart'() {
+    const s = await Sandbox.create({ mcp: { [name]: { runCmd }, 'github/millrace/again': { runCmd } }, allowInternetAccess: false })
+    try {
+      const c = await client(s, await s.getMcpToken())
+      const names = (await c.listTools()).tools.map((t) => t.name)
+      assert.ok(names.includes('echo') && names.includes('servers_echo'), names.join(' '))
+      assert.match((await c.callTool({ name: 'servers_echo', arguments: { message: 'two' } })).content[0].text, /two/)
+      await c.close()
+    } finally {
+      await s.kill()
+    }
+  },
+  async 'says what cannot be started'() {
+    const bad = (mcp) => Sandbox.create({ mcp, allowInternetAccess: false })
+    await assert.rejects(bad({ exa: { apiKey: 'hush' } }), (e) => /catalogue/.test(e.message) && !/hush/.test(e.message))
+    await assert.rejects(bad({ [name]: { runCmd: 'echo gone >&2; exit 3' } }), /runCmd does not answer.*gone/s)
+    await assert.rejects(bad({ 'github/nobody/nothing': { runCmd } }), /clone/)
+    await assert.rejects(bad({ [name]: 'text' }), /400/)
+  },
+}
+
+try {
+  await template()
+} catch (err) {
+  cases['the template'] = () => { throw err }
+}
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run()
+    process.stdout.write(JSON.stringify({ name, ok: true }) + '\n')
+  } catch (err) {
+    process.stdout.write(JSON.stringify({ name, ok: false, error: String(err?.stack ?? err) }) + '\n')
+  }
+}
+process.stdout.write(JSON.stringify({ name: 'done', ok: true }) + '\n')
+process.exit(0)

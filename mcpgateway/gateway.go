@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	address   = ":50005"                  // where the SDK's getMcpUrl points to
+	tokenFile = "/etc/mcp-gateway/.token" // where its getMcpToken reads
+)
+
+var me = &mcp.Implementation{Name: "mcp-gateway", Version: "1"}
+
+// gateway runs the servers and serves them until ctx ends. It calls ready when all
+// answer and clients can come.
+func gateway(ctx context.Context, raw []byte, token string, ready func()) error {
+	entries, err := parse(raw)
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("another gateway runs: %w", err)
+	}
+	defer listener.Close() //nolint:errcheck // Serve closes it
+	life, end := context.WithCancel(ctx)
+	defer end()
+	all := mcp.NewServer(me, nil)
+	m := &merged{server: all, tools: map[string]string{}, prompts: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[name]
+		session, err := connect(ctx, life, name, &e, mcp.NewClient(me, nil))
+		if err != nil {
+			return err
+		}
+		defer session.Close() //nolint:errcheck // it ends with us
+		if err := m.add(ctx, name, session); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	if err := keep(token); err != nil {
+		return err
+	}
+	s := &http.Server{Handler: handler(all, token), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { s.Close() }) //nolint:errcheck // nothing is waited for
+	defer stop()
+	ready()
+	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// keep writes the token where who connects to the sandbox later finds it.
+func keep(token string) error {
+	if err := os.MkdirAll(filepath.Dir(tokenFile), 0o700); err != nil {
+		return err
+	}
+	fresh := tokenFile + ".new"
+	if err := os.WriteFile(fresh, []byte(token), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, tokenFile)
+}
+
+// handler serves /mcp to who has the token.
+func handler(all *mcp.Server, token string) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	// The gateway of sandboxes calls from within, with the name that clients use.
+	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return all }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(given))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the gateway's token is required: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+			return
+		}
+		serve.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+// merged is the servers as one. Of two tools or prompts with one name, the second
+// has its repository's before it; of two resources with one address, the first counts.
+type merged struct {
+	server         *mcp.Server
+	tools, prompts map[string]string // whose each name is
+	resources      []string
+}
+
+var unnameable = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// free gives name, or one that is nobody's yet.
+func free(taken map[string]string, owner, name string) string {
+	for taken[name] != "" {
+		name = unnameable.ReplaceAllString(owner[strings.LastIndexByte(owner, '/')+1:], "_") + "_" + name
+	}
+	taken[name] = owner
+	return name
+}
+
+// add offers what a server has. What it comes to have later is not offered.
+func (m *merged) add(ctx context.Context, owner string, s *mcp.ClientSession) error {
+	can := s.InitializeResult().Capabilities
+	if can.Tools != nil {
+		if err := m.addTools(ctx, owner, s); err != nil {
+			return err
+		}
+	}
+	if can.Prompts != nil {
+		for p, err := range s.Prompts(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			theirs, ours := p.Name, *p
+			ours.Name = free(m.prompts, owner, p.Name)
+			m.server.AddPrompt(&ours, func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+				return s.GetPrompt(ctx, &mcp.GetPromptParams{Name: theirs, Arguments: r.Params.Arguments})
+			})
+		}
+	}
+	if can.Resources != nil {
+		return m.addResources(ctx, s)
+	}
+	return nil
+}
+
+func (m *merged) addTools(ctx context.Context, owner string, s *mcp.ClientSession) error {
+	for t, err := range s.Tools(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		theirs, ours := t.Name, *t
+		ours.Name = free(m.tools, owner, t.Name)
+		m.server.AddTool(&ours, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return s.CallTool(ctx, &mcp.CallToolParams{Name: theirs, Arguments: r.Params.Arguments})
+		})
+	}
+	return nil
+}
+
+func (m *merged) addResources(ctx context.Context, s *mcp.ClientSession) error {
+	read := func(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return s.ReadResource(ctx, &mcp.ReadResourceParams{URI: r.Params.URI})
+	}
+	for res, err := range s.Resources(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(m.resources, res.URI) {
+			m.resources = append(m.resources, res.URI)
+			m.server.AddResource(res, read)
+		}
+	}
+	for t, err := range s.ResourceTemplates(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(m.resources, t.URITemplate) {
+			m.resources = append(m.resources, t.URITemplate)
+			m.server.AddResourceTemplate(t, read)
+		}
+	}
+	return nil
+}
