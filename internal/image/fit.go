@@ -69,7 +69,7 @@ func (t *tree) overwrite(files map[string]string) error {
 			}
 			continue
 		}
-		if strings.HasPrefix(body, "#!") {
+		if strings.HasPrefix(body, "#!") || path.Base(path.Dir(name)) == "bin" {
 			mode = dirMode
 		}
 		if err := t.write(name, body, mode); err != nil {
