@@ -471,3 +471,36 @@ func FuzzPack(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatIsWrittenIntoABinCanBeExecuted(t *testing.T) {
+	img := &Image{Facts: Facts{Arch: "amd64"}, Layers: []Layer{{Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layerTar(t, file("./", ""), file("./a", "1")))), nil
+	}}}}
+	files := map[string]string{"usr/local/bin/program": "\x7fELF", "opt/script": "#!/bin/sh", "etc/text": "x"}
+	var all bytes.Buffer
+	keep := func(_ context.Context, _ template.Sum, part []byte) error { all.Write(part); return nil }
+	if _, _, err := Pack(t.Context(), img, Options{Files: files}, keep); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for r := tar.NewReader(&all); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(h.Name, "./")
+		if _, ours := files[name]; !ours {
+			continue
+		}
+		seen++
+		if can := h.Mode&0o111 == 0o111; can != (name != "etc/text") {
+			t.Errorf("%s has mode %o", name, h.Mode)
+		}
+	}
+	if seen != len(files) {
+		t.Errorf("%d of %d files", seen, len(files))
+	}
+}
