@@ -99,7 +99,9 @@ func start(
 		cancel()
 	}
 	if err != nil {
-		return nil, errors.Join(early(box, err), live.End(context.WithoutCancel(ctx), proc))
+		err = errors.Join(early(box, err), live.End(context.WithoutCancel(ctx), proc))
+		proc.Close()
+		return nil, err
 	}
 	return in, nil
 }
