@@ -3,6 +3,7 @@
 // for who has a password of the access key AKIAMINE.
 import assert from 'node:assert/strict'
 import { Template, Sandbox, BuildError } from 'e2b'
+import { inTurn } from './inturn.mjs'
 
 const registry = process.argv[2]
 const secretAccessKey = 'canary-of-the-key'
@@ -25,14 +26,4 @@ const cases = {
   },
 }
 
-const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
-for (const [name, run] of Object.entries(cases)) {
-  try {
-    await run()
-    say({ name, ok: true })
-  } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
-  }
-}
-say({ name: 'done', ok: true })
-process.exit(0)
+await inTurn(cases)

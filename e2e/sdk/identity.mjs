@@ -4,6 +4,7 @@
 // E2B_SANDBOX_URL say where to.
 import assert from 'node:assert/strict'
 import { Sandbox, Secret } from 'e2b'
+import { inTurn } from './inturn.mjs'
 
 const url = process.argv[2]
 const host = new URL(url).hostname
@@ -36,14 +37,4 @@ const cases = {
   },
 }
 
-const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
-for (const [name, run] of Object.entries(cases)) {
-  try {
-    await run()
-    say({ name, ok: true })
-  } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
-  }
-}
-say({ name: 'done', ok: true })
-process.exit(0)
+await inTurn(cases)

@@ -3,6 +3,7 @@
 // E2B_VOLUME_API_URL say where to.
 import assert from 'node:assert/strict'
 import * as e2b from 'e2b'
+import { inTurn } from './inturn.mjs'
 
 const { Volume, Secret, Sandbox } = e2b
 const prefix = process.argv[2]
@@ -126,14 +127,4 @@ const cases = {
   },
 }
 
-const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
-for (const [name, run] of Object.entries(cases)) {
-  try {
-    await run()
-    say({ name, ok: true })
-  } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
-  }
-}
-say({ name: 'done', ok: true })
-process.exit(0)
+await inTurn(cases)

@@ -7,6 +7,7 @@ import path from 'node:path'
 import { Sandbox, Template } from 'e2b'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+import { inTurn } from '../inturn.mjs'
 
 const here = import.meta.dirname
 const name = 'github/modelcontextprotocol/servers'
@@ -86,13 +87,4 @@ try {
 } catch (err) {
   cases['the template'] = () => { throw err }
 }
-for (const [name, run] of Object.entries(cases)) {
-  try {
-    await run()
-    process.stdout.write(JSON.stringify({ name, ok: true }) + '\n')
-  } catch (err) {
-    process.stdout.write(JSON.stringify({ name, ok: false, error: String(err?.stack ?? err) }) + '\n')
-  }
-}
-process.stdout.write(JSON.stringify({ name: 'done', ok: true }) + '\n')
-process.exit(0)
+await inTurn(cases)

@@ -1,0 +1,15 @@
+// inTurn runs cases, a function by its name each, one after the other, says which hold,
+// a JSON object a line, and ends the program.
+export async function inTurn(cases) {
+  const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
+  for (const [name, run] of Object.entries(cases)) {
+    try {
+      await run()
+      say({ name, ok: true })
+    } catch (err) {
+      say({ name, ok: false, error: String(err?.stack ?? err) })
+    }
+  }
+  say({ name: 'done', ok: true })
+  process.exit(0)
+}
