@@ -14,8 +14,7 @@ import (
 
 // A download of which the host dies is cut: its client never takes what came for the
 // whole, of a length that was told or not. An upload leaves nothing, or, if the host comes
-// back in time, is taken whole. The
-// next life of the host has the file as it was.
+// back in time, is taken whole. The next life of the host has the file as it was.
 func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]

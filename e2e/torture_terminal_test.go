@@ -107,15 +107,22 @@ func TestTortureA20Resize(t *testing.T) {
 	t.Logf("%.0f resizes a second", storm/took.Seconds())
 }
 
-func TestTortureA21Control(t *testing.T) {
-	a := api(t)
-	box := a.Create(t)
-	r := a.StartSpec(t, box.ID, map[string]any{
+// shell starts bash on a terminal and returns when it has prompted.
+func shell(t *testing.T, a *rig.API, box string) (r *rig.Raw, pid uint32) {
+	t.Helper()
+	r = a.StartSpec(t, box, map[string]any{
 		"process": map[string]any{"cmd": "/bin/bash", "args": []string{"--norc", "-i"}, "envs": map[string]string{"PS1": "$ ", "TERM": "dumb"}},
 		"pty":     pty(80, 24),
 	})
-	pid := r.Started(t).Event.Start.PID
+	pid = r.Started(t).Event.Start.PID
 	until(t, r, "$ ")
+	return r, pid
+}
+
+func TestTortureA21Control(t *testing.T) {
+	a := api(t)
+	box := a.Create(t)
+	r, pid := shell(t, a, box.ID)
 	// What it prints is not what is typed, so that it is known to run.
 	const busy = "sh -c 'echo ru\"\"ns; exec sleep 100'\r"
 	typeIn(t, a, box.ID, pid, busy)
@@ -236,12 +243,7 @@ func TestTortureA23NobodyReads(t *testing.T) {
 func TestKillOfATerminalEndsItsForeground(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
-	r := a.StartSpec(t, box.ID, map[string]any{
-		"process": map[string]any{"cmd": "/bin/bash", "args": []string{"--norc", "-i"}, "envs": map[string]string{"PS1": "$ ", "TERM": "dumb"}},
-		"pty":     pty(80, 24),
-	})
-	pid := r.Started(t).Event.Start.PID
-	until(t, r, "$ ")
+	r, pid := shell(t, a, box.ID)
 	typeIn(t, a, box.ID, pid, "nohup sleep 4242 > /dev/null 2>&1 &\r")
 	until(t, r, "$ ")
 	typeIn(t, a, box.ID, pid, "sh -c 'echo ru\"\"ns; exec sleep 2424'\r")

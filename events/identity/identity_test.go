@@ -32,10 +32,10 @@ func sealer(t *testing.T) *sandbox.Sealer {
 	return s
 }
 
-// check reads a token as who got it does, by what the key set says at that time.
-func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time.Time) (claims, error) {
+// claimsOf reads what a token says into all, by what the key set says at that time.
+func claimsOf(t *testing.T, r *Ring, stored []Stored, token string, now time.Time, all ...any) error {
 	t.Helper()
-	raw, err := r.JWKS(all, now)
+	raw, err := r.JWKS(stored, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +50,15 @@ func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parsed.Claims(&set, all...)
+}
+
+// check reads a token as who got it does.
+func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time.Time) (claims, error) {
+	t.Helper()
 	var c claims
 	var std jwt.Claims
-	if err := parsed.Claims(&set, &c, &std); err != nil {
+	if err := claimsOf(t, r, all, token, now, &c, &std); err != nil {
 		return c, err
 	}
 	return c, std.ValidateWithLeeway(jwt.Expected{AnyAudience: jwt.Audience{audience}, Time: now}, 0)
@@ -121,19 +127,7 @@ func TestKeysChangeUnderTokens(t *testing.T) {
 			if when.Before(begin) {
 				continue
 			}
-			raw, err := r.JWKS(known(when), when)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var set jose.JSONWebKeySet
-			if err := json.Unmarshal(raw, &set); err != nil {
-				t.Fatal(err)
-			}
-			parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := parsed.Claims(&set); err != nil {
+			if err := claimsOf(t, r, known(when), token, when); err != nil {
 				t.Errorf("signed at %s, keys read %s later: %v", at, read, err)
 			}
 		}

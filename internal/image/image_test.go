@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/http/httptest"
 	"os"
@@ -90,6 +91,25 @@ func imageOf(t testing.TB, layers ...[]tar.Header) *Image {
 	return img
 }
 
+// entries gives what a tar holds, one after the other.
+func entries(t testing.TB, all io.Reader) iter.Seq2[*tar.Header, io.Reader] {
+	return func(yield func(*tar.Header, io.Reader) bool) {
+		t.Helper()
+		for r := tar.NewReader(all); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(h, r) {
+				return
+			}
+		}
+	}
+}
+
 // packed is what a template holds: by path its body, "-> target" or "= name".
 func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.Manifest, error) {
 	t.Helper()
@@ -112,14 +132,7 @@ func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.
 		t.Errorf("%d bytes of parts, the manifest says %d", all.Len(), m.Tar)
 	}
 	out := map[string]string{}
-	for r := tar.NewReader(&all); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for h, r := range entries(t, &all) {
 		for dir := range out {
 			if strings.HasPrefix(dir, h.Name+"/") && h.Typeflag == tar.TypeDir {
 				t.Errorf("%s comes after what is in it", h.Name)
@@ -483,14 +496,7 @@ func TestWhatIsWrittenIntoABinCanBeExecuted(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
-	for r := tar.NewReader(&all); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for h := range entries(t, &all) {
 		name := strings.TrimPrefix(h.Name, "./")
 		if _, ours := files[name]; !ours {
 			continue

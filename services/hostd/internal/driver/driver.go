@@ -47,9 +47,9 @@ type Spec struct {
 	OpenFiles uint32 // of each process; 0: 65536
 
 	// From is a directory that Instance.Snapshot filled, of this driver or of one with
-	// the same Caps.FileFits: the place begins with the files in it, and with the processes if it holds the memory;
-	// then its shim speaks of the processes of the sandbox that the snapshot was
-	// made of. It is only read, and may serve any number of places at a time; it
+	// the same Caps.FileFits: the place begins with the files in it, and with the
+	// processes if it holds the memory; then its shim speaks of the processes of the
+	// sandbox that the snapshot was made of. It is only read, and may serve any number of places at a time; it
 	// must stay while one of them lives. Root and Sudo are to be those of the sandbox
 	// that it was made of.
 	From string

@@ -101,7 +101,7 @@ func (o *owned) put(w layers.Owner) error {
 	if err := o.parents(path.Dir(w.Path)); err != nil {
 		return err
 	}
-	h := tar.Header{Name: w.Path, Uid: int(w.UID), Gid: int(w.GID)}
+	h := tar.Header{Name: w.Path}
 	o.as(&h, &found.Stat)
 	h.Uid, h.Gid = int(w.UID), int(w.GID)
 	return o.write(&h, &found)
