@@ -21,24 +21,28 @@ const leaseTime = 25 * time.Second
 type lostStage struct {
 	*rig.Split
 	box, id string
-	marker  string // in the arguments of the process
+	marker  string // in the arguments of the process, or of what is its kernel
 	crowd   *crowd
 	began   time.Time
 }
 
 func newLostStage(t *testing.T) *lostStage {
 	t.Helper()
-	s := &lostStage{Split: newStage(t, rig.Topology{Gateways: 2, Hosts: 2}), marker: fmt.Sprintf("mark%d", time.Now().UnixNano())}
+	s := &lostStage{Split: newStage(t, rig.Topology{Gateways: 2, Hosts: 2})}
 	for s.box == "" {
 		box := s.APIs[0].Create(t)
 		if s.HostOf(t, s.APIs[0], box.ID) == "host-1" {
 			s.box = box.ID
 		}
 	}
+	s.marker = fmt.Sprintf("mark%d", time.Now().UnixNano())
 	spec := counter{every: 20 * time.Millisecond}.spec()
 	process, _ := spec["process"].(map[string]any)
 	process["args"] = append(process["args"].([]string), s.marker)
 	s.id, _ = launch(t, s.APIs[0], s.box, spec)
+	if kernelOfItsOwn(t) {
+		s.marker = s.box // the process is none of the machine's
+	}
 	s.crowd = newCrowd(t)
 	for _, by := range []string{"events", "sse"} {
 		s.crowd.add(by, s.id, &eventsReader{id: s.id, sse: by == "sse", lost: true}, s.APIs, 0)
@@ -50,7 +54,8 @@ func newLostStage(t *testing.T) *lostStage {
 	return s
 }
 
-// lives reports whether the process still runs on this machine.
+// lives reports whether the process, or the kernel that it has for itself, still runs
+// on this machine.
 func (s *lostStage) lives() bool {
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
