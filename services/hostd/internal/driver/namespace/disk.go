@@ -3,13 +3,17 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,39 +54,88 @@ func makeFS(ctx context.Context, file string, mib uint32) error {
 	return nil
 }
 
-// blankDisk is a file with an empty file system. It is made once for each size.
-func (d *Driver) blankDisk(ctx context.Context, mib uint32) (string, error) {
+// blankDisk opens a file with an empty file system. It is made once for each size, as
+// long as that is one of those that were wanted last.
+func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	dir, err := d.templatesDir()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("disk-2-%d.ext4", mib))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	now := time.Now()
+	os.Chtimes(path, now, now) //nolint:errcheck // else it goes sooner
+	if f, err := os.Open(path); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return nil, err
 	}
 	tmp, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is empty; what is left is removed later
 	file := filepath.Join(tmp, "disk")
 	if err := makeFS(ctx, file, mib); err != nil {
-		return "", err
+		return nil, err
 	}
-	return path, os.Rename(file, path)
+	f, err := os.Open(file) // whoever removes it
+	if err == nil {
+		err = errors.Join(os.Rename(file, path), pruneBlanks(dir))
+	}
+	if err != nil {
+		f.Close() //nolint:errcheck // it was only read
+		return nil, err
+	}
+	return f, nil
+}
+
+// mostBlanks is how many sizes are kept: clients choose them.
+const mostBlanks = 16
+
+// pruneBlanks removes the files with empty file systems that were longest unused.
+func pruneBlanks(dir string) error {
+	found, err := filepath.Glob(filepath.Join(dir, "disk-*.ext4"))
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	for _, path := range found {
+		if fi, err := os.Stat(path); err == nil {
+			used[path] = fi.ModTime()
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
+	for _, path := range found[min(mostBlanks, len(found)):] {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// diskMiB is how large the disk of a sandbox in dir is: no larger than the host's, which
+// its owner has no more of, and whose tables would take as much as is there.
+func diskMiB(dir string, asked uint32) (uint32, error) {
+	var host unix.Statfs_t
+	if err := unix.Statfs(dir, &host); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return uint32(max(min(uint64(asked), host.Blocks*uint64(host.Bsize)>>20), minDiskMiB)), nil
 }
 
 // newDisk makes the disk of a sandbox and mounts it, in no namespace: it is
 // unmounted with the last descriptor, or the last that is mounted over it. loop
 // is the device.
 func (d *Driver) newDisk(ctx context.Context, dir string, mib, owner uint32) (mount *os.File, loop string, err error) {
-	blank, err := d.blankDisk(ctx, max(mib, minDiskMiB))
+	if mib, err = diskMiB(dir, mib); err != nil {
+		return nil, "", err
+	}
+	blank, err := d.blankDisk(ctx, mib)
 	if err != nil {
 		return nil, "", err
 	}
+	defer blank.Close()
 	image := filepath.Join(dir, diskFile)
 	if err := live.CopyFile(ctx, blank, image); err != nil {
 		return nil, "", err

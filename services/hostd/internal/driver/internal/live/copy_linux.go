@@ -280,12 +280,7 @@ func (c *copier) file(ctx context.Context, name string, st *unix.Stat_t) error {
 }
 
 // CopyFile copies a file with its holes, to a new one.
-func CopyFile(ctx context.Context, from, to string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
+func CopyFile(ctx context.Context, src *os.File, to string) error {
 	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
