@@ -3,12 +3,27 @@ package main
 import (
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // priority is the nice value of a service.
 const priority = -10
+
+// oomScore is a service's: less than that of what runs in sandboxes by more than half of
+// the machine's memory.
+const oomScore = "-500"
+
+// outlive has this process end after what runs in sandboxes where the machine's memory
+// is used up, where it is root. What somebody has chosen stays. Drivers start sandboxes
+// with another.
+func outlive() {
+	const path = "/proc/self/oom_score_adj"
+	if was, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(was)) == "0" {
+		os.WriteFile(path, []byte(oomScore), 0) //nolint:errcheck // not allowed to everybody
+	}
+}
 
 // precede has this process go before what runs in sandboxes, and before all else
 // that leaves its priority alone, where it is root: who floods, forks or computes

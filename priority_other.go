@@ -4,3 +4,5 @@ package main
 
 // precede is for Linux, where drivers can start sandboxes without it.
 func precede() {}
+
+func outlive() {}

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// What runs in a sandbox comes after the program that serves it.
+// What runs in a sandbox comes after the program that serves it, and ends before it where
+// there is no memory left.
 func TestServicesGoBeforeSandboxes(t *testing.T) {
 	const normal = 20 // as the system call tells it; what is more goes before others
 	nice := func(tid int) int {
@@ -46,4 +47,20 @@ func TestServicesGoBeforeSandboxes(t *testing.T) {
 	if out := rig.Output(u.Commands(t, box.ID, "nice").All(t), "stdout"); out != "0\n" {
 		t.Errorf("in a sandbox, nice says %q", out)
 	}
+	if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", u.PID())); mayOutlive() && (err != nil || string(score) != "-500\n") {
+		t.Errorf("the score of a service is %q, %v", score, err)
+	}
+	if out := rig.Output(u.Commands(t, box.ID, "cat /proc/self/oom_score_adj").All(t), "stdout"); out != "200\n" {
+		t.Errorf("the score in a sandbox is %q", out)
+	}
+}
+
+// mayOutlive reports whether this process, and what it starts, may choose to end after
+// others where there is no memory left, and has not.
+func mayOutlive() bool {
+	const path, lower, none = "/proc/self/oom_score_adj", "-1", "0"
+	if was, err := os.ReadFile(path); err != nil || string(was) != none+"\n" || os.WriteFile(path, []byte(lower), 0) != nil {
+		return false
+	}
+	return os.WriteFile(path, []byte(none), 0) == nil
 }

@@ -28,7 +28,7 @@ func limit(pid int, s *driver.Spec) error {
 			return os.NewSyscallError("prlimit", err)
 		}
 	}
-	return nil
+	return live.Expendable(pid)
 }
 
 // environOf is the environment that a process was started with; nothing where it

@@ -32,6 +32,7 @@ func (s *suite) attacks() []attack {
 		{"reach servers on the host's loopback", s.hostServers},
 		{"reach a neighbour", s.neighbour},
 		{"use up what users share", s.useUp},
+		{"outlive the host's own where its memory is used up", s.outlive},
 		{"find secrets in environments", s.environments},
 		{"use descriptors that hostd left open", s.descriptors},
 		{"break out of the root by chroot", s.chrootBreakout},
@@ -236,6 +237,25 @@ func (s *suite) neighbour(t *testing.T) {
 			t.Errorf("the neighbour says %q", got)
 		}
 	})
+}
+
+// outlive: what the kernel ends first is in the sandbox, whatever that says of itself.
+func (s *suite) outlive(t *testing.T) {
+	b := s.create(t, nil)
+	const lower = "for n in -1000 0 199; do echo $n > /proc/self/oom_score_adj; done 2>/dev/null; exec sleep 1000 "
+	eachUser(t, func(t *testing.T, uid int) {
+		b.shAs(t, uid, "setsid sh -c '"+lower+string(b.spec.ID)+"' >/dev/null 2>&1 &")
+	})
+	pids := []int{shimPID(t, b.spec)}
+	if os.Geteuid() == 0 { // what else wrote it can take it back
+		pids = append(pids, marked(b.spec.ID)...)
+	}
+	for _, pid := range pids {
+		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"))
+		if score, _ := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && score < driver.OOMScore { //nolint:errcheck // 0 is too low
+			t.Errorf("process %d of the sandbox has score %d, want %d", pid, score, driver.OOMScore)
+		}
+	}
 }
 
 func (s *suite) environments(t *testing.T) {

@@ -44,6 +44,7 @@ type (
 		Cwd     string                    `json:"cwd"`
 		Caps    map[string][]string       `json:"capabilities"`
 		Rlimits []configLimit             `json:"rlimits"`
+		OOM     int                       `json:"oomScoreAdj"`
 		NoNew   bool                      `json:"noNewPrivileges"`
 	}
 	configLimit struct {
@@ -86,7 +87,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 		Version: "1.0.2", Hostname: string(s.ID), Root: configRoot{root},
 		Process: configProcess{
 			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", gather)...),
-			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, Caps: map[string][]string{},
+			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, OOM: driver.OOMScore, Caps: map[string][]string{},
 			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", uint64(most), userPIDs(most)}, {Type: "RLIMIT_CORE"}},
 		},
 		Mounts: []configMount{
@@ -144,6 +145,7 @@ func readConfig(path string) (c config, err error) {
 // processes in it know stays as it is.
 func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	c.Hostname, c.Root.Path, c.Notes = string(s.ID), root, nil
+	c.Process.OOM = driver.OOMScore // an earlier version said nothing
 	for i := range c.Mounts {
 		if c.Mounts[i].To == shimInside && c.Mounts[i].Type == "bind" {
 			c.Mounts[i].From = r.in(shimDir)

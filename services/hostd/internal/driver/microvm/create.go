@@ -225,5 +225,14 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args []string, file
 	if err != nil {
 		return nil, err
 	}
-	return live.Watch(p, *pidfd)
+	proc, err := live.Watch(p, *pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if err := live.Expendable(p.Pid); err != nil {
+		err = errors.Join(err, live.End(context.Background(), proc))
+		proc.Close()
+		return nil, err
+	}
+	return proc, nil
 }

@@ -109,7 +109,7 @@ func (d *Driver) launch(work, shim string, state *live.State, files []*os.File) 
 	attr := &syscall.SysProcAttr{Setsid: true}
 	err = live.OnThread(work, func() error {
 		return cgroup.Reopen(state.Cgroups).Start(attr, func() (err error) {
-			launcher, err = os.StartProcess(shim, nsinit.LaunchArgs(filepath.Base(shim), state.UIDBase), &os.ProcAttr{
+			launcher, err = os.StartProcess(shim, nsinit.LaunchArgs(filepath.Base(shim), state.UIDBase, driver.OOMScore), &os.ProcAttr{
 				Env: []string{}, Sys: attr, Files: files,
 			})
 			return err

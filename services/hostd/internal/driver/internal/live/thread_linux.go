@@ -1,10 +1,14 @@
 package live
 
 import (
+	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // OnThread calls f on a thread of its own, whose working directory, and no
@@ -38,6 +42,12 @@ func OnThread(dir string, f func() error) error {
 		done <- f()
 	}()
 	return <-done
+}
+
+// Expendable has a process, and what it will start, end before all that serves
+// sandboxes where the host has no memory left. See driver.OOMScore.
+func Expendable(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(driver.OOMScore)), 0)
 }
 
 // beNormal gives up a priority that this thread, and what it starts, would have

@@ -30,21 +30,25 @@ const (
 // LaunchArgs are the arguments of a launcher, to be started with the descriptors,
 // in the working directory and in the cgroups of Init, as hostd's own child. base
 // is the first uid of the sandbox, 0 for the one of who runs hostd; name is what
-// the process is called. It writes the child's pid and a newline to the pipe of
-// errors, or an error, and ends.
-func LaunchArgs(name string, base uint32) []string {
-	return []string{name, Arg, launchArg, strconv.FormatUint(uint64(base), 10)}
+// the process is called, and oomScore that of all in the sandbox. It writes the child's
+// pid and a newline to the pipe of errors, or an error, and ends.
+func LaunchArgs(name string, base uint32, oomScore int) []string {
+	return []string{name, Arg, launchArg, strconv.FormatUint(uint64(base), 10), strconv.Itoa(oomScore)}
 }
 
 // launch is the launcher: it starts Init in namespaces of its own. args are those
 // behind launchArg.
 func launch(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("%s wants a uid", launchArg)
+	if len(args) != 2 {
+		return fmt.Errorf("%s wants a uid and a score", launchArg)
 	}
 	base, err := strconv.ParseUint(args[0], 10, 32)
 	if err != nil {
 		return err
+	}
+	// While this is the host's root: what he wrote nobody inside can lower.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(args[1]), 0); err != nil {
+		return fmt.Errorf("let others live longer: %w", err)
 	}
 	if err := own(uintptr(base)); err != nil {
 		return fmt.Errorf("become the sandbox's uid: %w", err)
