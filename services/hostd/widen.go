@@ -18,6 +18,7 @@ var machineWide = [...]struct {
 	want uint64
 }{
 	{"kernel/pid_max", 4 << 20}, // the most there can be
+	{"kernel/threads-max", 4 << 20},
 	{"kernel/pty/max", 1 << 20}, // likewise
 	{"fs/file-max", 1 << 62},
 }

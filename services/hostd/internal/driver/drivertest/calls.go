@@ -19,6 +19,7 @@ import (
 // with arguments that would do nothing, or next to it, if it were allowed.
 func calls() map[string]func() error {
 	params := make([]byte, 256)
+	var ring uintptr
 	return map[string]func() error{
 		"mount":             func() error { return unix.Mount("tmpfs", "/mnt", "tmpfs", 0, "") },
 		"umount":            func() error { return unix.Unmount("/proc", unix.MNT_DETACH) },
@@ -55,6 +56,7 @@ func calls() map[string]func() error {
 		"perf_event_open":   raw(unix.SYS_PERF_EVENT_OPEN, uintptr(unsafe.Pointer(&params[0])), 0, 0),
 		"userfaultfd":       raw(unix.SYS_USERFAULTFD, 0, 0, 0),
 		"io_uring_setup":    raw(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params[0])), 0),
+		"io_setup":          raw(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&ring)), 0),
 		"keyctl":            raw(unix.SYS_KEYCTL, 0, 0, 0),
 		"add_key":           raw(unix.SYS_ADD_KEY, 0, 0, 0),
 		"init_module":       raw(unix.SYS_INIT_MODULE, 0, 0, 0),
@@ -83,6 +85,9 @@ func calls() map[string]func() error {
 		"socket key":        socket(unix.AF_KEY, unix.SOCK_RAW, 2),
 		"socketpair vsock":  raw(unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM, 0),
 		"socket raw inet":   socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP),
+		"socket mptcp":      socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP),
+		"socket sctp":       socket(unix.AF_INET, unix.SOCK_SEQPACKET, 0),
+		"TCP_ULP":           takeOver,
 		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
 	}
 }
@@ -117,6 +122,19 @@ func cloneUser() error {
 
 func socket(family, kind, proto int) func() error {
 	return raw(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
+}
+
+// takeOver asks for a protocol that is not there to take over a connection.
+func takeOver() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil //nolint:nilerr // there is another test of that
+	}
+	defer unix.Close(fd)
+	if err = unix.SetsockoptString(fd, unix.SOL_TCP, unix.TCP_ULP, "none"); errors.Is(err, unix.ENOENT) {
+		return nil // it was looked for
+	}
+	return err
 }
 
 func closing(fd int, err error) error {

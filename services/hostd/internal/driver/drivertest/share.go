@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shares are what the kernel bounds for a user as a whole. Each takes one more, and
+// shares are what the kernel bounds for a user, or the machine, as a whole. Each takes one more, and
 // keeps it as long as its thread and its process live.
 func shares() map[string]func(i int) error {
 	return map[string]func(int) error{
@@ -23,7 +23,8 @@ func shares() map[string]func(i int) error {
 			_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&id)))
 			return nilOr(errno)
 		},
-		"message queues": messageQueue,
+		"message queues":   messageQueue,
+		"asynchronous I/O": asynchronous,
 	}
 }
 
@@ -46,6 +47,18 @@ func waitingSignal(int) error {
 		_                  [116]byte
 	}{signo: signal, code: -1} // SI_QUEUE
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(unix.Getpid()), uintptr(unix.Gettid()), signal, uintptr(unsafe.Pointer(&info)), 0, 0)
+	return nilOr(errno)
+}
+
+// asynchronous makes a ring for requests, and not very many, since nothing bounds them in
+// a kernel of one's own.
+func asynchronous(i int) error {
+	const most, requests = 300, 1024
+	if i == most {
+		return unix.EAGAIN
+	}
+	var ring uintptr
+	_, _, errno := unix.RawSyscall(unix.SYS_IO_SETUP, requests, uintptr(unsafe.Pointer(&ring)), 0)
 	return nilOr(errno)
 }
 

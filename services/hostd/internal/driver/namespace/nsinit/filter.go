@@ -17,8 +17,11 @@ import (
 //
 // Not allowed, above all: mounts, namespaces, ptrace and its relatives, bpf,
 // perf, userfaultfd, io_uring, keys, kernel modules, kexec, clocks, swap, quota,
-// handles of files, and sockets other than unix, IPv4, IPv6 and route netlink
-// (a vsock is not bound by network namespaces and reaches the machine's host).
+// handles of files, and sockets other than unix, route netlink, and TCP, UDP and
+// ping by IPv4 and IPv6 (a vsock is not bound by network namespaces and reaches the
+// machine's host; other protocols are code that few look at, and that the kernel loads
+// for whoever asks). Old asynchronous I/O is as good as not there: what all of the
+// machine may have of it together is bounded, and one sandbox could take it all.
 
 const (
 	dataNr   = 0
@@ -30,11 +33,15 @@ const (
 	retPerm   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	retNoSys  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	retFamily = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
+	retType   = unix.SECCOMP_RET_ERRNO | uint32(unix.ESOCKTNOSUPPORT)
+	retProto  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)
+	retOption = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
 
 	opLoad = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	opEq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	opGe   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	opSet  = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+	opAnd  = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 	opRet  = unix.BPF_RET | unix.BPF_K
 
 	newNamespace = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -51,7 +58,7 @@ type condition struct {
 func conditions() []condition {
 	return []condition{
 		{unix.SYS_SOCKET, oneOf(0, retFamily,
-			allowIf(unix.AF_UNIX), allowIf(unix.AF_INET), allowIf(unix.AF_INET6),
+			allowIf(unix.AF_UNIX), choice{unix.AF_INET, inet()}, choice{unix.AF_INET6, inet()},
 			choice{unix.AF_NETLINK, oneOf(2, retFamily, allowIf(unix.NETLINK_ROUTE))})},
 		{unix.SYS_SOCKETPAIR, oneOf(0, retFamily, allowIf(unix.AF_UNIX))},
 		{unix.SYS_CLONE, []unix.SockFilter{
@@ -59,10 +66,30 @@ func conditions() []condition {
 		// Its flags are in memory, where a filter cannot look: fall back to clone.
 		{unix.SYS_CLONE3, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PERSONALITY, oneOf(0, retPerm, allowIf(0), allowIf(0x0008), allowIf(0x20000), allowIf(0x20008), allowIf(0xffffffff))},
+		// What takes over a connection, as TLS in the kernel does, is loaded by name.
+		{unix.SYS_SETSOCKOPT, oneOf(1, retAllow, choice{unix.SOL_TCP,
+			oneOf(2, retAllow, choice{unix.TCP_ULP, []unix.SockFilter{ret(retOption)}})})},
+		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		// These two put characters into a terminal's input.
 		{unix.SYS_IOCTL, oneOf(1, retAllow, choice{unix.TIOCSTI, []unix.SockFilter{ret(retPerm)}},
 			choice{unix.TIOCLINUX, []unix.SockFilter{ret(retPerm)}})},
 	}
+}
+
+// inet decides about a socket of the internet's by its type, without its flags, and its
+// protocol. Types are bounded, too, because each has a protocol that 0 stands for.
+func inet() []unix.SockFilter {
+	const typeMask = 0xf
+	protocol := oneOf(2, retProto, allowIf(0), allowIf(unix.IPPROTO_TCP), allowIf(unix.IPPROTO_UDP),
+		allowIf(unix.IPPROTO_ICMP), allowIf(unix.IPPROTO_ICMPV6))
+	return append([]unix.SockFilter{
+		load(1), {Code: opAnd, K: typeMask},
+		{Code: opEq, K: unix.SOCK_STREAM, Jt: 4},
+		{Code: opEq, K: unix.SOCK_DGRAM, Jt: 3},
+		{Code: opEq, K: unix.SOCK_RAW, Jf: 1},
+		ret(retPerm), // as the kernel says it
+		ret(retType),
+	}, protocol...)
 }
 
 type choice struct {

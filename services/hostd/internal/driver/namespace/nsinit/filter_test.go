@@ -55,6 +55,8 @@ func eval(t *testing.T, prog []unix.SockFilter, c call) uint32 {
 			jump(a&in.K != 0)
 		case unix.BPF_JMP | unix.BPF_JA:
 			pc += int(in.K)
+		case opAnd:
+			a &= in.K
 		case opRet:
 			return in.K
 		default:
@@ -101,6 +103,17 @@ func TestFilter(t *testing.T) {
 		{"a vsock", unix.SYS_SOCKET, [6]uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, retFamily},
 		{"a vsock behind a high word", unix.SYS_SOCKET, [6]uint64{high | unix.AF_VSOCK, unix.SOCK_STREAM}, retFamily},
 		{"a packet socket", unix.SYS_SOCKET, [6]uint64{unix.AF_PACKET, unix.SOCK_RAW}, retFamily},
+		{"a socket that is closed when it executes", unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.IPPROTO_TCP}, retAllow},
+		{"a ping", unix.SYS_SOCKET, [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6}, retAllow},
+		{"MPTCP", unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, retProto},
+		{"SCTP", unix.SYS_SOCKET, [6]uint64{unix.AF_INET6, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP}, retProto},
+		{"SCTP behind a high word", unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_STREAM, high | unix.IPPROTO_SCTP}, retProto},
+		{"SCTP by its type", unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_SEQPACKET}, retType},
+		{"a raw socket", unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP}, retPerm},
+		{"an option", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_TCP, unix.TCP_NODELAY}, retAllow},
+		{"another level's option", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_SOCKET, unix.TCP_ULP}, retAllow},
+		{"TLS in the kernel", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_TCP, unix.TCP_ULP}, retOption},
+		{"old asynchronous I/O", unix.SYS_IO_SETUP, [6]uint64{}, retNoSys},
 		{"a pair", unix.SYS_SOCKETPAIR, [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, retAllow},
 		{"a pair of another family", unix.SYS_SOCKETPAIR, [6]uint64{unix.AF_TIPC, unix.SOCK_STREAM}, retFamily},
 		{"a terminal's size", unix.SYS_IOCTL, [6]uint64{0, unix.TIOCGWINSZ}, retAllow},
