@@ -199,6 +199,15 @@ export const cases = {
       assert.equal(res.stdout, 'no limit\n')
     }),
 
+  killed: async (e2b, assert) => {
+    const sbx = await e2b.Sandbox.create('base', { timeoutMs: 60_000 })
+    const h = await sbx.commands.run('echo up; sleep 100', { background: true })
+    await until('output', () => h.stdout === 'up\n')
+    const told = assert.rejects(h.wait(), (err) => err instanceof e2b.TimeoutError && /killed or reached its end of life/.test(err.message))
+    await sbx.kill()
+    await told
+  },
+
   expiry: async (e2b, assert) => {
     const sbx = await e2b.Sandbox.create('base', { timeoutMs: 60_000 })
     const h = await sbx.commands.run('sleep 100', { background: true })

@@ -22,6 +22,9 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 	switch {
 	case x.Cause == process.CauseTimeout:
 		return ending{}, kind.New(kind.Deadline, "run", "", "the process ran into its timeout")
+	case x.Cause == process.CauseSandboxGone:
+		// E2B's stream breaks here: SDKs tell of the sandbox, not of a signal.
+		return ending{}, unseen(x, lost)
 	case x.Code != nil && *x.Code == 0:
 		return ending{exited: true}, nil
 	case x.Code != nil:
@@ -29,20 +32,13 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 		return ending{code: *x.Code, exited: true, status: status, err: status}, nil
 	case x.Signal != 0:
 		status := "signal: " + syscall.Signal(x.Signal).String()
-		return ending{code: -1, status: status, err: status + remark(x.Cause)}, nil
+		end := ending{code: -1, status: status, err: status}
+		if x.Cause == process.CauseOOM {
+			end.err += " (out of memory)"
+		}
+		return end, nil
 	}
 	return ending{}, unseen(x, lost)
-}
-
-// remark says more about a signal where the cause knows more.
-func remark(c process.Cause) string {
-	switch c {
-	case process.CauseOOM:
-		return " (out of memory)"
-	case process.CauseSandboxGone:
-		return " (the sandbox ended)"
-	}
-	return ""
 }
 
 // unseen is the error for an end that nobody saw.
@@ -59,7 +55,7 @@ func unseen(x *process.Exit, lost string) error {
 	}
 	switch x.Cause {
 	case process.CauseSandboxGone:
-		return fail(CodeUnavailable, "%s", text("the sandbox ended, and nobody saw how the process did"))
+		return fail(CodeUnavailable, "%s", text("the sandbox was killed or reached its end of life while the process ran"))
 	case process.CauseNotStarted:
 		return fail(CodeInternal, "%s", text("the process never started"))
 	}
