@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,13 +42,17 @@ type chart struct {
 	Type     string
 	Title    string
 	X        string `json:"x_label"`
+	Y        string `json:"y_label"`
+	Unit     string `json:"y_unit"`
+	Scale    string `json:"x_scale"`
 	Elements []struct {
-		Type, Label, Group, Value string
-		Points                    [][]float64
-		Angle                     float64
-		Median                    float64
-		Max                       float64
-		Outliers                  []float64
+		Type, Label, Group string
+		Value              float64
+		Points             [][]any
+		Angle              float64
+		Median             float64
+		Max                float64
+		Outliers           []float64
 	}
 }
 
@@ -115,13 +121,13 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 		{"", "x", "=41\n"},
 		{"python", "def f():\n    return 1/0\nf()", "!ZeroDivisionError: division by zero\n"},
 		{"python", "import os; os.system('echo child'); None", "out:child\n"},
-		{"python", "import asyncio\nawait asyncio.sleep(0)\n'späße'", "='späße'\n"},
+		{"python", "import asyncio\nawait asyncio.sleep(0)\n'späße'", "=späße\n"},
 		{"python", "class A:\n    def _repr_html_(self): return '<b>'\n    def __repr__(self): return 'A'\nA()", "=A\n"},
 		{"javascript", "let y = 1; console.log('js'); y + 1", "out:js\n=2\n"},
 		{"js", "y", "=1\n"},
 		{"js", "throw new TypeError('bad')", "!TypeError: bad\n"},
 		{"js", "import fs, { existsSync } from 'fs'\nimport * as os from 'node:os'\n[existsSync('/'), fs.existsSync('/nowhere'), typeof os.cpus]", "=[ true, false, 'function' ]\n"},
-		{"js", "const net = require('net'); typeof net.connect", "='function'\n"},
+		{"js", "const net = require('net'); typeof net.connect", "=function\n"},
 		{"bash", "z=5; cd /tmp; echo hey", "out:hey\n"},
 		{"bash", "echo $z $PWD; false", "out:5 /tmp\n!Exit: exit status 1\n"},
 	} {
@@ -133,7 +139,7 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 			t.Errorf("%s %q: %q, want %q", tt.language, tt.code, got, tt.want)
 		}
 	}
-	if got := brief(in.run(t, "import os; os.environ['COLOUR']", "env_vars", map[string]string{"COLOUR": "red"})); got != "='red'\n" {
+	if got := brief(in.run(t, "import os; os.environ['COLOUR']", "env_vars", map[string]string{"COLOUR": "red"})); got != "=red\n" {
 		t.Errorf("env_vars: %q", got)
 	}
 	if got := brief(in.run(t, "echo $COLOUR $z", "language", "bash", "env_vars", map[string]string{"COLOUR": "r'ed"})); got != "out:r'ed 5\n" {
@@ -204,13 +210,25 @@ func TestInterpreterCharts(t *testing.T) {
 		want func(c *chart) bool
 	}{
 		{"plt.plot([1, 2, 3], [2, 4, 1]); plt.title('t'); plt.xlabel('x'); plt.show()", func(c *chart) bool {
-			return c.Type == "line" && c.Title == "t" && c.X == "x" && len(c.Elements) == 1 && len(c.Elements[0].Points) == 3 && c.Elements[0].Points[1][1] == 4
+			return c.Type == "line" && c.Title == "t" && c.X == "x" && len(c.Elements) == 1 && c.Elements[0].Label == "Line 0" && len(c.Elements[0].Points) == 3 && c.Elements[0].Points[1][1] == 4.0
 		}},
 		{"plt.scatter([1, 2], [3, 4], label='dots')", func(c *chart) bool {
-			return c.Type == "scatter" && len(c.Elements) == 1 && c.Elements[0].Label == "dots" && c.Elements[0].Points[1][1] == 4
+			return c.Type == "scatter" && len(c.Elements) == 1 && c.Elements[0].Label == "dots" && c.Elements[0].Points[1][1] == 4.0
+		}},
+		{"plt.plot(['a', 'b', 'c'], [1, 2, 3]); plt.axhline(2); plt.ylabel('speed (m/s)')", func(c *chart) bool {
+			return c.Scale == "categorical" && c.Y == "speed (m/s)" && c.Unit == "m/s" && len(c.Elements) == 1 && c.Elements[0].Points[2][0] == "c"
+		}},
+		{"import datetime as d; plt.plot([d.date(2024, 1, 1), d.date(2024, 1, 2)], [1, 2])", func(c *chart) bool {
+			return c.Type == "line" && c.Scale == "datetime" && c.Elements[0].Points[1][0] == "2024-01-02"
 		}},
 		{"plt.bar(['a', 'b'], [5, 7])", func(c *chart) bool {
-			return c.Type == "bar" && len(c.Elements) == 2 && c.Elements[1].Label == "b" && c.Elements[1].Value == "7"
+			return c.Type == "bar" && len(c.Elements) == 2 && c.Elements[1].Label == "b" && c.Elements[1].Group == "Group 0" && c.Elements[1].Value == 7
+		}},
+		{"plt.barh(['a', 'b'], [5, 7]); plt.xlabel('n')", func(c *chart) bool {
+			return c.Type == "bar" && c.Y == "n" && len(c.Elements) == 2 && c.Elements[1].Label == "b" && c.Elements[1].Value == 7
+		}},
+		{"plt.boxplot([[1, 2, 3, 4, 40], [5, 6]], patch_artist=True)", func(c *chart) bool {
+			return c.Type == "box_and_whisker" && len(c.Elements) == 2 && c.Elements[0].Median == 3 && c.Elements[0].Outliers[0] == 40
 		}},
 		{"plt.pie([1, 3], labels=['one', 'three'])", func(c *chart) bool {
 			return c.Type == "pie" && len(c.Elements) == 2 && c.Elements[1].Label == "three" && c.Elements[1].Angle > 269 && c.Elements[1].Angle < 271
@@ -268,29 +286,39 @@ func TestInterpreterKeepsItsClientAwake(t *testing.T) {
 	if !strings.Contains(body, alive) || strings.Contains(body, "\n\n") {
 		t.Errorf("what came in 7 s:\n%s", body)
 	}
-	if got := brief(parse(t, strings.ReplaceAll(body, alive, ""))); got != "='up'\n" {
+	if got := brief(parse(t, strings.ReplaceAll(body, alive, ""))); got != "=up\n" {
 		t.Errorf("what it said: %q", got)
 	}
 }
 
-// A client that waits is told when its kernel is taken away, and its sandbox.
+// A client that waits is told when its kernel is taken away, and cut off when its sandbox
+// is: by that SDKs know.
 func TestInterpreterTakenAway(t *testing.T) {
 	t.Parallel()
 	a := api(t)
-	for name, take := range map[string]func(interpreter){
-		"ExecutionEnded": func(in interpreter) { a.Kill(t, in.box) },
-		"KernelDied": func(in interpreter) {
-			a.Want(t, http.StatusOK, http.MethodPost, "/contexts/default-python/restart", nil, in.headers()...)
-		},
-	} {
+	run := func() (interpreter, *rig.Lines) {
 		in := interpreter{a, a.Create(t, "timeout", 300).ID}
 		r := in.Stream(t, http.MethodPost, "/execute", map[string]any{"code": "import time; print('in', flush=True); time.sleep(100)"}, in.headers()...)
 		r.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
-		take(in)
-		rest := r.All(t)
-		if n := len(rest); n < 2 || rest[n-2].Type != "error" || !strings.Contains(rest[n-2].Raw, name) || rest[n-1].Type != "end_of_execution" {
-			t.Errorf("%s:\n%s", name, raws(rest))
+		return in, r
+	}
+	in, r := run()
+	a.Want(t, http.StatusOK, http.MethodPost, "/contexts/default-python/restart", nil, in.headers()...)
+	rest := r.All(t)
+	if n := len(rest); n < 2 || rest[n-2].Type != "error" || !strings.Contains(rest[n-2].Raw, "KernelDied") || rest[n-1].Type != "end_of_execution" {
+		t.Errorf("its kernel ended:\n%s", raws(rest))
+	}
+	in, r = run()
+	a.Kill(t, in.box)
+	for {
+		l, err := r.Next()
+		if err == nil && l.Type == "keepalive" {
+			continue
 		}
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("its sandbox ended: %+v, %v", l, err)
+		}
+		break
 	}
 }
 
@@ -347,8 +375,12 @@ func TestInterpreterContexts(t *testing.T) {
 	a.Want(t, http.StatusNoContent, http.MethodDelete, "/contexts/"+two.ID, nil, in.headers()...)
 	var all []context
 	a.Want(t, http.StatusOK, http.MethodGet, "/contexts", nil, in.headers()...).Decode(t, &all)
-	if len(all) != 1 || all[0] != one {
+	defaults := []context{{"default-python", "python", "/home/user"}, {"default-javascript", "javascript", "/home/user"}}
+	if !slices.Equal(all, append(defaults, one)) {
 		t.Errorf("listed %+v", all)
+	}
+	if got := brief(in.run(t, "console.log(1)", "context_id", "default-javascript")); got != "out:1\n" {
+		t.Errorf("in a default that was listed: %q", got)
 	}
 	for _, ans := range []rig.Answer{
 		a.Do(t, http.MethodPost, "/execute", map[string]any{"code": "1", "context_id": two.ID}, in.headers()...),
@@ -396,7 +428,7 @@ func TestInterpreterRunOutlivesItsClient(t *testing.T) {
 	}
 	lines := a.Events(t, id, "follow=1").All(t)
 	all := parse(t, rig.Output(lines, "stdout"))
-	if got := brief(all); strings.Count(got, "out:") != 20 || !strings.HasSuffix(got, "='done'\n") {
+	if got := strings.ReplaceAll(brief(all), "out:", ""); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "19\n=done\n") {
 		t.Errorf("the record has %q", got)
 	}
 	// To end an execution is to end its process: the kernel lives on.

@@ -2,7 +2,7 @@
 // a JSON object a line, which cases hold. E2B_API_KEY, E2B_API_URL and
 // E2B_SANDBOX_URL say where to.
 import assert from 'node:assert/strict'
-import { Sandbox } from '@e2b/code-interpreter'
+import { Sandbox, TimeoutError } from '@e2b/code-interpreter'
 
 function say(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
@@ -24,7 +24,7 @@ const cases = {
   },
   async 'gives variables to one execution'(s) {
     const read = 'import os; os.environ.get("COLOUR")'
-    assert.equal((await s.runCode(read, { envs: { COLOUR: 'red' } })).text, "'red'")
+    assert.equal((await s.runCode(read, { envs: { COLOUR: 'red' } })).text, 'red')
     assert.equal((await s.runCode(read)).text, undefined)
   },
   async 'speaks JavaScript and bash'(s) {
@@ -36,13 +36,44 @@ const cases = {
     const [r] = shown.results
     assert.deepEqual([r.text, r.html, r.json, r.isMainResult, r.formats().sort()], ['A', '<b>', { a: [1] }, true, ['html', 'json']])
   },
+  async 'shows what IPython.display has, lists and dicts'(s) {
+    const code = 'from IPython.display import HTML, Image, Markdown, display\ndisplay(HTML("<b>"), Markdown("# m"), Image(data=b"\\x89PNG"))\n{"a": [1, None]}'
+    const { results, text } = await s.runCode('%matplotlib inline\n' + code)
+    assert.deepEqual(results.map((r) => [r.isMainResult, ...r.formats()]), [[false, 'html'], [false, 'markdown'], [false, 'png'], [true, 'json']])
+    assert.deepEqual([results[0].html, results[3].json, text], ['<b>', { a: [1, null] }, "{'a': [1, None]}"])
+  },
+  async 'gives output in pieces as it comes, not by the line'(s) {
+    const at = []
+    const code = 'import time\nfor i in range(3):\n  print(i, end="")\n  time.sleep(0.3)\nprint("\\nfour")\nprint("five")'
+    const { logs } = await s.runCode(code, { context: await s.createCodeContext(), onStdout: (m) => at.push(m.line) })
+    assert.deepEqual(at, ['0', '1', '2', '\nfour\nfive\n'])
+    assert.deepEqual(logs.stdout, at)
+  },
+  async 'ends runs that nobody waits for when another one begins'(s) {
+    for (const [language, code] of [['python', 'import time\nwhile True: time.sleep(0.05)'], ['bash', 'sleep 1000'], ['javascript', 'await new Promise(() => {})']]) {
+      const context = await s.createCodeContext({ language })
+      await assert.rejects(s.runCode(code, { context, timeoutMs: 300 }), { name: 'TimeoutError' })
+      const next = await s.runCode(language === 'bash' ? 'echo on' : '"on"', { context, timeoutMs: 20_000 })
+      assert.equal(next.text ?? next.logs.stdout[0].trim(), 'on', language)
+    }
+  },
+  async 'says when its sandbox is killed'() {
+    const other = await Sandbox.create()
+    let began
+    const printed = new Promise((resolve) => (began = resolve))
+    const run = other.runCode('import time; print(1); time.sleep(100)', { onStdout: began })
+    const failed = assert.rejects(run, (e) => e instanceof TimeoutError && /killed/.test(e.message))
+    await printed
+    await other.kill()
+    await failed
+  },
   async 'tells callbacks what comes, as it comes'(s) {
     const [out, err, results, errors] = [[], [], [], []]
     const opts = { onStdout: (m) => out.push(m), onStderr: (m) => err.push(m), onResult: (r) => results.push(r), onError: (e) => errors.push(e), requestTimeoutMs: 60_000, timeoutMs: 0 }
     const run = await s.runCode('import sys\nprint("o")\nprint("e", file=sys.stderr)\ndisplay("shown") if "display" in globals() else None\n"last"', opts)
     assert.deepEqual([out.map((m) => [m.line, m.error]), err.map((m) => [m.line, m.error])], [[['o\n', false]], [['e\n', true]]])
     assert.ok(out[0].timestamp > 0)
-    assert.equal(results.at(-1).text, "'last'")
+    assert.equal(results.at(-1).text, 'last')
     assert.equal(run.results.filter((r) => r.isMainResult).length, 1)
     assert.ok(run.executionCount > 0)
     const failed = await s.runCode('raise ValueError("v")', opts)
@@ -88,7 +119,7 @@ const cases = {
   },
   async 'has contexts'(s) {
     const one = await s.createCodeContext({ cwd: '/tmp' })
-    assert.equal((await s.runCode('import os; a = 1; os.getcwd()', { context: one })).text, "'/tmp'")
+    assert.equal((await s.runCode('import os; a = 1; os.getcwd()', { context: one })).text, '/tmp')
     assert.ok((await s.listCodeContexts()).some((c) => c.id === one.id))
     await s.restartCodeContext(one)
     assert.equal((await s.runCode('a', { context: one })).error.name, 'NameError')

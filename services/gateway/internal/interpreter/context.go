@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/events/kind"
@@ -109,6 +110,25 @@ func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox
 		return c, h.start(ctx, p, sbx, &c, lives)
 	}
 	return c, err
+}
+
+// isDefault tells the language whose default context an id names.
+func isDefault(id string) (string, bool) {
+	language, ok := strings.CutPrefix(id, defaultPrefix)
+	return language, ok && languages[language] == language
+}
+
+// withDefaults adds the contexts that every sandbox has at E2B from its beginning, and
+// here as soon as they are used.
+func withDefaults(all []codeContext) []codeContext {
+	out := make([]codeContext, 0, len(all)+2)
+	for _, language := range [...]string{"python", "javascript"} {
+		id := defaultPrefix + language
+		if !slices.ContainsFunc(all, func(c codeContext) bool { return c.ID == id }) {
+			out = append(out, codeContext{ID: id, Language: language, Cwd: homeOf("")})
+		}
+	}
+	return append(out, all...)
 }
 
 // gone reports whether it is the sandbox that was not found.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
@@ -39,6 +40,9 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	case process.Failed:
 		dst = n.fail(dst, "KernelNotFound", b.Message)
 	case process.Finished:
+		if !n.over && b.Exit.Cause == process.CauseSandboxGone {
+			return dst, stream.ErrCut // SDKs take this, and only this, for the sandbox's end
+		}
 		dst = n.fail(dst, "ExecutionEnded", ending(&b.Exit, n.said))
 	default:
 		// The record tells those.

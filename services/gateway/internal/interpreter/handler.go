@@ -110,10 +110,13 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 		return err
 	}
 	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0)}
-	return h.streams.Serve(c, head, src, newEncoder())
+	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder())
 }
 
 func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.ID, e *execution) (codeContext, error) {
+	if language, ok := isDefault(e.Context); ok {
+		return h.findDefault(ctx, p, sbx, language)
+	}
 	if e.Context != "" {
 		in, _, err := h.find(ctx, p, sbx, e.Context)
 		return in, err
@@ -166,7 +169,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(append([]codeContext{}, all...))
+	return c.JSON(withDefaults(all))
 }
 
 func (h *Handler) remove(c *fiber.Ctx) error {
@@ -202,7 +205,13 @@ func (h *Handler) ended(c *fiber.Ctx) (codeContext, int, error) {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	in, lives, err := h.find(ctx, p, sbx, strings.Clone(c.Params("id")))
+	id := strings.Clone(c.Params("id"))
+	if language, ok := isDefault(id); ok {
+		if _, err := h.findDefault(ctx, p, sbx, language); err != nil {
+			return codeContext{}, 0, err
+		}
+	}
+	in, lives, err := h.find(ctx, p, sbx, id)
 	if err == nil {
 		err = h.end(ctx, p, &in)
 	}

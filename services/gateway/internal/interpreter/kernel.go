@@ -17,6 +17,10 @@ import (
 var (
 	//go:embed kernels/serve.py
 	serve string
+	//go:embed kernels/chart.py
+	chartData string
+	//go:embed kernels/display.py
+	displayModule string
 	//go:embed kernels/python.py
 	pythonKernel string
 	//go:embed kernels/bash.py
@@ -69,7 +73,7 @@ func kernelSpec(id, language, cwd string) process.Spec {
 	case "java":
 		s.Args = append(inPython(childKernel, id), javaKernel)
 	default:
-		s.Args = inPython(pythonKernel, id)
+		s.Args = inPython(chartData+"\n"+displayModule+"\n"+pythonKernel, id)
 	}
 	s.Args = append(s.Args, language)
 	return s

@@ -40,6 +40,11 @@ func (b *buffer) release() {
 	}
 }
 
+// ErrCut is what an encoder gives that wants the connection broken off after what it has
+// appended, in the middle of the body, where that is how clients of its protocol learn
+// what happened.
+var ErrCut = kind.New(kind.Canceled, "stream", "", "the stream was broken off")
+
 // Copy encodes what src yields and sends it to w, one flush a batch, until the
 // record or ctx ends; then it has the encoder say why and ends w. A ctx
 // cancelled with a cause of kind.Canceled says that there is nobody to talk to:
@@ -137,6 +142,10 @@ func (c *copier) end(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		err = nil
+	case errors.Is(err, ErrCut):
+		c.flush()
+		c.broken = err
+		return
 	case kind.Is(err, kind.Canceled):
 		c.broken = err
 		return

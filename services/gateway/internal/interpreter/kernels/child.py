@@ -67,6 +67,8 @@ class Kernel:
                 found[name] = base64.b64encode(data).decode() if name in BINARY else data.decode("utf-8", "replace")
             elif kind == "result":
                 flush()
+                if "text" in found:
+                    found["text"] = unquoted(found["text"])
                 line.say(type="result", is_main_result=name == "main", **found)
                 found = {}
             elif kind == "error":

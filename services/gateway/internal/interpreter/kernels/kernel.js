@@ -26,6 +26,8 @@ function ask(context, variables, code) {
     kernel.on('connect', () => {
       there = true
       kernel.write(JSON.stringify({ code, env_vars: JSON.parse(variables) }) + '\n')
+      process.on('SIGURG', () => kernel.write('left\n')) // nobody waits for it any more
+      say({ type: 'keepalive' })
     })
     kernel.on('data', (part) => {
       process.stdout.write(part)
@@ -68,7 +70,7 @@ function serve(context, language) {
     }
   }
   const forms = (value) => {
-    const found = { text: typeof value === 'string' ? `'${value}'` : util.inspect(value) }
+    const found = { text: typeof value === 'string' ? value : util.inspect(value) } // E2B's server tells strings without quotes
     for (const [form, name] of Object.entries({ html: 'toHTML', svg: 'toSVG', png: 'toPNG', markdown: 'toMarkdown' })) {
       if (value && typeof value[name] === 'function') found[form] = String(value[name]())
     }
@@ -115,7 +117,9 @@ function serve(context, language) {
     const was = Object.fromEntries(Object.keys(variables).map((k) => [k, process.env[k]]))
     Object.assign(process.env, variables)
     say({ type: 'number_of_executions', execution_count: count })
-    const gone = new Promise((resolve) => conn.once('close', () => resolve(null)))
+    const gone = new Promise((resolve) => conn.once('close', () => resolve(null)).once('yield', () => resolve(null)))
+    current = conn
+    yieldTo(waiting)
     try {
       const r = await Promise.race([evaluate(imported(language === 'typescript' ? strip(code) : code)), gone])
       if (r && r.exceptionDetails) {
@@ -137,14 +141,23 @@ function serve(context, language) {
   fs.rmSync(address(context), { force: true }) // of the context's kernel before
   let turn = Promise.resolve()
   let count = 0
+  let [current, waiting] = [null, 0]
+  // An execution that nobody waits for any more ends when another one wants to begin.
+  const yieldTo = (others) => others && current && current.left && current.emit('yield')
   net.createServer((conn) => {
     let asked = ''
     conn.setEncoding('utf8')
     conn.on('error', () => {})
     conn.on('data', (part) => {
+      const whole = asked.endsWith('\n')
       asked += part
-      if (!asked.endsWith('\n')) return
-      turn = turn.then(() => one(JSON.parse(asked), conn, ++count)).catch(() => conn.destroy())
+      if (whole) conn.left = true
+      else if (asked.endsWith('\n')) {
+        waiting++
+        const request = asked
+        turn = turn.then(() => (waiting--, one(JSON.parse(request), conn, ++count))).catch(() => conn.destroy())
+      }
+      yieldTo(waiting)
     })
   }).listen(address(context), () => print('ready\n'))
   process.on('uncaughtException', (e) => say({ type: 'stderr', text: e.stack + '\n', timestamp: Date.now() * 1000000 }))

@@ -1,4 +1,4 @@
-# The kernel of Python, after serve.py.
+# The kernel of Python, after serve.py, chart.py and display.py.
 MIME = {
     "text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
     "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
@@ -13,9 +13,26 @@ def plain(value):
     return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
 
 
+def as_json(value):
+    """A list or dict as JSON has it. Raises where it has not."""
+
+    def other(v):
+        for as_plain in ("tolist", "isoformat"):
+            if hasattr(v, as_plain):
+                return getattr(v, as_plain)()
+        raise TypeError
+
+    return json.loads(json.dumps(value, default=other))
+
+
+def columns(frame):
+    found = frame.to_dict(orient="list")
+    return {str(k): [v.isoformat() if type(v).__name__ == "Timestamp" else v for v in column] for k, column in found.items()}
+
+
 def forms(value):
     """The forms that a value can be shown in."""
-    found = {"text": repr(value)}
+    found = {"text": unquoted(repr(value))}
     if isinstance(value, type):
         return found
     bundle = getattr(value, "_repr_mimebundle_", None)
@@ -42,10 +59,11 @@ def forms(value):
         if data is not None:
             found[form] = plain(data)
     if type(value).__name__ == "DataFrame" and hasattr(value, "to_dict"):
-        try:
-            found["data"] = {str(k): v for k, v in value.to_dict(orient="list").items()}
-        except Exception:
-            pass
+        with contextlib.suppress(Exception):
+            found["data"] = columns(value)
+    if isinstance(value, (list, dict)):
+        with contextlib.suppress(Exception):
+            found.setdefault("json", as_json(value))
     if type(value).__name__ == "Figure" and hasattr(value, "savefig"):
         found.update(shown(value))
     return found
@@ -57,76 +75,6 @@ def picture(figure):
     b = io.BytesIO()
     figure.savefig(b, format="png", bbox_inches="tight")
     return base64.b64encode(b.getvalue()).decode()
-
-
-def number(v):
-    return v.item() if hasattr(v, "item") else v
-
-
-def scale(axis, name):
-    ticks = getattr(axis, "get_%sticks" % name)()
-    return {
-        name + "_ticks": [number(v) for v in ticks], name + "_scale": getattr(axis, "get_%sscale" % name)(),
-        name + "_tick_labels": [l.get_text() for l in getattr(axis, "get_%sticklabels" % name)()],
-    }
-
-
-def boxes(axes):
-    """What a box plot draws of each box, seven lines: the box, two whiskers, their
-    caps, the median, and what lies outside."""
-    lines = [[tuple(number(v) for v in p) for p in zip(l.get_xdata(), l.get_ydata())] for l in axes.lines]
-    found = []
-    for i in range(0, len(lines) - len(lines) % 7, 7):
-        box, low, high, _, _, median, outside = lines[i : i + 7]
-        if [len(box), len(low), len(high), len(median)] != [5, 2, 2, 2] or box[0] != box[4]:
-            return []
-        lying = median[0][0] == median[1][0]
-        at = lambda points: sorted(p[0 if lying else 1] for p in points)
-        labels = axes.get_yticklabels() if lying else axes.get_xticklabels()
-        found.append({
-            "label": labels[i // 7].get_text() if i // 7 < len(labels) else "", "min": at(low)[0], "first_quartile": at(box)[0],
-            "median": at(median)[0], "third_quartile": at(box)[-1], "max": at(high)[-1], "outliers": at(outside)})
-    return found if len(lines) % 7 == 0 else []
-
-
-def drawn(axes):
-    """What is drawn on one pair of axes, as data, in the form of E2B's charts."""
-    from matplotlib.collections import PathCollection
-    from matplotlib.patches import Rectangle, Wedge
-
-    found = {"title": axes.get_title() or None, "x_label": axes.get_xlabel() or None, "y_label": axes.get_ylabel() or None, "x_unit": None, "y_unit": None}
-    pies = [p for p in axes.patches if isinstance(p, Wedge)]
-    bars = [(c.get_label(), p) for c in axes.containers for p in c.patches if isinstance(p, Rectangle)]
-    dots = [c for c in axes.collections if isinstance(c, PathCollection)]
-    if pies:
-        texts = [t.get_text() for t in axes.texts]
-        return {"type": "pie", "title": found["title"], "elements": [
-            {"label": texts[i] if i < len(texts) else "", "angle": p.theta2 - p.theta1, "radius": p.r} for i, p in enumerate(pies)]}
-    if bars:
-        labels = [l.get_text() for l in axes.get_xticklabels()]
-        return dict(found, type="bar", elements=[
-            {"label": labels[i % len(labels)] if labels else str(i), "group": group, "value": str(number(p.get_height()))} for i, (group, p) in enumerate(bars)])
-    if dots:
-        return dict(found, type="scatter", **scale(axes, "x"), **scale(axes, "y"), elements=[
-            {"label": d.get_label(), "points": [[number(v) for v in p] for p in d.get_offsets()]} for d in dots])
-    boxed = boxes(axes)
-    if boxed:
-        return dict(found, type="box_and_whisker", elements=boxed)
-    if axes.lines:
-        return dict(found, type="line", **scale(axes, "x"), **scale(axes, "y"), elements=[
-            {"label": l.get_label(), "points": [[number(x), number(y)] for x, y in zip(l.get_xdata(), l.get_ydata())]} for l in axes.lines])
-    return {"type": "unknown", "title": found["title"], "elements": []}
-
-
-def chart(figure):
-    try:
-        all = [drawn(a) for a in figure.axes]
-    except Exception:
-        return None
-    if len(all) == 1:
-        return all[0]
-    title = figure._suptitle.get_text() if getattr(figure, "_suptitle", None) else None
-    return {"type": "superchart", "title": title, "elements": all} if all else None
 
 
 def shown(figure):
@@ -181,6 +129,7 @@ class Kernel:
         sys.argv = [""]
         sys.path[:0] = [""]
         sys.stdout, sys.stderr = Out("stdout", 1), Out("stderr", 2)
+        sys.meta_path.append(Display())
 
     def run(self, code, count, variables):
         with environ(variables):
@@ -212,6 +161,8 @@ class Kernel:
     def shell(l):
         bare = l.lstrip()
         indent = l[: len(l) - len(bare)]
+        if bare.startswith("%matplotlib"):  # figures are always shown
+            return indent + "pass\n"
         if bare.startswith("%pip "):
             bare = "!" + bare[1:]
         if bare.startswith("!"):

@@ -23,6 +23,11 @@ def finite(value):
     return value
 
 
+def unquoted(text):
+    """The text of a value; of a string without its quotes, as E2B's server tells it."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
 class Line:
     """Where the lines of the execution of the moment go."""
 
@@ -47,7 +52,8 @@ line = Line()
 
 
 class Out:
-    """sys.stdout or sys.stderr: says each line, and the rest when flushed."""
+    """sys.stdout or sys.stderr: says what is written within a moment, in as few pieces as
+    that allows, as Jupyter's kernels do."""
 
     encoding, errors, closed, newlines = "utf-8", "strict", False, None
 
@@ -61,11 +67,8 @@ class Out:
             raise TypeError("write() argument must be str, not " + type(text).__name__)
         with self.lock:
             self.held += text
-            cut = self.held.rfind("\n") + 1
-            if cut == 0 and len(self.held) > 1 << 16:
-                cut = len(self.held)
-            whole, self.held = self.held[:cut], self.held[cut:]
-            line.wrote(self.stream, whole)
+            if len(self.held) > 1 << 16 or not moments.wake():
+                self.flush()
         return len(text)
 
     def writelines(self, lines):
@@ -91,6 +94,26 @@ class Out:
 
     def seekable(self):
         return False
+
+
+class Moments:
+    """Flushes what was written a moment ago."""
+
+    def __init__(self):
+        self.due, self.pid = threading.Event(), os.getpid()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def wake(self):
+        self.due.set()
+        return self.pid == os.getpid()  # a fork has no such thread
+
+    def run(self):
+        while self.due.wait():
+            time.sleep(0.05)
+            self.due.clear()
+            for out in (sys.stdout, sys.stderr):
+                if isinstance(out, Out):
+                    out.flush()
 
 
 class Raw:
@@ -124,6 +147,9 @@ class Drain:
     def take(self):
         with self.turn:
             while select.select([self.r], [], [], 0)[0]:
+                before = getattr(sys, self.stream)
+                if isinstance(before, Out):
+                    before.flush()
                 line.wrote(self.stream, os.read(self.r, 1 << 16).decode("utf-8", "replace"))
 
 
@@ -149,18 +175,28 @@ def child(argv, **options):
     return subprocess.Popen(argv, start_new_session=True, preexec_fn=lambda: prctl(die_with_parent, signal.SIGKILL), **options)
 
 
-def left(conn, busy):
-    """Interrupts the code when whoever asked for it goes: he says no more than that."""
+def left(conn, listener, busy):
+    """Interrupts the code when the execution's process goes, or says that nobody waits for
+    it any more, and another execution waits for the kernel."""
     poll = select.poll()
     poll.register(conn, select.POLLIN)
     while busy.is_set():
-        if poll.poll(100):
-            if busy.is_set():
+        for fd, _ in poll.poll(100):
+            if fd == conn.fileno() and said(conn):
+                poll.register(listener, select.POLLIN)
+            elif busy.is_set():
                 os.kill(os.getpid(), signal.SIGINT)
-            return
+                return
 
 
-def serve(conn, kernel, count):
+def said(conn):
+    try:
+        return conn.recv(64, socket.MSG_DONTWAIT) != b""
+    except OSError:
+        return False
+
+
+def serve(conn, listener, kernel, count):
     asked = b""
     while not asked.endswith(b"\n"):
         part = conn.recv(1 << 16)
@@ -172,7 +208,7 @@ def serve(conn, kernel, count):
     line.say(type="number_of_executions", execution_count=count)
     busy = threading.Event()
     busy.set()
-    threading.Thread(target=left, args=(conn, busy), daemon=True).start()
+    threading.Thread(target=left, args=(conn, listener, busy), daemon=True).start()
     try:
         kernel.run(ask["code"], count, ask["env_vars"])
     except BaseException as e:  # also SystemExit: the kernel goes on
@@ -188,7 +224,9 @@ def serve(conn, kernel, count):
 
 
 def main():
+    global moments
     context, language = sys.argv[1], sys.argv[-1]
+    moments = Moments()
     said, failed = os.dup(1), os.dup(2)
     drains.extend([Drain("stdout", 1), Drain("stderr", 2)])
     try:
@@ -207,7 +245,7 @@ def main():
             conn = listener.accept()[0]
             count += 1
             with conn:
-                serve(conn, kernel, count)
+                serve(conn, listener, kernel, count)
         except KeyboardInterrupt:
             continue  # came too late for its execution
         except (OSError, ValueError) as e:
