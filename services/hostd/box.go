@@ -330,8 +330,11 @@ func (b *box) destroy(ctx context.Context) error {
 
 // starved reports whether the place ended because its memory was used up.
 func (b *box) starved(ctx context.Context) bool {
+	if b.inst == nil {
+		return false
+	}
 	o, ok := b.h.offer(b.driver.Name())
-	if !ok || !o.caps.WholeOOM || b.inst == nil {
+	if !ok || !o.caps.WholeOOM {
 		return false
 	}
 	s, err := b.inst.Stats(ctx)

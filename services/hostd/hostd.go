@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	j, err := openJournal(cfg.DataDir)
+	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
 	}

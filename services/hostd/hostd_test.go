@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 func lively(t *testing.T) *rig {
@@ -192,7 +193,7 @@ func TestNoOtherHostdInTheDirectory(t *testing.T) {
 // done.
 func TestAJournalOfAnotherLog(t *testing.T) {
 	r := newRig(t)
-	j, err := openJournal(r.cfg.DataDir)
+	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,6 +227,77 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 	}
 	if rec := r.whole(id); string(rec.out[process.Stdout]) != "again\n" || describe(rec.end()) != "exited 4" {
 		t.Errorf("%q %s", rec.out, describe(rec.end()))
+	}
+}
+
+// A host whose journal is gone finds its sandboxes where they are, and those that have
+// ended meanwhile are lost.
+func TestAHostWithoutItsJournal(t *testing.T) {
+	r := lively(t)
+	lives, died := r.sandbox(), r.sandbox()
+	id := r.start(lives, process.Spec{Cmd: "sh", Args: []string{"-c", "while read x; do echo $x; done; exit 4"}, Stdin: true})
+	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	if reply, err := r.call(id, events.Stdin{Data: []byte("once\n")}); err != nil || reply.Offset != 5 {
+		t.Fatalf("stdin: %+v, %v", reply, err)
+	}
+	r.awaitOutput(id, "once\n")
+	r.kill()
+	if err := os.Remove(filepath.Join(r.cfg.DataDir, journalFile)); err != nil {
+		t.Fatal(err)
+	}
+	r.destroyBehind(died)
+	h, _ := r.view.Host(hostName)
+	r.begin()
+	r.awaitLease(h.Epoch)
+	if _, err := r.call(id, events.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
+		t.Fatal(err)
+	}
+	if rec := r.whole(id); string(rec.out[process.Stdout]) != "once\nagain\n" || describe(rec.end()) != "exited 4" {
+		t.Errorf("%q %s", rec.out, describe(rec.end()))
+	}
+	r.awaitPhase(died, sandbox.PhaseLost)
+	r.stopSandbox(lives)
+	r.awaitPhase(lives, sandbox.PhaseDestroyed)
+	if left, err := os.ReadDir(filepath.Join(r.cfg.DataDir, sandboxDir)); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// What is left of places whose making was cut off with the machine's power goes.
+func TestAHostRemovesWhatWasCutOff(t *testing.T) {
+	r := newRig(t)
+	for id, files := range map[string][]string{"i1": nil, "i2": {"state.json"}, "i3": {"state.json", "disk", "shim.sock"}} {
+		dir := filepath.Join(r.cfg.DataDir, sandboxDir, id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.begin()
+	r.awaitLease(0)
+	if n := r.dirs(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// destroyBehind ends a sandbox as if it had never been, while no host lives.
+func (r *rig) destroyBehind(id sandbox.ID) {
+	r.t.Helper()
+	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	dir := filepath.Join(r.cfg.DataDir, sandboxDir, string(id))
+	in, err := d.Attach(r.ctx(), driver.Spec{ID: id, Dir: dir})
+	if err == nil {
+		err = errors.Join(in.Destroy(r.ctx()), os.RemoveAll(dir))
+	}
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }
 

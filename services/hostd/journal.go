@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -29,19 +32,30 @@ const (
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
 
-	journalFile = "hostd.db"
-	lockTimeout = 5 * time.Second // the hostd before may still be ending
+	journalFile   = "hostd.db"
+	damagedSuffix = ".damaged"
+	lockTimeout   = 5 * time.Second // the hostd before may still be ending
 
 	// batchDelay is how long a note waits for others, to be synced with them: about
 	// as long as a sync takes. Each create waits for one.
 	batchDelay = time.Millisecond
 )
 
-func openJournal(dir string) (*journal, error) {
+// openJournal opens the journal in dir. One that is damaged is put aside, and an empty one
+// takes its place: commands are read again, and sandboxes found where they are.
+func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	db, err := bbolt.Open(filepath.Join(dir, journalFile), 0o600, &bbolt.Options{Timeout: lockTimeout})
+	path := filepath.Join(dir, journalFile)
+	db, err := openDB(path)
+	if errors.Is(err, errDamaged) {
+		log.Error("the journal begins anew", "err", err, "put aside as", path+damagedSuffix)
+		if err := os.Rename(path, path+damagedSuffix); err != nil {
+			return nil, err
+		}
+		db, err = openDB(path)
+	}
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, kind.Newf(kind.Conflict, "hostd", "", "another hostd works in %s", dir)
 	}
@@ -58,6 +72,37 @@ func openJournal(dir string) (*journal, error) {
 		return nil, errors.Join(fmt.Errorf("prepare journal: %w", err), db.Close())
 	}
 	return &journal{db: db}, nil
+}
+
+var errDamaged = errors.New("the journal is damaged")
+
+// openDB opens the file of a journal and reads all of it, so that nothing is met later
+// that cannot be read: errDamaged, where the fault is not the system's.
+func openDB(path string) (db *bbolt.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil { // so bbolt says what it did not expect; the file stays open
+			db, err = nil, fmt.Errorf("%w: %v", errDamaged, r)
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // what is mapped may not be there
+	if db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout}); err == nil {
+		err = db.View(readAll)
+	}
+	var errno syscall.Errno
+	if err == nil || errors.As(err, &errno) || errors.Is(err, bolterrors.ErrTimeout) {
+		return db, err
+	}
+	return nil, fmt.Errorf("%w: %w", errDamaged, err)
+}
+
+func readAll(tx *bbolt.Tx) error {
+	var read []byte
+	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			read = append(append(read[:0], k...), v...)
+			return nil
+		})
+	})
 }
 
 func (j *journal) close() error { return j.db.Close() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,11 +32,15 @@ func (h *host) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.makers(ctx) })
 	g, attaching := errgroup.WithContext(ctx) // over with Wait: what comes after needs ctx
 	g.SetLimit(attachAtOnce)
 	for _, s := range h.view.Sandboxes(h.mine) {
-		was := noted[s.ID]
+		was, known := noted[s.ID]
 		delete(noted, s.ID)
+		if !known { // it was never made, or the journal is not that of its maker
+			was.driver = makers()[s.ID]
+		}
 		g.Go(func() error {
 			b := newBox(h, &s)
 			// The life before may have died while it had the place stand still.
@@ -51,6 +56,25 @@ func (h *host) recover(ctx context.Context) error {
 	}
 	h.sweepSnapshots(false)
 	return h.clear(ctx, noted)
+}
+
+// makers are the drivers of the places that are there, by the places' names.
+func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
+	all := map[sandbox.ID]string{}
+	for _, name := range driverNames {
+		d, err := h.driverFor(name)
+		if err != nil {
+			continue // another system's
+		}
+		ids, err := d.List(ctx, h.root())
+		if err != nil {
+			h.slog.Error("sandboxes cannot be listed", "driver", name, "err", err)
+		}
+		for _, id := range ids {
+			all[id] = name
+		}
+	}
+	return all
 }
 
 // find attaches a box to what is there of its sandbox; nothing is no error.
@@ -89,7 +113,7 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 }
 
 // clear destroys what is left of sandboxes that the record knows to be over, or
-// does not know.
+// does not know, and removes the directories in which nothing was made.
 func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 	used := h.places()
 	for _, d := range h.offers() {
@@ -116,7 +140,13 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 			return err
 		}
 	}
-	return nil
+	left, err := os.ReadDir(h.root())
+	for _, e := range left {
+		if id := sandbox.ID(e.Name()); !used[id] {
+			os.Remove(h.dirOf(id)) //nolint:errcheck // what is not empty was said to be left
+		}
+	}
+	return err
 }
 
 // clearTrials ends and removes what a life left that was killed while its drivers

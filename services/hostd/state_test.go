@@ -1,7 +1,14 @@
 package hostd
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -33,7 +40,7 @@ func TestCursor(t *testing.T) {
 
 func TestJournalKeeps(t *testing.T) {
 	dir := t.TempDir()
-	j, err := openJournal(dir)
+	j, err := openJournal(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +61,7 @@ func TestJournalKeeps(t *testing.T) {
 	if err := j.close(); err != nil {
 		t.Fatal(err)
 	}
-	if j, err = openJournal(dir); err != nil {
+	if j, err = openJournal(dir, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	defer j.close() //nolint:errcheck // the end of the test
@@ -62,6 +69,62 @@ func TestJournalKeeps(t *testing.T) {
 	all, err2 := j.sandboxes()
 	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 2 || all["a"].driver != "direct" || all["b"].driver != "namespace" {
 		t.Errorf("%d, %v, %v, %v", rev, err, all, err2)
+	}
+}
+
+// A journal that cannot be read is put aside, whatever has become of it: the host lives.
+func TestADamagedJournalBeginsAnew(t *testing.T) {
+	noise := make([]byte, 1<<20)
+	for i := range noise {
+		noise[i] = byte(i * 7 >> 3)
+	}
+	for name, damage := range map[string]func([]byte) []byte{
+		"cut to a few bytes": func(b []byte) []byte { return b[:10] },
+		"cut to its head":    func(b []byte) []byte { return b[:2*os.Getpagesize()] },
+		"cut in half":        func(b []byte) []byte { return b[:len(b)/2] },
+		"noise":              func(b []byte) []byte { return noise[:len(b)] },
+		"a head and noise":   func(b []byte) []byte { return append(b[:2*os.Getpagesize()], noise...) },
+		"zeros":              func(b []byte) []byte { return make([]byte, len(b)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+			path := filepath.Join(dir, journalFile)
+			j, err := openJournal(dir, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = j.db.Update(func(tx *bbolt.Tx) error {
+				for i := range 2000 { // more than a page or two
+					err = errors.Join(err, tx.Bucket([]byte(bucketSandboxes)).Put([]byte{byte(i >> 8), byte(i)}, noise[:100]))
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.close(); err != nil {
+				t.Fatal(err)
+			}
+			whole, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole = damage(whole)
+			if err := os.WriteFile(path, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if j, err = openJournal(dir, log); err != nil {
+				t.Fatal(err)
+			}
+			defer j.close() //nolint:errcheck // the end of the test
+			all, err := j.sandboxes()
+			if err != nil || len(all) != 0 || j.setCursor(5) != nil {
+				t.Errorf("it has %d sandboxes, %v", len(all), err)
+			}
+			if aside, err := os.ReadFile(path + damagedSuffix); err != nil || !bytes.Equal(aside, whole) {
+				t.Errorf("%d bytes were put aside, %v", len(aside), err)
+			}
+		})
 	}
 }
 

@@ -50,11 +50,34 @@ func TestSavedRefusesForeignState(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, stateFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Saved(dir, "d", "i1"); !kind.Is(err, kind.Internal) {
-		t.Errorf("half a state: %v", err)
+}
+
+// A state that was cut off with its machine's power is everybody's, until somebody has
+// removed what it may have named.
+func TestAStateThatWasCutOff(t *testing.T) {
+	for name, text := range map[string]string{"half of one": `{"driver":"d","id":`, "nothing": "", "zeros": "\x00\x00\x00"} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, "i1")
+			if err := os.MkdirAll(filepath.Join(dir, "ns", "upper"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{stateFile: text, "disk": "x", "mine": "x"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if ids, err := List(root, "any"); err != nil || !slices.Equal(ids, []sandbox.ID{"i1"}) {
+				t.Errorf("listed %v, %v", ids, err)
+			}
+			if _, err := Saved(dir, "any", "i1"); !kind.Is(err, kind.NotFound) {
+				t.Errorf("attach: %v", err)
+			}
+			left, err := os.ReadDir(dir)
+			if err != nil || len(left) != 1 || left[0].Name() != "mine" {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
 	}
 }
 

@@ -13,12 +13,17 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 const stateFile = "state.json"
 
 // ErrGone says that the process of a State no longer lives.
 var ErrGone = errors.New("the shim is gone")
+
+// errUseless says that a state was cut off with its machine's power, as it is not synced:
+// a kill leaves a whole one. Nothing that it may have named lives.
+var errUseless = errors.New("it is of no use")
 
 // State is what must be known to find a sandbox again. It is written before the
 // first thing it names is made, so that a host cut off at any point leaves
@@ -52,7 +57,7 @@ func (s State) Save(dir string) error {
 	return os.Rename(tmp, filepath.Join(dir, stateFile))
 }
 
-// Load reads the state in dir; fs.ErrNotExist if there is none.
+// Load reads the state in dir; fs.ErrNotExist if there is none, errUseless if it is cut off.
 func Load(dir string) (State, error) {
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -60,13 +65,13 @@ func Load(dir string) (State, error) {
 	}
 	var s State
 	if err := json.Unmarshal(b, &s); err != nil {
-		return State{}, fmt.Errorf("%s in %s: %w", stateFile, dir, err)
+		return State{}, fmt.Errorf("%s in %s: %w: %w", stateFile, dir, errUseless, err)
 	}
 	return s, nil
 }
 
 // Saved is the state that a driver attaches to; its errors are kind.Error.
-func Saved(dir, driver string, id sandbox.ID) (State, error) {
+func Saved(dir, name string, id sandbox.ID) (State, error) {
 	s, err := Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		// One who was cut off before he had named anything has made nothing.
@@ -75,18 +80,24 @@ func Saved(dir, driver string, id sandbox.ID) (State, error) {
 		}
 		return s, kind.New(kind.NotFound, "attach", string(id), "no sandbox here")
 	}
+	if errors.Is(err, errUseless) {
+		if err := Remove(dir, driver.Files()...); err != nil {
+			return s, kind.Wrap(kind.Internal, "attach", string(id), err)
+		}
+		return s, kind.New(kind.NotFound, "attach", string(id), "the sandbox ended with its machine")
+	}
 	if err != nil {
 		return s, kind.Wrap(kind.Internal, "attach", string(id), err)
 	}
-	if s.Driver != driver || s.ID != id {
+	if s.Driver != name || s.ID != id {
 		return s, kind.Newf(kind.Conflict, "attach", string(id), "the directory is that of %s and driver %s", s.ID, s.Driver)
 	}
 	return s, nil
 }
 
-// List names the sandboxes of driver in the directories root/<id>; its errors are
-// kind.Error.
-func List(root, driver string) ([]sandbox.ID, error) {
+// List names the sandboxes of the driver name in the directories root/<id>, and those of which
+// nobody can say whose they were; its errors are kind.Error.
+func List(root, name string) ([]sandbox.ID, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -100,7 +111,8 @@ func List(root, driver string) ([]sandbox.ID, error) {
 		if err != nil || !e.IsDir() {
 			continue
 		}
-		if s, err := Load(filepath.Join(root, e.Name())); err == nil && s.Driver == driver {
+		s, err := Load(filepath.Join(root, e.Name()))
+		if err == nil && s.Driver == name || errors.Is(err, errUseless) {
 			ids = append(ids, id)
 		}
 	}
