@@ -42,6 +42,10 @@ const cases = {
     assert.deepEqual(results.map((r) => [r.isMainResult, ...r.formats()]), [[false, 'html'], [false, 'markdown'], [false, 'png'], [true, 'json']])
     assert.deepEqual([results[0].html, results[3].json, text], ['<b>', { a: [1, null] }, "{'a': [1, None]}"])
   },
+  async 'lets pip install what it is asked to'(s) {
+    const { logs } = await s.runCode('!pip install --no-index nothing-there')
+    assert.doesNotMatch(logs.stderr.join(''), /externally-managed/)
+  },
   async 'gives output in pieces as it comes, not by the line'(s) {
     const at = []
     const code = 'import time\nfor i in range(3):\n  print(i, end="")\n  time.sleep(0.3)\nprint("\\nfour")\nprint("five")'

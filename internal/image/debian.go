@@ -195,6 +195,7 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 		"etc/apt/sources.list":                  "deb " + debianMirror + " " + suite + " main\n",
 		"etc/apt/sources.list.d/debian.sources": "", // this machine's affair
 		"etc/apt/apt.conf.d/99mmdebstrap":       "",
+		"etc/pip.conf":                          "[global]\nbreak-system-packages = true\n", // as E2B's templates have pip
 	}
 	maps.Copy(files, r.Files)
 	maps.Copy(files, own)

@@ -80,6 +80,7 @@ func (t *hostTemplate) etcFiles(hostname string) []nsinit.Text {
 		{Name: "profile", Body: profile},
 		{Name: "bash.bashrc", Body: "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n"},
 		{Name: "shells", Body: "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
+		{Name: "pip.conf", Body: pipConf},
 		{Name: "machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
 	}
 }
@@ -92,6 +93,10 @@ const resolvConf = "# There is no network but the loopback.\n"
 
 // searchPath is where programs are looked for.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// pipConf has pip install what it is asked to, as E2B's templates do: what a sandbox has
+// of its own is nobody's to manage.
+const pipConf = "[global]\nbreak-system-packages = true\n"
 
 const profile = `export PATH="${PATH:-` + searchPath + `}"
 [ -z "$BASH" ] || [ ! -r /etc/bash.bashrc ] || . /etc/bash.bashrc
