@@ -39,6 +39,10 @@ type unpacker struct {
 	dir  *os.File // in which we are
 	path []place  // the way there, from the root on
 	shut []place  // directories that are to be shut to us at the end
+
+	// spare are files in seeded that nobody changed, by their names inside: what they are
+	// called beside the parts until the end, for those that have other names, too.
+	spare map[string]string
 }
 
 // place is a directory on the way.
@@ -53,7 +57,7 @@ var errList = errors.New("the list of files is not one that gVisor makes")
 // unpack makes a layer of list, but for the files in seeded that nobody changed.
 // Errors: Precondition for what a layer cannot hold.
 func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.File, parts bool, seeded map[string]bool) (err error) {
-	u := unpacker{store: store, parts: parts, seeded: seeded}
+	u := unpacker{store: store, parts: parts, seeded: seeded, spare: map[string]string{}}
 	for _, part := range nsinit.Uppers() {
 		if err := os.Mkdir(filepath.Join(layer.Dir, part), 0o755); err != nil {
 			return err
@@ -137,7 +141,7 @@ func (u *unpacker) moveTo(name string) error {
 
 // make makes what is in the directory that we are in.
 func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
-	at, own := int(u.dir.Fd()), u.part(inside)
+	at, own, dir := int(u.dir.Fd()), u.part(inside), u.dir
 	if own != "" && h.Typeflag != tar.TypeDir {
 		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed: files without it cannot be kept", inside)
 	}
@@ -156,9 +160,10 @@ func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header,
 		return u.enter(u.dir, place{inside, in.at + "/" + name, h})
 	case tar.TypeReg:
 		if u.seeded[inside] && h.ModTime.Unix() == seedTime {
-			return nil
+			dir, name = u.top, "spare."+name
+			u.spare[inside] = name
 		}
-		return u.file(ctx, inside, name, h, r)
+		return u.file(ctx, dir, inside, name, h, r)
 	case tar.TypeLink:
 		if err := u.link(name, h); err != nil || u.owners == nil {
 			return err
@@ -257,11 +262,16 @@ func (u *unpacker) leave() error {
 	return nil
 }
 
-// end leaves all directories. What an ordinary user may not walk through is shut when
-// nothing leads there any more.
+// end leaves all directories, and what is spare goes. What an ordinary user may not walk
+// through is shut when nothing leads there any more.
 func (u *unpacker) end() error {
 	for len(u.path) > 0 {
 		if err := u.leave(); err != nil {
+			return err
+		}
+	}
+	for _, name := range u.spare {
+		if err := unix.Unlinkat(int(u.top.Fd()), name, 0); err != nil {
 			return err
 		}
 	}
@@ -327,8 +337,9 @@ func inRange(id int) int {
 
 func mode(h *tar.Header) uint32 { return uint32(h.Mode & 0o7777) }
 
+// times are of any year: a sandbox sets them as it likes.
 func times(h *tar.Header) []unix.Timespec {
-	t := unix.NsecToTimespec(h.ModTime.UnixNano())
+	t := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
 	return []unix.Timespec{t, t}
 }
 
@@ -341,12 +352,12 @@ func opaque(h *tar.Header) bool { return h.PAXRecords[paxAttribute+"trusted.over
 type segment struct{ Start, End, At uint64 }
 
 // file makes a regular file.
-func (u *unpacker) file(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
+func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, h *tar.Header, r io.Reader) error {
 	var size uint64
 	if err := binary.Read(r, binary.LittleEndian, &size); err != nil {
 		return fmt.Errorf("%w: %w", errList, err)
 	}
-	fd, err := unix.Openat(int(u.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -385,6 +396,9 @@ func (u *unpacker) link(name string, h *tar.Header) error {
 	first, ok := clean(h.Linkname)
 	if !ok || first == "" {
 		return fmt.Errorf("%w: a link to %q", errList, h.Linkname)
+	}
+	if spare, ok := u.spare[first]; ok {
+		return unix.Linkat(int(u.top.Fd()), spare, int(u.dir.Fd()), name, 0)
 	}
 	dir, base := path.Split(first)
 	in, err := openIn(int(u.top.Fd()), nsinit.Uppers()[0])

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -118,6 +119,42 @@ func TestUnpackParts(t *testing.T) {
 	for what, h := range map[string]tar.Header{"made anew": usr, "removed": {Name: "./usr", Typeflag: tar.TypeChar}, "a link": {Name: "./etc", Typeflag: tar.TypeSymlink, Linkname: "usr"}} {
 		if _, err := unpackList(t, true, h); !kind.Is(err, kind.Precondition) || !strings.Contains(err.Error(), "was removed") {
 			t.Errorf("%s: %v, want a precondition", what, err)
+		}
+	}
+}
+
+// A file that a place began with may have other names, which are the sandbox's own,
+// whichever comes first.
+func TestUnpackOtherNamesOfSeeds(t *testing.T) {
+	begun := file("./etc/hosts")
+	begun.ModTime = time.Unix(seedTime, 0)
+	dir, err := unpackList(t, true, directory("./etc/"), begun, directory("./srv/"),
+		tar.Header{Name: "./srv/hosts", Typeflag: tar.TypeLink, Linkname: "./etc/hosts"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "upper/srv/hosts")); err != nil || string(got) != "body" {
+		t.Errorf("its other name: %q, %v", got, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*hosts")); err != nil || len(left) > 0 {
+		t.Errorf("left beside the parts: %q, %v", left, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "etc.upper/hosts")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what the place began with: %v", err)
+	}
+}
+
+// The time of a change is the sandbox's to say, and need not be one of this age.
+func TestUnpackTimes(t *testing.T) {
+	for _, year := range []int{1905, 2026, 2400} {
+		h := file("./x")
+		h.ModTime, h.Format = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), tar.FormatPAX
+		dir, err := unpackList(t, false, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi, err := os.Stat(filepath.Join(dir, "upper/x")); err != nil || fi.ModTime().UTC().Year() != year {
+			t.Errorf("of the year %d: %v, %v", year, fi.ModTime(), err)
 		}
 	}
 }

@@ -150,8 +150,9 @@ func (o *Owners) Close() error { return errors.Join(o.w.Flush(), o.f.Close()) }
 // most is how long a line in ownersFile may be.
 const most = 1 << 20
 
-// Owners are all that a layer has noted down and of which a sandbox sees the file. ok
-// is false where nothing was: its files are all one user's, or have their owners.
+// Owners are all that a layer has noted down and of which a sandbox sees the file, but
+// for what is in directories that are shut to us: it stays root's. ok is false where
+// nothing was noted down: its files are all one user's, or have their owners.
 func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 	f, err := os.Open(filepath.Join(At(b.dir, i), ownersFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,6 +173,9 @@ func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 		}
 		o.Path = path
 		seen, err := b.Find(path)
+		if errors.Is(err, fs.ErrPermission) {
+			continue
+		}
 		if err != nil {
 			return nil, false, err
 		}
