@@ -19,11 +19,12 @@ import (
 
 // put stores data as the next message of subject after the one with stream
 // sequence rev, through outages until ctx ends. Conflict: somebody else wrote.
+// Invalid: it is larger than a message may be.
 func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
 		got, err := l.publish(ctx, subject, rev, data)
-		if err == nil {
-			return got, nil
+		if err == nil || kind.Is(err, kind.Invalid) {
+			return got, err
 		}
 		if errors.Is(err, errExpectation) {
 			got, err := l.resolve(ctx, stream, subject, rev, data)

@@ -1,9 +1,11 @@
 package events_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -39,6 +42,26 @@ func jetStream(t *testing.T, s *eventstest.Server) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// What no message can hold is refused at once, and not tried until it fits.
+func TestWhatIsTooLargeIsRefused(t *testing.T) {
+	log := openWith(t, eventstest.Start(t), events.Config{})
+	s, err := log.AppendBuild(t.Context(), &build.State{ID: build.NewID(), Tenant: "alice"}, build.Requested{Name: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		n    int
+		want kind.Kind
+	}{{3 << 20, kind.Invalid}, {1 << 20, 0}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := log.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Start: strings.Repeat("x", tt.n)}})
+		cancel()
+		if kind.Of(err) != tt.want {
+			t.Errorf("of %d bytes: %v, want kind %s", tt.n, err, tt.want)
+		}
+	}
 }
 
 // A process that prints for ever must not fill the store: what is oldest goes,

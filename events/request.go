@@ -270,6 +270,9 @@ func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	msg, err := l.nc.RequestMsgWithContext(ctx, m)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes are more than the record takes at once, which is %d", len(m.Data), l.nc.MaxPayload())
+	}
 	if err != nil {
 		return 0, kind.Wrap(kind.Unavailable, "append", m.Subject, err)
 	}

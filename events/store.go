@@ -26,16 +26,19 @@ func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig)
 	case err == nil && most > 0:
 		return store, nil
 	case err == nil:
-		return l.resize(ctx, cfg, l.js.UpdateObjectStore)
+		return fitting(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+			cfg.MaxBytes = most
+			return l.js.UpdateObjectStore(ctx, cfg)
+		})
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, err
 	}
-	cfg.MaxBytes *= 2
-	store, err = l.resize(ctx, cfg, func(ctx context.Context, c jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
-		store, err := l.js.CreateObjectStore(ctx, c)
+	store, err = fitting(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+		cfg.MaxBytes = most
+		store, err := l.js.CreateObjectStore(ctx, cfg)
 		if err == nil {
-			c.MaxBytes /= 2
-			store, err = l.js.UpdateObjectStore(ctx, c)
+			cfg.MaxBytes /= 2
+			store, err = l.js.UpdateObjectStore(ctx, cfg)
 		}
 		return store, err
 	})
@@ -43,17 +46,6 @@ func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig)
 		return l.js.ObjectStore(ctx, cfg.Bucket)
 	}
 	return store, err
-}
-
-// resize has do try with less and less room until the servers have it.
-func (l *Log) resize(ctx context.Context, cfg jetstream.ObjectStoreConfig, do func(context.Context, jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error)) (jetstream.ObjectStore, error) {
-	for {
-		store, err := do(ctx, cfg)
-		if !noRoom(err) || cfg.MaxBytes/2 < leastBytes {
-			return store, err
-		}
-		cfg.MaxBytes /= 2
-	}
 }
 
 // bound is the most bytes that an object store keeps; not positive: any number.

@@ -155,23 +155,32 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 // tell each other every ten seconds.
 const roomKnown = 15 * time.Second
 
+// fitting has do try with room for most bytes, and with half as much until the servers
+// have it.
+func fitting[T any](most int64, do func(most int64) (T, error)) (T, error) {
+	for {
+		got, err := do(most)
+		if !noRoom(err) || most/2 < leastBytes {
+			return got, err
+		}
+		most /= 2
+	}
+}
+
 // ensureFitting is ensure for what is bounded by a number of bytes that the
 // servers set aside: where they have not so much room it is made smaller. What a
 // cluster says of its room is believed when it has said so for long enough.
 func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	deadline := time.Now().Add(believe)
-	for try := 0; ; try++ {
-		info, err := l.ensure(ctx, sc)
-		switch {
-		case !noRoom(err):
-			return info, err
-		case isCode(err, errNoPeers) && time.Now().Before(deadline) && pause(ctx, try):
-		case sc.MaxBytes/2 < leastBytes:
-			return info, err
-		default:
-			sc.MaxBytes /= 2
+	return fitting(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
+		sc.MaxBytes = most
+		for try := 0; ; try++ {
+			info, err := l.ensure(ctx, sc)
+			if !isCode(err, errNoPeers) || !noRoom(err) || time.Now().After(deadline) || !pause(ctx, try) {
+				return info, err
+			}
 		}
-	}
+	})
 }
 
 // JetStream's codes for too little room. A cluster says that no server will do,

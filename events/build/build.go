@@ -117,6 +117,11 @@ func (s *Step) check() error {
 	case s.Args[0] == "":
 		return invalid("%s has an empty argument", s.Type)
 	}
+	for i := 0; s.Type == Env && i < len(s.Args); i += 2 {
+		if name := s.Args[i]; name == "" || strings.ContainsRune(name, '=') {
+			return invalid("ENV: no variable can be called %.80q", name)
+		}
+	}
 	return nil
 }
 

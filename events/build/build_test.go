@@ -39,6 +39,8 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 		"a command of nothing":        step(build.Step{Type: build.Run, Args: []string{""}}),
 		"no command":                  step(build.Step{Type: build.Run}),
 		"a variable without a value":  step(build.Step{Type: build.Env, Args: []string{"A"}}),
+		"a variable with no name":     step(build.Step{Type: build.Env, Args: []string{"A", "1", "", "2"}}),
+		"a variable with two values":  step(build.Step{Type: build.Env, Args: []string{"A=1", "2"}}),
 		"a long argument":             step(build.Step{Type: build.Run, Args: []string{strings.Repeat("x", build.MaxText+1)}}),
 		"a copy of nothing":           step(build.Step{Type: build.Copy, Args: []string{"a", "b"}}),
 		"a copy of a path":            step(build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "../" + sum[3:]}),

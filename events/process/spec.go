@@ -49,13 +49,22 @@ func (s *Spec) Validate() error {
 			return kind.New(kind.Invalid, "start", "", "NUL byte in an argument")
 		}
 	}
-	for k, v := range s.Env {
-		if k == "" || hasNUL(k) || hasNUL(v) || containsByte(k, '=') {
-			return kind.Newf(kind.Invalid, "start", "", "environment variable %q cannot be set", k)
-		}
+	if err := CheckEnv("start", s.Env); err != nil {
+		return err
 	}
 	if n := len(AppendSpec(nil, s)); n > MaxSpecSize {
 		return kind.Newf(kind.Invalid, "start", "", "command of %d bytes, the limit is %d", n, MaxSpecSize)
+	}
+	return nil
+}
+
+// CheckEnv tells what no process can have in its environment, as an error of kind.Invalid
+// of the operation op.
+func CheckEnv(op string, env map[string]string) error {
+	for k, v := range env {
+		if k == "" || hasNUL(k) || hasNUL(v) || containsByte(k, '=') {
+			return kind.Newf(kind.Invalid, op, "", "environment variable %q cannot be set", k)
+		}
 	}
 	return nil
 }

@@ -139,6 +139,22 @@ func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
 	}
 }
 
+// A command may say more at once than a message of the build's record holds.
+func TestABuildsLogTakesManyLinesAtOnce(t *testing.T) {
+	f := newFront(t)
+	r := f.request("app")
+	const lines = 49_000
+	f.do("POST", "/v2"+r.at(), fmt.Sprintf(`{"fromTemplate":"base","steps":[{"type":"RUN","args":["lines %d"]}]}`, lines)).want(t, "start", 202, "")
+	if s := f.built(&r); s.Status != "ready" {
+		t.Fatalf("%s %+v", s.Status, s.Reason)
+	}
+	var s buildStatus
+	f.do("GET", fmt.Sprintf("%s/status?logsOffset=%d", r.at(), lines+1), "").want(t, "page", 200, "").decode(t, &s)
+	if len(s.Entries) != 2 || s.Entries[0].Message != "[builder 1/1] [stdout]: x" || s.Entries[1].Message != "Build finished" {
+		t.Errorf("the last of its lines: %+v", s.Entries)
+	}
+}
+
 // A gateway that ends leaves its builds to the others: the command that runs is
 // the same.
 func TestABuildIsGoneOnWith(t *testing.T) {

@@ -18,6 +18,14 @@ const (
 	maxLine  = 16 << 10 // bytes; what is longer is several lines
 )
 
+// A message of the record holds 2 MiB. Lines are logged when they have muchText, which
+// one more event of the process goes past by its output of at most 128 KiB and by what
+// each line has besides, for so many lines as manyLines.
+const (
+	muchText  = 256 << 10 // bytes
+	manyLines = 20_000
+)
+
 func (r *run) line(level build.Level, text string) build.Line {
 	return build.Line{Time: time.Now(), Level: level, Text: text}
 }
@@ -47,6 +55,7 @@ type output struct {
 	prefix string
 	mark   build.Mark
 	lines  []build.Line
+	size   int      // of what lines say, in bytes
 	tail   []string // the last lines, for people who want to know why it failed
 }
 
@@ -74,10 +83,11 @@ func (o *output) wrote(e *process.Event, w *process.Wrote) {
 	}
 }
 
-func (o *output) add(at time.Time, level build.Level, stream string, line []byte) {
-	text := strings.ToValidUTF8(string(bytes.TrimSuffix(line, []byte{'\r'})), "\ufffd")
+func (o *output) add(at time.Time, level build.Level, stream string, said []byte) {
+	text := strings.ToValidUTF8(string(bytes.TrimSuffix(said, []byte{'\r'})), "\ufffd")
 	text = strings.ReplaceAll(text, "\x00", "\ufffd")
-	o.lines = append(o.lines, build.Line{Time: at, Level: level, Text: o.prefix + " [" + stream + "]: " + text})
+	line := build.Line{Time: at, Level: level, Text: o.prefix + " [" + stream + "]: " + text}
+	o.lines, o.size = append(o.lines, line), o.size+len(line.Text)
 	if o.tail = append(o.tail, text); len(o.tail) > tailLines {
 		o.tail = o.tail[1:]
 	}
@@ -97,12 +107,8 @@ func (o *output) rest() {
 
 // flush logs what has come.
 func (r *run) flush(ctx context.Context, o *output) error {
-	lines := o.lines
-	o.lines = nil
-	size := 0
-	for i := range lines {
-		size += len(lines[i].Text)
-	}
+	lines, size := o.lines, o.size
+	o.lines, o.size = nil, 0
 	r.mu.Lock()
 	had := r.state.Lines
 	r.mu.Unlock()
@@ -112,6 +118,11 @@ func (r *run) flush(ctx context.Context, o *output) error {
 	}
 	if had+len(lines) >= maxLines || r.bytes >= maxBytes {
 		lines = append(lines[:min(len(lines), maxLines-had-1)], r.line(build.Warn, "The log is full: what is yet to come is not in it"))
+	}
+	for ; len(lines) > manyLines; lines = lines[manyLines:] { // who goes on after a crash here logs some again
+		if err := r.log(ctx, r.mark(), lines[:manyLines]...); err != nil {
+			return err
+		}
 	}
 	return r.log(ctx, o.mark, lines...)
 }

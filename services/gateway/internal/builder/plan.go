@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"maps"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
 )
 
 // facts are what processes begin with at some point of a build.
@@ -33,9 +35,17 @@ type layer struct {
 // place is a directory, and whose it is if it is made.
 type place struct{ path, user string }
 
+// What the variables of a build may be, with those of its base: a value that names
+// others can be far longer than what it is made of.
+const (
+	maxVariables = 1000
+	maxEnv       = 256 << 10 // bytes of all names and values, and of a WORKDIR
+)
+
 // plan says which layers a build makes on what is known by sum, and what processes
-// begin with after them.
-func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts) {
+// begin with after them. Invalid, with the step, for variables that are too many or too
+// large.
+func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 	var out []layer
 	var dirs []place
 	now, force := begin, spec.Force
@@ -49,18 +59,22 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts) {
 		force = force || s.Force
 		switch s.Type {
 		case build.Env:
-			for j := 0; j+1 < len(s.Args); j += 2 {
-				now.env[s.Args[j]] = expand(s.Args[j+1], now.env)
+			if err := now.set(s.Args); err != nil {
+				return nil, now, at(strconv.Itoa(i+1), err)
 			}
 		case build.User:
 			now.user, _, _ = strings.Cut(s.Args[0], ":")
 		case build.Workdir:
-			now.workdir = under(now.workdir, expand(s.Args[0], now.env))
+			dir, err := expand(s.Args[0], now.env, maxEnv)
+			if err != nil {
+				return nil, now, at(strconv.Itoa(i+1), err)
+			}
+			now.workdir = under(now.workdir, dir)
 			dirs = append(dirs, place{now.workdir, now.user})
 		case build.Run, build.Copy:
-			at := now
-			at.env = maps.Clone(now.env)
-			out = append(out, layer{facts: at, step: i + 1, do: s, dirs: dirs, sum: sum, force: force})
+			then := now
+			then.env = maps.Clone(now.env)
+			out = append(out, layer{facts: then, step: i + 1, do: s, dirs: dirs, sum: sum, force: force})
 			dirs = nil
 		}
 	}
@@ -73,7 +87,30 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts) {
 	if spec.Ready != "" {
 		now.ready = spec.Ready
 	}
-	return out, now
+	return out, now, nil
+}
+
+// set sets variables: names, each with its value behind it.
+func (f *facts) set(pairs []string) error {
+	left := maxEnv
+	for k, v := range f.env {
+		left -= len(k) + len(v)
+	}
+	for ; len(pairs) > 1; pairs = pairs[2:] {
+		name := pairs[0]
+		if old, ok := f.env[name]; ok {
+			left += len(name) + len(old)
+		}
+		value, err := expand(pairs[1], f.env, left-len(name))
+		if err != nil {
+			return err
+		}
+		if f.env[name] = value; len(f.env) > maxVariables {
+			return kind.Newf(kind.Invalid, "build", "", "there are more than %d variables", maxVariables)
+		}
+		left -= len(name) + len(value)
+	}
+	return nil
 }
 
 // chain is the sum of all steps up to s.
@@ -101,14 +138,17 @@ func under(dir, p string) string {
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // expand puts the variables that are set into a text, where it names them as $NAME
-// or ${NAME}; what names others stays.
-func expand(text string, env map[string]string) string {
+// or ${NAME}; what names others stays. Invalid if that makes more than most bytes.
+func expand(text string, env map[string]string, most int) (string, error) {
 	var out strings.Builder
 	for {
+		if out.Len()+len(text) > most {
+			return "", kind.Newf(kind.Invalid, "build", "", "the variables have more than %d bytes", maxEnv)
+		}
 		i := strings.IndexByte(text, '$')
 		if i < 0 || i == len(text)-1 {
 			out.WriteString(text)
-			return out.String()
+			return out.String(), nil
 		}
 		out.WriteString(text[:i])
 		name, rest := variable(text[i+1:])

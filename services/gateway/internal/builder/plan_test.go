@@ -2,9 +2,12 @@ package builder
 
 import (
 	"maps"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
 )
 
 func TestPlan(t *testing.T) {
@@ -18,9 +21,9 @@ func TestPlan(t *testing.T) {
 		{Type: build.Copy, Args: []string{"a", "b"}, Files: "f"},
 		{Type: build.Workdir, Args: []string{"/end"}},
 	}, Start: "serve"}
-	layers, after := plan(facts{start: "old", ready: "old ready", user: "u"}, "base", &spec)
-	if len(layers) != 3 {
-		t.Fatalf("%d layers: %+v", len(layers), layers)
+	layers, after, err := plan(facts{start: "old", ready: "old ready", user: "u"}, "base", &spec)
+	if err != nil || len(layers) != 3 {
+		t.Fatalf("%d layers: %+v, %v", len(layers), layers, err)
 	}
 	run, cp, end := layers[0], layers[1], layers[2]
 	if run.step != 5 || run.force || run.user != "root" || run.workdir != "/app/sub" || run.env["B"] != "1-1-$C-$" {
@@ -38,7 +41,7 @@ func TestPlan(t *testing.T) {
 	if after.start != "serve" || after.ready != "" || after.workdir != "/end" {
 		t.Errorf("after: %+v", after)
 	}
-	if _, kept := plan(facts{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
+	if _, kept, _ := plan(facts{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
 		t.Errorf("what the base starts: %+v", kept)
 	}
 }
@@ -46,7 +49,7 @@ func TestPlan(t *testing.T) {
 // A layer is the same only if all below it is the same.
 func TestSums(t *testing.T) {
 	run := func(base string, steps ...build.Step) string {
-		layers, _ := plan(facts{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
+		layers, _, _ := plan(facts{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
 		return layers[len(layers)-1].sum
 	}
 	seen := map[string]string{}
@@ -75,8 +78,35 @@ func TestExpand(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "$": "$", "$$A": "$1", "${A}b": "1b", "$Ab": "$Ab", "${": "${", "${}": "${}", "$LONG_2": "$A", "a$A$": "a1$", "$1": "$1", "$PATH": searchPath,
 	} {
-		if got := expand(in, maps.Clone(env)); got != want {
-			t.Errorf("%q is %q, want %q", in, got, want)
+		if got, err := expand(in, maps.Clone(env), 100); got != want || err != nil {
+			t.Errorf("%q is %q, %v; want %q", in, got, err, want)
 		}
+	}
+}
+
+// A few bytes of variables can stand for any number: they are counted before they are
+// there.
+func TestVariablesAreBounded(t *testing.T) {
+	env := func(pairs ...string) build.Step { return build.Step{Type: build.Env, Args: pairs} }
+	var many []string
+	for i := range maxVariables + 1 {
+		many = append(many, strconv.Itoa(i), "")
+	}
+	long := strings.Repeat("x", 1<<16)
+	for name, steps := range map[string][]build.Step{
+		"one that grows":    {env("A", "x"), env("B", "${A}"), env("A", long), env("A", strings.Repeat("$A", 1<<16))},
+		"one in another":    {env("A", long, "B", "$A$A$A", "C", "$B$B$B$B")},
+		"many":              {env(many...)},
+		"many long ones":    {env("A", long, "B", "$A", "C", "$A", "D", "$A", "E", "$A")},
+		"a directory of it": {env("A", long), {Type: build.Workdir, Args: []string{"/" + strings.Repeat("$A", 1<<10)}}},
+	} {
+		_, _, err := plan(facts{}, "base", &build.Spec{Steps: steps})
+		if !kind.Is(err, kind.Invalid) || stepOf(err) != strconv.Itoa(len(steps)) {
+			t.Errorf("%s: %v, want the last step's", name, err)
+		}
+	}
+	again := []build.Step{env("A", long, "B", long, "C", long), env("A", "$A", "B", long, "C", "$A")}
+	if _, after, err := plan(facts{}, "base", &build.Spec{Steps: again}); err != nil || after.env["C"] != long {
+		t.Errorf("of what is set again only the last counts: %v", err)
 	}
 }

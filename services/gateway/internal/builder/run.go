@@ -170,7 +170,10 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return at(stepBase, err)
 	}
-	layers, after := plan(from.facts, from.sum, &r.spec)
+	layers, after, err := plan(from.facts, from.sum, &r.spec)
+	if err != nil {
+		return err
+	}
 	for i := range layers {
 		if from, err = r.layer(ctx, from, &layers[i]); err != nil {
 			return at(strconv.Itoa(layers[i].step), err)

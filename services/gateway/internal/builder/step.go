@@ -136,7 +136,7 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 		if err != nil && !ended {
 			return err
 		}
-		x, err := o.take(batch)
+		x, err := r.take(ctx, o, batch)
 		if err != nil {
 			return err
 		}
@@ -168,10 +168,15 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 }
 
 // take takes over what a process's events say: lines, how it ended, or why it
-// never ran.
-func (o *output) take(batch []process.Event) (exit *process.Exit, err error) {
+// never ran. It logs lines as soon as they are many.
+func (r *run) take(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
 	for i := range batch {
 		e := &batch[i]
+		if o.size >= muchText {
+			if err := r.flush(ctx, o); err != nil {
+				return nil, err
+			}
+		}
 		o.mark.After = e.Seq
 		switch b := e.Body.(type) {
 		case process.Wrote:

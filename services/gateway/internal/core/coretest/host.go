@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +26,7 @@ import (
 //	true       ends with code 0
 //	fail       ends with code 3
 //	echo       writes its arguments, each to stdout with a newline, and ends with 0
+//	lines      writes as many lines as its argument says, in one message, and ends with 0
 //	nocwd      never starts, for want of its directory
 //	cat        writes its input until EOF or a signal
 //	sleep      runs until a signal
@@ -305,7 +308,26 @@ func (h *Host) play(ctx context.Context, p *proc, cmd string, args []string) err
 			}
 		}
 	}
+	if cmd == "lines" {
+		if err := p.lines(ctx, args[0]); err != nil {
+			return err
+		}
+	}
 	return h.end(ctx, p, process.Exit{Code: &code, Cause: process.CauseExited})
+}
+
+// lines writes so many lines of a letter, as events of the size that a shim's have.
+func (p *proc) lines(ctx context.Context, count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	var all []process.Body
+	for part := range slices.Chunk([]byte(strings.Repeat("x\n", n)), 64<<10) {
+		all = append(all, process.Wrote{Stream: process.Stdout, Offset: p.out, Data: part})
+		p.out += uint64(len(part))
+	}
+	return p.append(ctx, all...)
 }
 
 func (h *Host) stdin(ctx context.Context, p *proc, id string, in events.Stdin) error {
