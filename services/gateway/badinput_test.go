@@ -114,6 +114,26 @@ func TestBadBodiesOfTheControlPlane(t *testing.T) {
 	f.alive(t, m)
 }
 
+// No body with a coding is read where its length would not be known before: not one
+// that grows, and not one that is none, of which a process would get the complaint.
+func TestBodiesWithACodingAreRefused(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	in := []string{"E2b-Sandbox-Id", m.ID, "E2b-Sandbox-Port", "49999", "Content-Encoding", "gzip"}
+	one := "/v1/processes/" + f.do("POST", "/commands", `{"cmd":"true"}`, in[:2]...).want(t, "start", 200, "").header.Get("X-Process-Id")
+	for _, r := range []string{
+		"/execute", "/contexts", "/commands", "/commands/1/kill", "/commands/1/resize", "/commands/1/stdin",
+		one + "/signal", one + "/resize", one + "/stdin",
+	} {
+		for name, body := range map[string]string{"a bomb": squeezed(t, strings.Repeat(" ", 1<<20)), "no gzip": "not gzip"} {
+			if a := f.send(t, "POST", r, body, in...); a.code != http.StatusUnsupportedMediaType && !(a.code == http.StatusNotFound && strings.Contains(r, "/1/")) {
+				t.Errorf("%s: POST %s: %d %.100s", name, r, a.code, a.body)
+			}
+		}
+	}
+	f.alive(t, m)
+}
+
 // alive fails unless the one sandbox that was made is as it was.
 func (f *front) alive(t *testing.T, m made) {
 	t.Helper()
@@ -288,7 +308,8 @@ func TestBadQueries(t *testing.T) {
 		"/v2/sandboxes?limit=0", "/v2/sandboxes?limit=-1", "/v2/sandboxes?limit=1e3", "/v2/sandboxes?limit=99999999999999999999", "/v2/sandboxes?state=dead",
 		"/v2/sandboxes?order=up", "/v2/sandboxes?nextToken=***", "/v2/sandboxes?nextToken=AAAA", "/v2/sandboxes?startedAfter=now", "/v2/sandboxes?metadata=%25zz",
 		"/snapshots?limit=x", "/snapshots?nextToken=%00", "/secrets?limit=101", "/secrets?nextToken=!", "/sandboxes/metrics?sandbox_ids=..",
-		"/sandboxes/" + m.ID + "/metrics?start=x", "/sandboxes/" + m.ID + "/metrics?start=9&end=1", "/sandboxes/" + m.ID + "/logs?limit=-1",
+		"/sandboxes/" + m.ID + "/metrics?start=x", "/sandboxes/" + m.ID + "/metrics?start=9&end=1", "/sandboxes/" + m.ID + "/metrics?start=1700000000000",
+		"/sandboxes/" + m.ID + "/logs?start=9223372036854775807", "/sandboxes/" + m.ID + "/logs?limit=-1",
 		"/v2/sandboxes/" + m.ID + "/logs?direction=up", "/files?path=" + long, "/files?path=%00", "/files?path=a&username=" + long, "/files?path=a&username=%00",
 	} {
 		f.send(t, "GET", path, "", in...).refused(t, "GET "+path[:min(60, len(path))])

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 // maxBody is the most bytes a request of the control plane may have.
@@ -20,11 +21,10 @@ const maxBody = 1 << 20
 // and leaves v alone otherwise. Unknown fields are left out: SDKs are newer and
 // older than we are.
 func decode(c *fiber.Ctx, v any, required bool) error {
-	if enc := c.Get(fiber.HeaderContentEncoding); enc != "" && enc != "identity" {
-		return fiber.NewError(fiber.StatusUnsupportedMediaType, "content encoding not supported")
-	}
-	raw := c.Request().Body() // not c.Body: it inflates without limit
+	raw, err := record.Body(c)
 	switch {
+	case err != nil:
+		return err
 	case len(raw) > maxBody:
 		return fiber.ErrRequestEntityTooLarge
 	case len(raw) == 0 && !required:
@@ -34,7 +34,7 @@ func decode(c *fiber.Ctx, v any, required bool) error {
 	case !utf8.Valid(raw):
 		return invalid("the body is not UTF-8")
 	}
-	err := json.Unmarshal(raw, v)
+	err = json.Unmarshal(raw, v)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -81,12 +81,7 @@ func checkEnv(m map[string]string) error {
 	if size(m) > maxEnv {
 		return invalid("envVars is larger than %d bytes", maxEnv)
 	}
-	for k, v := range m {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.Contains(v, "\x00") {
-			return invalid("environment variable %q cannot be set", k)
-		}
-	}
-	return nil
+	return process.CheckEnv("decode", m)
 }
 
 func size(m map[string]string) int {

@@ -116,7 +116,7 @@ func millis(s string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
+	if err != nil || n < 0 || n > maxSeconds*1000 {
 		return time.Time{}, invalid("a time must be milliseconds since 1970")
 	}
 	return time.UnixMilli(n), nil

@@ -74,13 +74,16 @@ func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	return c.JSON(metrics(&u))
 }
 
+// maxSeconds is the last second of the year 9999: what is later no JSON has.
+const maxSeconds = 253_402_300_799
+
 func unixSeconds(c *fiber.Ctx, name string) (time.Time, error) {
 	s := c.Query(name)
 	if s == "" {
 		return time.Time{}, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt32*1000 {
+	if err != nil || n < 0 || n > maxSeconds {
 		return time.Time{}, invalid("%s must be Unix seconds", name)
 	}
 	return time.Unix(n, 0), nil

@@ -78,7 +78,7 @@ type execution struct {
 // its Idempotency-Key, it streams the same execution.
 func (h *Handler) execute(c *fiber.Ctx) error {
 	var e execution
-	if err := record.Decode(c.Body(), &e); err != nil {
+	if err := record.Read(c, &e); err != nil {
 		return err
 	}
 	switch {
@@ -134,8 +134,8 @@ func (h *Handler) create(c *fiber.Ctx) error {
 		Language string `json:"language"`
 		Cwd      string `json:"cwd"`
 	}
-	if len(c.Body()) > 0 {
-		if err := record.Decode(c.Body(), &want); err != nil {
+	if len(c.Request().Body()) > 0 {
+		if err := record.Read(c, &want); err != nil {
 			return err
 		}
 	}

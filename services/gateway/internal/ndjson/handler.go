@@ -66,7 +66,11 @@ const headerKey = "Idempotency-Key"
 // run starts a command and streams it. Sent again with its Idempotency-Key, it
 // streams the same command; skip leaves out the lines the client has.
 func (h *Handler) run(c *fiber.Ctx) error {
-	spec, err := parseCommand(c.Body())
+	body, err := record.Body(c)
+	if err != nil {
+		return err
+	}
+	spec, err := parseCommand(body)
 	if err != nil {
 		return err
 	}

@@ -88,8 +88,8 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	req := struct {
 		Signal textenc.Signal `json:"signal"`
 	}{sigKill}
-	if body := bytes.TrimSpace(c.Body()); len(body) > 0 {
-		if err := record.Decode(body, &req); err != nil {
+	if len(bytes.TrimSpace(c.Request().Body())) > 0 {
+		if err := record.Read(c, &req); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (h *Handler) stdin(c *fiber.Ctx) error {
 // resize sets the terminal's size, {"cols": 80, "rows": 24}.
 func (h *Handler) resize(c *fiber.Ctx) error {
 	var req textenc.Size
-	if err := record.Decode(c.Body(), &req); err != nil {
+	if err := record.Read(c, &req); err != nil {
 		return err
 	}
 	s, err := h.process(c)

@@ -80,7 +80,7 @@ func (h *Handler) signal(c *fiber.Ctx) error {
 	var req struct {
 		Signal textenc.Signal `json:"signal"`
 	}
-	if err := record.Decode(c.Body(), &req); err != nil {
+	if err := record.Read(c, &req); err != nil {
 		return err
 	}
 	if req.Signal == 0 {
@@ -111,7 +111,7 @@ func (h *Handler) resize(c *fiber.Ctx) error {
 		return err
 	}
 	var req textenc.Size
-	if err := record.Decode(c.Body(), &req); err != nil {
+	if err := record.Read(c, &req); err != nil {
 		return err
 	}
 	ctx, cancel := record.Context(c)

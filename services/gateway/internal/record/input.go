@@ -29,7 +29,11 @@ const maxKey = 255
 // With an Idempotency-Key it may be tried again, at any gateway, and the process
 // is given it once.
 func SendInput(ctx context.Context, c *fiber.Ctx, to Inputs, id process.ID) error {
-	p, data, eof := auth.From(c), slices.Clone(c.Body()), Flag(c, "eof", false)
+	body, err := Body(c)
+	if err != nil {
+		return err
+	}
+	p, data, eof := auth.From(c), slices.Clone(body), Flag(c, "eof", false)
 	key := strings.Clone(c.Get(HeaderKey))
 	switch {
 	case len(key) > maxKey:

@@ -53,6 +53,24 @@ func Limit(c *fiber.Ctx) (int, error) {
 	return int(n), nil
 }
 
+// Body is the request's body. One with a coding is refused: fiber would undo it without
+// any bound, and give what is wrong with it as the body.
+func Body(c *fiber.Ctx) ([]byte, error) {
+	if coding := c.Get(fiber.HeaderContentEncoding); coding != "" && coding != "identity" {
+		return nil, fiber.NewError(fiber.StatusUnsupportedMediaType, "content encoding not supported")
+	}
+	return c.Request().Body(), nil
+}
+
+// Read is Decode of the request's body; see Body.
+func Read(c *fiber.Ctx, into any) error {
+	body, err := Body(c)
+	if err != nil {
+		return err
+	}
+	return Decode(body, into)
+}
+
 // Decode reads one JSON value and nothing after it; its errors are Invalid.
 func Decode(body []byte, into any) error {
 	err := json.Unmarshal(body, into)
