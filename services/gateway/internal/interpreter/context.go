@@ -30,18 +30,21 @@ type codeContext struct {
 	Cwd      string `json:"cwd"`
 
 	process process.ID // of its kernel
+	address string     // and where that listens
 }
 
 // contextOf tells the context whose kernel a process is.
 func contextOf(s *process.Summary) (codeContext, bool) {
-	if s.Spec.Tag == nil || len(s.Spec.Args) == 0 {
+	if s.Spec.Tag == nil || len(s.Spec.Args) <= addressArg {
 		return codeContext{}, false
 	}
 	id, ok := strings.CutPrefix(*s.Spec.Tag, tagPrefix)
 	if !ok {
 		return codeContext{}, false
 	}
-	return codeContext{ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwdOf(s.Spec.Cwd, s.Spec.User), process: s.ID}, true
+	return codeContext{
+		ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwdOf(s.Spec.Cwd, s.Spec.User), process: s.ID, address: s.Spec.Args[addressArg],
+	}, true
 }
 
 // cwdOf is where a process of a user's starts: relative paths and ~ are in his home.
@@ -138,14 +141,14 @@ func gone(err error) bool { return !strings.HasPrefix(kind.Message(err), "Contex
 // Whoever starts the same one at the same time starts the same process. Its errors
 // are await's, too.
 func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c *codeContext, n int) error {
-	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(c.ID, c.Language, c.Cwd), core.StartOptions{
+	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(sbx, c.ID, c.Language, c.Cwd), core.StartOptions{
 		IdempotencyKey: fmt.Sprintf("context %s %d", c.ID, n),
 	})
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	c.process, c.Cwd = id, cwdOf(c.Cwd, "")
+	c.process, c.address, c.Cwd = id, addressOf(sbx, c.ID), cwdOf(c.Cwd, "")
 	return await(ctx, src, c.Language)
 }
 

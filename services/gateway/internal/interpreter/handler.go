@@ -98,7 +98,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	spec, err := askSpec(in.ID, in.Language, *e.Code, e.Variables)
+	spec, err := askSpec(&in, *e.Code, e.Variables)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -59,28 +60,36 @@ func parseLanguage(s string) (string, error) {
 	return "", kind.Newf(kind.Invalid, opKernel, "", "there is no kernel for %q", s)
 }
 
-// kernelSpec is the process of a context. Its last argument is the language.
-func kernelSpec(id, language, cwd string) process.Spec {
-	tag := tagOf(id)
+// kernelSpec is the process of a context. The argument addressArg is its address, by
+// which executions find it, the last one the language.
+func kernelSpec(sbx sandbox.ID, id, language, cwd string) process.Spec {
+	tag, address := tagOf(id), addressOf(sbx, id)
 	s := process.Spec{Cmd: "python3", Cwd: cwd, Tag: &tag}
 	switch language {
 	case "javascript", "typescript":
-		s.Cmd, s.Args = "node", inNode(id)
+		s.Cmd, s.Args = "node", inNode(address)
 	case "bash":
-		s.Args = inPython(bashKernel, id)
+		s.Args = inPython(bashKernel, address)
 	case "r":
-		s.Args = append(inPython(childKernel, id), rKernel)
+		s.Args = append(inPython(childKernel, address), rKernel)
 	case "java":
-		s.Args = append(inPython(childKernel, id), javaKernel)
+		s.Args = append(inPython(childKernel, address), javaKernel)
 	default:
-		s.Args = inPython(chartData+"\n"+displayModule+"\n"+pythonKernel, id)
+		s.Args = inPython(chartData+"\n"+displayModule+"\n"+pythonKernel, address)
 	}
 	s.Args = append(s.Args, language)
 	return s
 }
 
-func inPython(kernel, id string) []string {
-	return []string{"-c", serve + "\n" + kernel + "\nmain()\n", id}
+// addressOf is the address of a context's kernel. Without isolation one place has those
+// of several sandboxes, and each of these its default contexts. A fork's kernels keep the
+// address that they began with.
+func addressOf(sbx sandbox.ID, id string) string { return string(sbx) + "-" + id }
+
+const addressArg = 2
+
+func inPython(kernel, address string) []string {
+	return []string{"-c", serve + "\n" + kernel + "\nmain()\n", address}
 }
 
 func inNode(args ...string) []string {
@@ -131,13 +140,16 @@ const (
 	maxCode = 512 << 10 // bytes of an execution's code
 )
 
-// askSpec is the process of an execution.
-func askSpec(id, language, code string, variables map[string]string) (process.Spec, error) {
+// askSpec is the process of an execution. Its errors are Invalid.
+func askSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
 	if len(code) > maxCode {
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of code: put it in a file", maxCode)
 	}
 	if variables == nil {
 		variables = map[string]string{}
+	}
+	if err := process.CheckEnv("execute", variables); err != nil {
+		return process.Spec{}, err
 	}
 	raw, err := json.Marshal(variables)
 	if err != nil {
@@ -146,10 +158,10 @@ func askSpec(id, language, code string, variables map[string]string) (process.Sp
 	if len(raw) > maxPart {
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of env_vars", maxPart)
 	}
-	tag := "execution:" + id
-	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, id, string(raw)}, Tag: &tag}
-	if language == "javascript" || language == "typescript" {
-		s.Cmd, s.Args = "node", inNode("ask", id, string(raw))
+	tag := "execution:" + in.ID
+	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, Tag: &tag}
+	if in.Language == "javascript" || in.Language == "typescript" {
+		s.Cmd, s.Args = "node", inNode("ask", in.address, string(raw))
 	}
 	s.Args = append(s.Args, parts(code)...)
 	return s, nil

@@ -1,6 +1,6 @@
 # One execution: hands the code to its context's kernel and prints what comes
 # back, a JSON object a line. Its own record keeps the lines, whoever listens.
-# Arguments: the context's id, the request's variables as JSON, the code in parts.
+# Arguments: the context's address, the request's variables as JSON, the code in parts.
 # SIGURG, once the first line is there, says that nobody waits for the execution any more:
 # it yields to who comes next.
 import json, signal, socket, sys, time

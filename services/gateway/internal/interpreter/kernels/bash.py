@@ -3,18 +3,22 @@ class Kernel:
     """A shell that goes on: it is handed each execution as one eval."""
 
     def __init__(self):
-        self.r, self.w = os.pipe()
-        os.set_inheritable(self.w, True)
         self.start()
 
     def start(self):
         if not os.path.exists("/bin/bash"):
             raise Missing("there is no /bin/bash")
+        self.r, self.w = os.pipe()  # what the shell before may still have said is nothing to this one
         self.shell = child(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w])
 
     def run(self, code, count, variables):
         if self.shell.poll() is not None:
+            os.close(self.r)
+            os.close(self.w)
             self.start()
+        for name in variables:
+            if not (name.isascii() and name.isidentifier()):
+                raise ValueError("no variable of bash can be called %r" % name)
         lines = ["__was_%s=$(declare -p %s 2>/dev/null || echo unset %s); export %s=%s" % (k, k, k, k, quoted(v)) for k, v in variables.items()]
         lines.append("eval %s </dev/null; __status=$?" % quoted(code))
         lines += ['eval "$__was_%s"; unset __was_%s' % (k, k) for k in variables]

@@ -9,7 +9,7 @@ const path = require('node:path')
 const util = require('node:util')
 
 // A file, as Node.js before 20 knows no abstract addresses.
-const address = (context) => path.join(os.tmpdir(), '.millrace-context-' + context)
+const file = (context) => path.join(os.tmpdir(), '.millrace-context-' + context)
 
 function ask(context, variables, code) {
   const say = (line) => process.stdout.write(JSON.stringify(line) + '\n')
@@ -21,7 +21,7 @@ function ask(context, variables, code) {
   const until = Date.now() + 30000
   const dial = () => {
     let last = ''
-    const kernel = net.createConnection({ path: address(context) })
+    const kernel = net.createConnection({ path: file(context) })
     let there = false
     kernel.on('connect', () => {
       there = true
@@ -92,7 +92,8 @@ function serve(context, language) {
   }
   // Modules that code begins with: what is evaluated is none itself.
   globalThis.__millrace_import = (name) => import(name)
-  const first = /^(?:\s|\/\/.*|\/\*[^]*?\*\/)*import\s*(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?(?:(?<=[\s}\w$])from\s*)?(["'])([^"'\n]+)\4[ \t]*;?/
+  // A comment matches in one way only: with two, a row of slashes would take for ever.
+  const first = /^(?:\s|\/\/[^\n]*\n|\/\*(?:[^*]|\*(?!\/))*\*\/)*import\s*(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?(?:(?<=[\s}\w$])from\s*)?(["'])([^"'\n]+)\4[ \t]*;?/
   const imported = (code) => {
     let head = ''
     for (let m; (m = first.exec(code)); code = code.slice(m[0].length)) {
@@ -110,9 +111,10 @@ function serve(context, language) {
     session.post('Runtime.callFunctionOn', {
       functionDeclaration: 'function (v) { globalThis.__millrace(v) }', arguments: [result.objectId ? { objectId: result.objectId } : result.unserializableValue ? { unserializableValue: result.unserializableValue } : { value: result.value }],
       executionContextId: 1,
-    }, (err) => err && resolve({ text: result.description }))
+    }, (err, r) => (err || r.exceptionDetails) && resolve({ text: result.description || String(result.value) }))
   })
   const one = async ({ code, env_vars: variables }, conn, count) => {
+    if (conn.destroyed) return // nobody waits for it any more: who asked was ended before its turn
     to = conn
     const was = Object.fromEntries(Object.keys(variables).map((k) => [k, process.env[k]]))
     Object.assign(process.env, variables)
@@ -138,7 +140,7 @@ function serve(context, language) {
     to = null
     conn.end()
   }
-  fs.rmSync(address(context), { force: true }) // of the context's kernel before
+  fs.rmSync(file(context), { force: true }) // of the context's kernel before
   let turn = Promise.resolve()
   let count = 0
   let [current, waiting] = [null, 0]
@@ -159,8 +161,8 @@ function serve(context, language) {
       }
       yieldTo(waiting)
     })
-  }).listen(address(context), () => print('ready\n'))
-  process.on('uncaughtException', (e) => say({ type: 'stderr', text: e.stack + '\n', timestamp: Date.now() * 1000000 }))
+  }).listen(file(context), () => print('ready\n'))
+  process.on('uncaughtException', (e) => say({ type: 'stderr', text: ((e && e.stack) || util.inspect(e)) + '\n', timestamp: Date.now() * 1000000 }))
 }
 
 const [role, ...args] = process.argv.slice(1)

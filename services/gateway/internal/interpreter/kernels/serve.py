@@ -1,9 +1,9 @@
 # The kernel of one context: runs the code that is handed to it, one execution
 # after the other, and keeps what it defines. The file that follows this one has the
 # language's class Kernel: run(code, count, variables) says what comes of the code and
-# raises what it fails with, error(e) is the traceback of that. Arguments: the context's
-# id first, its language last. It prints "ready" when code may be handed to it.
-import ast, asyncio, base64, builtins, contextlib, inspect, json, math, os, select, shutil, signal, socket, subprocess, sys, threading, time, traceback
+# raises what it fails with, error(e) is the traceback of that. Arguments: the address of
+# the context first, its language last. It prints "ready" when code may be handed to it.
+import ast, asyncio, base64, builtins, codecs, contextlib, inspect, json, math, os, select, shutil, signal, socket, subprocess, sys, threading, time, traceback
 
 
 def encode(line):
@@ -132,7 +132,7 @@ class Drain:
     """What children, and code below Python, write to a descriptor."""
 
     def __init__(self, stream, fd):
-        self.stream = stream
+        self.stream, self.text = stream, codecs.getincrementaldecoder("utf-8")("replace")
         self.r, w = os.pipe()
         os.dup2(w, fd)
         os.close(w)
@@ -140,27 +140,32 @@ class Drain:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        while True:
-            select.select([self.r], [], [])
+        while (r := self.r) is not None:
+            select.select([r], [], [])
             self.take()
 
-    def take(self):
+    def take(self, last=False):
         with self.turn:
-            while select.select([self.r], [], [], 0)[0]:
+            while self.r is not None and select.select([self.r], [], [], 0)[0]:
                 before = getattr(sys, self.stream)
                 if isinstance(before, Out):
                     before.flush()
-                line.wrote(self.stream, os.read(self.r, 1 << 16).decode("utf-8", "replace"))
+                data = os.read(self.r, 1 << 16)
+                line.wrote(self.stream, self.text.decode(data))
+                if not data:  # code has closed the descriptor, and its children have
+                    self.r = None
+            if last:
+                line.wrote(self.stream, self.text.decode(b"", True))
 
 
 drains = []
 
 
-def flush():
+def flush(last=False):
     sys.stdout.flush()
     sys.stderr.flush()
     for d in drains:
-        d.take()
+        d.take(last)
 
 
 class Missing(Exception):
@@ -173,6 +178,13 @@ def child(argv, **options):
 
     prctl, die_with_parent = ctypes.CDLL(None).prctl, 1
     return subprocess.Popen(argv, start_new_session=True, preexec_fn=lambda: prctl(die_with_parent, signal.SIGKILL), **options)
+
+
+def words(e):
+    try:
+        return str(e)
+    except Exception:
+        return "<an exception whose str() fails>"
 
 
 def left(conn, listener, busy):
@@ -213,10 +225,10 @@ def serve(conn, listener, kernel, count):
         kernel.run(ask["code"], count, ask["env_vars"])
     except BaseException as e:  # also SystemExit: the kernel goes on
         flush()
-        line.say(type="error", name=getattr(e, "name_there", type(e).__name__), value=str(e), traceback=kernel.error(e))
+        line.say(type="error", name=getattr(e, "name_there", type(e).__name__), value=words(e), traceback=kernel.error(e))
     finally:
         busy.clear()
-    flush()
+    flush(last=True)
     line.say(type="end_of_execution")
     line.to = None
     with contextlib.suppress(OSError):
@@ -225,18 +237,17 @@ def serve(conn, listener, kernel, count):
 
 def main():
     global moments
-    context, language = sys.argv[1], sys.argv[-1]
     moments = Moments()
-    said, failed = os.dup(1), os.dup(2)
+    address, said, failed = sys.argv[1], os.dup(1), os.dup(2)
     drains.extend([Drain("stdout", 1), Drain("stderr", 2)])
     try:
         kernel = Kernel()
-    except Missing as e:
-        os.write(failed, str(e).encode())
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("\0millrace-context-" + address)
+        listener.listen(128)
+    except Exception as e:  # standard error is a pipe of ours by now
+        os.write(failed, words(e).encode())
         sys.exit(1)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("\0millrace-context-" + context)
-    listener.listen(128)
     signal.signal(signal.SIGINT, getattr(kernel, "interrupt", signal.default_int_handler))
     os.write(said, b"ready\n")
     count = 0
@@ -248,5 +259,5 @@ def main():
                 serve(conn, listener, kernel, count)
         except KeyboardInterrupt:
             continue  # came too late for its execution
-        except (OSError, ValueError) as e:
-            print("an execution was not understood:", e, file=sys.__stderr__)
+        except Exception as e:
+            print("an execution was not understood:", repr(e), file=sys.__stderr__)

@@ -1,0 +1,203 @@
+package interpreter
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// aContext is one whose kernel runs here.
+type aContext struct {
+	*codeContext
+	t *testing.T
+}
+
+// newContext starts a kernel, which ends with the test.
+func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
+	t.Helper()
+	spec := kernelSpec(sbx, id, language, "")
+	if _, err := exec.LookPath(spec.Cmd); err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(t.Context(), spec.Cmd, spec.Args...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		cmd.Wait()         //nolint:errcheck // it was killed
+	})
+	if said, err := bufio.NewReader(out).ReadString('\n'); said != ready {
+		t.Fatalf("the kernel says %q, %v", said, err)
+	}
+	in, ok := contextOf(&process.Summary{Spec: spec})
+	if !ok {
+		t.Fatalf("it is no context's: %v", spec.Tag)
+	}
+	return &aContext{&in, t}
+}
+
+// asked is the process of an execution.
+func (c *aContext) asked(code string) *exec.Cmd {
+	c.t.Helper()
+	spec, err := askSpec(c.codeContext, code, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return exec.CommandContext(c.t.Context(), spec.Cmd, spec.Args...)
+}
+
+// run gives what comes of code: what it prints, its results, and its error's name.
+func (c *aContext) run(code string) string {
+	c.t.Helper()
+	raw, err := c.asked(code).Output()
+	if err != nil {
+		return fmt.Sprintf("%s: %v", raw, err)
+	}
+	var said strings.Builder
+	for l := range strings.Lines(string(raw)) {
+		var is struct{ Type, Text, Name string }
+		if err := json.Unmarshal([]byte(l), &is); err != nil {
+			c.t.Errorf("%q: %v", l, err)
+		}
+		switch is.Type {
+		case "stdout", "stderr":
+			said.WriteString(is.Text)
+		case "result":
+			said.WriteString("=" + is.Text)
+		case "error":
+			said.WriteString("!" + is.Name)
+		}
+	}
+	return said.String()
+}
+
+var boxes atomic.Int64
+
+func newBox() sandbox.ID {
+	return sandbox.ID(fmt.Sprintf("itest%d.%d", time.Now().UnixNano(), boxes.Add(1)))
+}
+
+// Whatever code does to its kernel's own ways, the next code is run as if nothing were.
+func TestAKernelStandsOddCode(t *testing.T) {
+	t.Parallel()
+	slashes := strings.Repeat("/", 120)
+	for language, codes := range map[string][][2]string{
+		"python": {
+			{"class E(Exception):\n    def __str__(self): raise RuntimeError\nraise E()", "!E"},
+			{"import os; os.system(\"printf '%65535s' x; printf 'ää'\"); None", strings.Repeat(" ", 65534) + "xää"},
+			{"os.close(1); os.close(2); print('on')", "on\n"},
+			{"print('still')", "still\n"},
+		},
+		"javascript": {
+			{slashes + "\n1", "=1"},
+			{strings.Repeat("/* a */ ", 60) + "2", "=2"},
+			{"// a\r\n/* b */import os from 'node:os'\ntypeof os.cpus", "=function"},
+			{"({ get toHTML() { throw new Error('no') } })", "=Object"},
+			{"setTimeout(() => { throw null }); await new Promise((r) => setTimeout(r, 50)); 3", "null\n=3"},
+		},
+		"bash": {
+			{"printf 'ä%.0s' {1..40000} | wc -m >/dev/null; echo one", "one\n"},
+			{"exit 3", "!RuntimeError"},
+			{"echo two", "two\n"},
+		},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			c := newContext(t, newBox(), "one", language)
+			for _, tt := range codes {
+				if got := c.run(tt[0]); got != tt[1] {
+					t.Errorf("%.80q: %.200q, want %.200q", tt[0], got, tt[1])
+				}
+			}
+		})
+	}
+}
+
+// Code that nobody waits for any more does not keep the next from its turn.
+func TestWhoLeavesBeforeHisTurn(t *testing.T) {
+	t.Parallel()
+	c := newContext(t, newBox(), "one", "javascript")
+	first := c.asked("globalThis.go = 0; while (!(await import('node:fs')).existsSync(process.env.GO || '')) await new Promise((r) => setTimeout(r, 5))")
+	started := said(t, first, "number_of_executions")
+	second := c.asked("globalThis.go = 2; await new Promise(() => {})")
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end(second)
+	end(started)
+	if got := c.run("go"); got != "=0" {
+		t.Errorf("after one who left: %q", got)
+	}
+}
+
+// said starts an execution and waits until it says something of that type.
+func said(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := bufio.NewReader(out); ; {
+		switch l, err := r.ReadString('\n'); {
+		case strings.Contains(l, what):
+			return cmd
+		case err != nil:
+			t.Fatalf("it says %q, %v", l, err)
+		}
+	}
+}
+
+func end(cmd *exec.Cmd) {
+	cmd.Process.Kill() //nolint:errcheck // it may have ended
+	cmd.Wait()         //nolint:errcheck // it was killed
+}
+
+// Without isolation the sandboxes of a host have their contexts in one place, and each
+// its default one.
+func TestSandboxesInOnePlaceHaveTheirOwnContexts(t *testing.T) {
+	t.Parallel()
+	for _, language := range []string{"python", "javascript"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			id := defaultPrefix + language
+			one, two := newContext(t, newBox(), id, language), newContext(t, newBox(), id, language)
+			for n, c := range []*aContext{one, two} {
+				if got := c.run(fmt.Sprintf("x = %d; x", n)); got != fmt.Sprintf("=%d", n) {
+					t.Errorf("in %d: %q", n, got)
+				}
+			}
+			if got := one.run("x"); got != "=0" {
+				t.Errorf("in 0, after 1: %q", got)
+			}
+		})
+	}
+}
+
+// What no process can have in its environment no execution gets.
+func TestVariablesThatCannotBe(t *testing.T) {
+	for _, name := range []string{"", "A=B", "A\x00"} {
+		if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{name: "x"}); !kind.Is(err, kind.Invalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{"A": "\x00"}); !kind.Is(err, kind.Invalid) {
+		t.Errorf("a NUL in a value: %v", err)
+	}
+}
