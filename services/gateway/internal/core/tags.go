@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -40,14 +41,29 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 	return base, slices.Compact(tags), nil
 }
 
-// TagBuilt puts a name's tags on what a build made.
+// TagBuilt puts a name's tags on what a build made. NotFound if the template, and the
+// build with it, is deleted meanwhile: it does not come back.
 func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
 	for _, tag := range tags {
 		if err := c.log.TagBuilt(ctx, p.Tenant, template.Ref{Name: name, Tag: tag}, b); err != nil {
 			return logError("tag template", name, err)
 		}
 	}
-	return c.Sync(ctx)
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	// Who deletes it takes away the tags that he finds after the builds have gone.
+	if done, ok := c.view.Build(build.ID(b.Build)); !ok || done.Phase != build.PhaseDeleted {
+		return nil
+	}
+	for _, tag := range tags {
+		if t, ok := c.view.Template(p.Tenant, template.Ref{Name: name, Tag: tag}); ok && t.Built != nil && t.Built.Build == b.Build {
+			if err := c.untag(ctx, &t); err != nil {
+				return err
+			}
+		}
+	}
+	return kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
 }
 
 // AssignTags puts more tags on a principal's own template, which is named by NAME

@@ -1,0 +1,43 @@
+package core_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
+)
+
+// A template that is deleted at the moment at which its build puts its name on what it
+// made does not come back, and no other build's template goes.
+func TestADeletedTemplateStaysDeleted(t *testing.T) {
+	h := newHouse(t)
+	s, err := h.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default", "v1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.StartBuild(t.Context(), alice, "app", s.ID, build.Spec{Template: "base"}); err != nil {
+		t.Fatal(err)
+	}
+	made := func(by build.ID) *template.Built {
+		return &template.Built{ID: template.ID(s.Request.Template), Build: string(by), Base: "base"}
+	}
+	if err := h.DeleteTemplate(t.Context(), alice, "app"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "tag what was deleted", h.TagBuilt(t.Context(), alice, "app", s.Request.Tags, made(s.ID)), kind.NotFound)
+	if left := h.Templates(alice); len(left) != 0 {
+		t.Errorf("it came back: %+v", left)
+	}
+	other, err := h.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default"}})
+	if err == nil {
+		err = h.TagBuilt(t.Context(), alice, "app", []string{"default"}, made(other.ID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "tag it once more", h.TagBuilt(t.Context(), alice, "app", []string{"v1"}, made(s.ID)), kind.NotFound)
+	if left := h.Templates(alice); len(left) != 1 || left[0].Built.Build != string(other.ID) {
+		t.Errorf("of another build: %+v", left)
+	}
+}
