@@ -141,10 +141,14 @@ func hasLine(text, name string) bool {
 	return false
 }
 
-// sorted calls f for every name of the tree, each directory before what is in it.
+// sorted calls f for every name of the tree, each directory before what is in it. Links
+// on the way to a name can have put it deeper than a path may be long: then it is Invalid.
 func (n *node) sorted(at string, f func(p string, n *node) error) error {
 	for _, name := range slices.Sorted(maps.Keys(n.kids)) {
 		kid, p := n.kids[name], path.Join(at, name)
+		if len(p) > maxPath {
+			return invalid("path %.80q: too long", p)
+		}
 		if err := f(p, kid); err != nil {
 			return err
 		}

@@ -231,6 +231,7 @@ func TestLayersMakeATree(t *testing.T) {
 }
 
 func TestWhatIsNoTemplateIsRefused(t *testing.T) {
+	half := strings.Repeat("a/", 1500)
 	deep := tar.Header{Name: strings.Repeat("a/", 3000) + "x", Typeflag: tar.TypeReg, Mode: 0o644}
 	for _, tt := range []struct {
 		name   string
@@ -252,6 +253,7 @@ func TestWhatIsNoTemplateIsRefused(t *testing.T) {
 		{"a file in a file", [][]tar.Header{{file("a", ""), file("a/x", "")}}, Options{}, false},
 		{"an /etc that is a link", [][]tar.Header{{link("etc", "/proc/1/root/etc")}}, Options{}, false},
 		{"a path too long", [][]tar.Header{{deep}}, Options{}, false},
+		{"a path too long by a link", [][]tar.Header{{file(half, ""), link("down", half), file("down/"+half+"/x", "")}}, Options{}, false},
 		{"more bytes than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 100_000))}}, Options{MaxSize: 50_000}, false},
 		{"more bytes in all layers than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 30_000))}, {file("b", strings.Repeat("x", 30_000))}}, Options{MaxSize: 50_000}, false},
 		{"sudo that is not there", [][]tar.Header{{file("a", "1")}}, Options{}, true},
@@ -434,6 +436,28 @@ func TestOpen(t *testing.T) {
 		if _, err := Open(t.Context(), source, t.TempDir()); err == nil {
 			t.Errorf("%s: opened", name)
 		}
+	}
+}
+
+// What a registry says that an image's configuration is, is not read into memory
+// whatever its size.
+func TestAConfigurationIsBounded(t *testing.T) {
+	big, err := mutate.ConfigFile(ociImage(t), &v1.ConfigFile{OS: "linux", Author: strings.Repeat("x", maxConfig)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(registry.New())
+	t.Cleanup(srv.Close)
+	at := strings.TrimPrefix(srv.URL, "http://") + "/some/image:v1"
+	ref, err := name.ParseReference(at)
+	if err == nil {
+		err = remote.Write(ref, big)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), at, t.TempDir()); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "its configuration has") {
+		t.Errorf("%v, want an error of kind invalid", err)
 	}
 }
 

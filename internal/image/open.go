@@ -28,6 +28,7 @@ import (
 const (
 	maxLayers = 512
 	maxIndex  = 4 << 20 // bytes of what an archive says about itself
+	maxConfig = 4 << 20 // bytes of an image's configuration
 )
 
 // Open finds an image: in an OCI layout (a directory or a tar of one), in a tar
@@ -227,6 +228,13 @@ func pullError(reference string, err error) error {
 
 // fromOCI takes over an image's layers and configuration.
 func fromOCI(img v1.Image) (*Image, error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, invalid("its manifest: %s", err)
+	}
+	if m.Config.Size < 0 || m.Config.Size > maxConfig { // so much of it is read into memory
+		return nil, invalid("its configuration has %d bytes, the most is %d", m.Config.Size, maxConfig)
+	}
 	layers, err := img.Layers()
 	if err != nil {
 		return nil, invalid("its layers: %s", err)
