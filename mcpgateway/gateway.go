@@ -116,6 +116,17 @@ func free(taken map[string]string, owner, name string) string {
 	return name
 }
 
+// offer has do add something of a server's. What is not as MCP says it must be is left
+// out: the SDK, to which a tool without a schema is a fault of the program, panics.
+func offer(owner, name string, do func()) {
+	defer func() {
+		if why := recover(); why != nil {
+			fmt.Fprintf(os.Stderr, "mcp-gateway: %q: %q is left out: %v\n", owner, name, why)
+		}
+	}()
+	do()
+}
+
 // add offers what a server has. What it comes to have later is not offered.
 func (m *merged) add(ctx context.Context, owner string, s *mcp.ClientSession) error {
 	can := s.InitializeResult().Capabilities
@@ -131,13 +142,14 @@ func (m *merged) add(ctx context.Context, owner string, s *mcp.ClientSession) er
 			}
 			theirs, ours := p.Name, *p
 			ours.Name = free(m.prompts, owner, p.Name)
-			m.server.AddPrompt(&ours, func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			get := func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 				return s.GetPrompt(ctx, &mcp.GetPromptParams{Name: theirs, Arguments: r.Params.Arguments})
-			})
+			}
+			offer(owner, theirs, func() { m.server.AddPrompt(&ours, get) })
 		}
 	}
 	if can.Resources != nil {
-		return m.addResources(ctx, s)
+		return m.addResources(ctx, owner, s)
 	}
 	return nil
 }
@@ -149,14 +161,15 @@ func (m *merged) addTools(ctx context.Context, owner string, s *mcp.ClientSessio
 		}
 		theirs, ours := t.Name, *t
 		ours.Name = free(m.tools, owner, t.Name)
-		m.server.AddTool(&ours, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		call := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return s.CallTool(ctx, &mcp.CallToolParams{Name: theirs, Arguments: r.Params.Arguments})
-		})
+		}
+		offer(owner, theirs, func() { m.server.AddTool(&ours, call) })
 	}
 	return nil
 }
 
-func (m *merged) addResources(ctx context.Context, s *mcp.ClientSession) error {
+func (m *merged) addResources(ctx context.Context, owner string, s *mcp.ClientSession) error {
 	read := func(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		return s.ReadResource(ctx, &mcp.ReadResourceParams{URI: r.Params.URI})
 	}
@@ -166,7 +179,7 @@ func (m *merged) addResources(ctx context.Context, s *mcp.ClientSession) error {
 		}
 		if !slices.Contains(m.resources, res.URI) {
 			m.resources = append(m.resources, res.URI)
-			m.server.AddResource(res, read)
+			offer(owner, res.URI, func() { m.server.AddResource(res, read) })
 		}
 	}
 	for t, err := range s.ResourceTemplates(ctx, nil) {
@@ -175,7 +188,7 @@ func (m *merged) addResources(ctx context.Context, s *mcp.ClientSession) error {
 		}
 		if !slices.Contains(m.resources, t.URITemplate) {
 			m.resources = append(m.resources, t.URITemplate)
-			m.server.AddResourceTemplate(t, read)
+			offer(owner, t.URITemplate, func() { m.server.AddResourceTemplate(t, read) })
 		}
 	}
 	return nil

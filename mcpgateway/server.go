@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,27 +19,27 @@ const repositories = "/var/lib/mcp-gateway"
 
 const lastWords = 2 << 10 // bytes of what a command said that an error has
 
-// prepare makes a server's directory: its repository, after its installCmd.
-func prepare(ctx context.Context, name string, e *entry) (string, error) {
-	dir := filepath.Join(repositories, name)
+// prepare makes a server's directory, unless it is there: its repository, after its
+// installCmd.
+func prepare(ctx context.Context, dir, name string, e *entry) error {
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+		return nil
 	}
 	fresh := dir + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
-		return "", err
+		return err
 	}
 	clone := exec.CommandContext(ctx, "git", "clone", "--quiet", "--depth=1", "--", "https://github.com/"+name[len("github/"):], fresh)
 	clone.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
 	if err := do(clone); err != nil {
-		return "", fmt.Errorf("%q: clone: %w", name, err)
+		return fmt.Errorf("%q: clone: %w", name, err)
 	}
 	if e.Install != "" {
 		if err := do(e.command(ctx, e.Install, fresh)); err != nil {
-			return "", fmt.Errorf("%q: installCmd: %w", name, err)
+			return fmt.Errorf("%q: installCmd: %w", name, err)
 		}
 	}
-	return dir, os.Rename(fresh, dir)
+	return os.Rename(fresh, dir)
 }
 
 func (e *entry) command(ctx context.Context, line, dir string) *exec.Cmd {
@@ -60,12 +61,24 @@ func do(cmd *exec.Cmd) error {
 }
 
 // tail keeps the end of what is written to it, and hands all on.
-type tail struct{ end []byte }
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
 
 func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.end = append(t.end, p...)
 	t.end = t.end[max(0, len(t.end)-lastWords):]
 	return os.Stderr.Write(p)
+}
+
+// String is the end, of what may still be written.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.end)
 }
 
 // connectTimeout bounds how long a server may take to answer at first.
@@ -73,8 +86,8 @@ const connectTimeout = 50 * time.Second
 
 // connect starts a server. life is the gateway's: a server lives as long.
 func connect(ctx, life context.Context, name string, e *entry, client *mcp.Client) (*mcp.ClientSession, error) {
-	dir, err := prepare(ctx, name, e)
-	if err != nil {
+	dir := filepath.Join(repositories, name)
+	if err := prepare(ctx, dir, name, e); err != nil {
 		return nil, err
 	}
 	cmd := e.command(life, e.Run, dir)
@@ -84,7 +97,7 @@ func connect(ctx, life context.Context, name string, e *entry, client *mcp.Clien
 	defer cancel()
 	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%q: runCmd does not answer as an MCP server: %w: %s", name, err, said.end)
+		return nil, fmt.Errorf("%q: runCmd does not answer as an MCP server: %w: %s", name, err, said)
 	}
 	return session, nil
 }
