@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 const (
@@ -77,7 +78,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		return nil // the same command, read again
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, remove.Tree(dir))
 	}
 	_, err = b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Over() || !s.Live() && !s.Standing() {
@@ -91,7 +92,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 // fill makes the snapshot's directory, whole or not at all.
 func (b *box) fill(ctx context.Context, dir string, memory bool) error {
 	making := dir + partial
-	if err := os.RemoveAll(making); err != nil {
+	if err := remove.Tree(making); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(making, 0o700); err != nil {
@@ -99,12 +100,12 @@ func (b *box) fill(ctx context.Context, dir string, memory bool) error {
 	}
 	err := b.inst.Snapshot(ctx, making, memory)
 	if err == nil {
-		if err = os.RemoveAll(dir); err == nil { // of an earlier try
+		if err = remove.Tree(dir); err == nil { // of an earlier try
 			err = os.Rename(making, dir)
 		}
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(making))
+		return errors.Join(err, remove.Tree(making))
 	}
 	return b.h.fault("snapshotted")
 }
@@ -124,7 +125,7 @@ func (h *host) sweepSnapshots(deleted bool) {
 		if _, stands := used[id]; stands || ok && !s.Deleted || deleted && !ok {
 			continue
 		}
-		if err := os.RemoveAll(h.snapshotDir(id)); err != nil {
+		if err := remove.Tree(h.snapshotDir(id)); err != nil {
 			h.slog.Error("a snapshot cannot be removed", "snapshot", id, "err", err)
 		}
 	}

@@ -325,6 +325,39 @@ func TestDirectoriesAreMadeMovedAndRemoved(t *testing.T) {
 	}
 }
 
+// Who makes directories in one another by the thousand does not use up the descriptors of
+// those who share ours.
+func TestADeepTreeIsRefused(t *testing.T) {
+	r := newRig(t)
+	at, err := unix.Open(r.at("home/u"), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for range maxLevels + 2 {
+		next := -1
+		if err == nil {
+			err = unix.Mkdirat(at, "d", 0o755)
+		}
+		if err == nil {
+			next, err = unix.Openat(at, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
+		unix.Close(at) //nolint:errcheck // it was only looked at
+		at = next
+	}
+	if err := errors.Join(err, unix.Close(at)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ask(t, file.Request{Op: file.OpList, Path: "~", Depth: 1 << 20}); !kind.Is(err, kind.Invalid) {
+		t.Errorf("listed: %v", err)
+	}
+	if _, err := r.ask(t, file.Request{Op: file.OpRemove, Path: "~/d"}); !kind.Is(err, kind.Invalid) {
+		t.Errorf("removed: %v", err)
+	}
+	if es, err := r.ask(t, file.Request{Op: file.OpList, Path: "~", Depth: 5}); err != nil || len(es) != 5 {
+		t.Errorf("%d of the first levels, %v", len(es), err)
+	}
+	if _, err := r.ask(t, file.Request{Op: file.OpRemove, Path: "~/d/d"}); err != nil {
+		t.Errorf("one level less: %v", err)
+	}
+}
+
 func TestContentGoesUpAndDown(t *testing.T) {
 	r := newRig(t)
 	big := strings.Repeat("0123456789abcdef", 1<<16)

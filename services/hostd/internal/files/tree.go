@@ -16,6 +16,14 @@ import (
 
 const dirMode = 0o755
 
+// maxLevels is how deep a tree is listed and removed: each level takes a descriptor, and
+// those of volumes are hostd's own. What is deeper no path can name as a whole.
+const maxLevels = 1024
+
+func tooDeep(op string) error {
+	return kind.Newf(kind.Invalid, op, "", "there are more than %d directories in one another", maxLevels)
+}
+
 // list tells of all that is in a directory, and in those below it to a depth, in
 // the order of their names; each directory comes before what is in it. Links are
 // told of and not followed.
@@ -27,13 +35,17 @@ func (o *op) list() error {
 	if err != nil {
 		return err
 	}
-	return o.walk(fd, o.path, max(o.req.Depth, 1))
+	return o.walk(fd, o.path, max(o.req.Depth, 1), 1)
 }
 
-// walk lists an open directory, which it closes.
-func (o *op) walk(fd int, at string, depth uint32) error {
+// walk lists an open directory, which it closes, and those below it down to a depth;
+// level is its own.
+func (o *op) walk(fd int, at string, depth, level uint32) error {
 	dir := os.NewFile(uintptr(fd), at)
 	defer dir.Close() //nolint:errcheck // it was only read from
+	if level > maxLevels {
+		return tooDeep("list")
+	}
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return err
@@ -54,7 +66,7 @@ func (o *op) walk(fd int, at string, depth uint32) error {
 		if err := o.send(&e); err != nil {
 			return err
 		}
-		if depth == 1 || e.st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if level == depth || e.st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			continue
 		}
 		sub, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
@@ -64,7 +76,7 @@ func (o *op) walk(fd int, at string, depth uint32) error {
 		case err != nil:
 			return err
 		}
-		if err := o.walk(sub, p, depth-1); err != nil {
+		if err := o.walk(sub, p, depth, level+1); err != nil {
 			return err
 		}
 	}
@@ -220,11 +232,12 @@ func (o *op) remove() error {
 		return err
 	}
 	defer closeFd(dir)
-	return removeAll(dir, base)
+	return removeAll(dir, base, 1)
 }
 
-// removeAll removes a name of a directory; links are not followed.
-func removeAll(dir int, name string) error {
+// removeAll removes a name of a directory, which is at that level of a tree; links are
+// not followed.
+func removeAll(dir int, name string, level int) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == nil || err == unix.ENOENT {
 		return nil
@@ -240,7 +253,10 @@ func removeAll(dir int, name string) error {
 		case err != unix.ENOTEMPTY && err != unix.EEXIST || n == racing:
 			return err // ENOTEMPTY at the end: somebody fills it as fast
 		}
-		if err := empty(dir, name); err != nil {
+		if level > maxLevels {
+			return tooDeep("remove")
+		}
+		if err := empty(dir, name, level); err != nil {
 			return err
 		}
 	}
@@ -249,8 +265,8 @@ func removeAll(dir int, name string) error {
 // removeBatch is how many names of a directory are held at a time.
 const removeBatch = 1024
 
-// empty removes all that is in a directory.
-func empty(dir int, name string) error {
+// empty removes all that is in a directory at that level.
+func empty(dir int, name string, level int) error {
 	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return err
@@ -266,7 +282,7 @@ func empty(dir int, name string) error {
 			return nil
 		}
 		for _, n := range names {
-			if err := removeAll(fd, n); err != nil {
+			if err := removeAll(fd, n, level+1); err != nil {
 				return err
 			}
 		}

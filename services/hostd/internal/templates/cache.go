@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 // Source is where the parts of templates are had.
@@ -126,7 +127,7 @@ func (c *Cache) find(name string) {
 }
 
 func (c *Cache) remove(dir string) {
-	if err := removeAll(dir); err != nil {
+	if err := remove.Tree(dir); err != nil {
 		c.cfg.Log.Warn("a template cannot be removed", "dir", dir, "err", err)
 	}
 }
@@ -242,7 +243,7 @@ func (c *Cache) Adopt(dir string, manifest []byte) error {
 	}
 	t, mine := c.claim(id, &m)
 	if !mine { // it is there, or comes
-		return removeAll(dir)
+		return remove.Tree(dir)
 	}
 	err = c.adopt(dir, id, manifest)
 	c.settle(t, err).Release()
@@ -264,7 +265,7 @@ func (c *Cache) adopt(dir string, id template.ID, manifest []byte) error {
 		err = os.Rename(dir, tree)
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(place))
+		return errors.Join(err, remove.Tree(place))
 	}
 	return os.Rename(place, filepath.Join(c.cfg.Dir, string(id)))
 }

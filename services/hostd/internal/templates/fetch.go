@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/part"
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 const (
@@ -122,7 +123,7 @@ func (c *Cache) unpack(ctx context.Context, id template.ID, m *template.Manifest
 	if err != nil {
 		return err
 	}
-	defer removeAll(dir) //nolint:errcheck // after success it is gone; else the next life tries again
+	defer remove.Tree(dir) //nolint:errcheck // after success it is gone; else the next life tries again
 	r, err := newReader(ctx, c, m)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 // keep is a Sink of the store.
@@ -119,7 +120,7 @@ func pack(t *testing.T, s *store, dir string) []byte {
 
 func TestACopyIsTheTree(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
-	t.Cleanup(func() { removeAll(filepath.Join(dir, "layers")) })
+	t.Cleanup(func() { remove.Tree(filepath.Join(dir, "layers")) })
 	layerTree(t, dir)
 	before := looks(t, dir)
 	raw := pack(t, s, dir)
@@ -140,7 +141,7 @@ func TestACopyIsTheTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { removeAll(c.cfg.Dir) })
+	t.Cleanup(func() { remove.Tree(c.cfg.Dir) })
 	have := looks(t, got.Root)
 	for name, want := range before {
 		if have[name] != want {

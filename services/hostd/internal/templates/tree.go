@@ -231,18 +231,3 @@ func setAttributes(out *os.File, h *tar.Header) error {
 	}
 	return nil
 }
-
-// removeAll removes a directory, whatever its modes are.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error { //nolint:errcheck // the second try tells
-		if d != nil && d.IsDir() {
-			os.Chmod(p, 0o700) //nolint:errcheck // the second try tells
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}

@@ -5,7 +5,6 @@ package live
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -187,82 +186,6 @@ func TestSocketInADeepDirectory(t *testing.T) {
 	}
 	if _, err := Dial(t.Context(), dir); err == nil {
 		t.Error("dialed where nobody listens")
-	}
-}
-
-func TestRemoveHostileTree(t *testing.T) {
-	dir := t.TempDir()
-	outside := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tree := filepath.Join(dir, "tree")
-	for _, d := range []string{"many", "moved-1/x"} {
-		if err := os.MkdirAll(filepath.Join(tree, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(tree, "link")); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 1500 {
-		if err := unix.Mkfifo(fmt.Sprintf("%s/many/%d", tree, i), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Deeper than there are descriptors, and than a path may be long; and shut.
-	err := OnThread(tree, func() error {
-		for range 3000 {
-			if err := errors.Join(unix.Mkdir("d", 0o700), unix.Chdir("d"), unix.Mkdir("e", 0)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []string{"many", "d/d", "d"} {
-		if err := os.Chmod(filepath.Join(tree, d), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 128, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
-	err = Remove(dir, "tree", "missing")
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
-		t.Errorf("left: %v, %v", left, err)
-	}
-	if _, err := os.Stat(outside); err != nil {
-		t.Errorf("a link was followed: %v", err)
-	}
-}
-
-func TestRemoveDoesNotFollowALink(t *testing.T) {
-	dir, other := t.TempDir(), t.TempDir()
-	if err := os.Symlink(other, filepath.Join(dir, "tree")); err != nil {
-		t.Fatal(err)
-	}
-	if err := Remove(dir, "tree"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(other); err != nil {
-		t.Error(err)
 	}
 }
 

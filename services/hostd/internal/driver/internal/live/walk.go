@@ -21,6 +21,8 @@ type walker struct {
 	mode  uint32 // of dir, before it was forced
 }
 
+const batch = 512 // directory entries held at a time
+
 // frame is a directory on the way down.
 type frame struct {
 	dirs []string // directories in it that were not entered yet
