@@ -26,6 +26,10 @@ const (
 	// maxPath bounds the paths in a copy, in bytes.
 	maxPath = 16 << 10
 
+	// maxDepth bounds the directories in each other: each is a descriptor while they are
+	// packed, and a call for each path while they are unpacked.
+	maxDepth = 256
+
 	xattrRecord  = "SCHILY.xattr."   // of a tar: an attribute, as GNU tar and star call it
 	socketRecord = "MILLRACE.socket" // of a pipe that is a socket
 )
@@ -47,14 +51,14 @@ func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error
 		return nil, err
 	}
 	defer p.Close()
-	w := &packer{ctx: ctx, root: root, most: min(most, template.MaxTar), linked: make(map[inode]string), force: os.Geteuid() != 0}
+	w := &packer{ctx: ctx, most: min(most, template.MaxTar), linked: make(map[inode]string), force: os.Geteuid() != 0}
 	w.cut.Flush = func(b []byte) error {
 		sum := template.SumOf(b)
 		w.m.Parts = append(w.m.Parts, sum)
 		return errors.Join(ctx.Err(), sink(ctx, sum, p.Pack(b)))
 	}
 	w.tar = tar.NewWriter(&w.cut)
-	if err := w.add("."); err != nil {
+	if err := w.add(root, "."); err != nil {
 		return nil, err
 	}
 	if err := w.tar.Close(); err != nil {
@@ -75,8 +79,8 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 		return 0, err
 	}
 	defer root.Close() //nolint:errcheck // it was only looked at
-	w := &packer{ctx: ctx, root: root, most: template.MaxTar, linked: make(map[inode]string), force: os.Geteuid() != 0, blind: true}
-	err = w.add(".")
+	w := &packer{ctx: ctx, most: template.MaxTar, linked: make(map[inode]string), force: os.Geteuid() != 0, blind: true}
+	err = w.add(root, ".")
 	return w.m.Size, err
 }
 
@@ -84,7 +88,6 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 type packer struct {
 	//nolint:containedctx // a packer lives for one call
 	ctx    context.Context
-	root   *os.Root
 	tar    *tar.Writer
 	cut    part.Cutter
 	m      template.Manifest
@@ -92,19 +95,21 @@ type packer struct {
 	linked map[inode]string // files with several names: the first
 	force  bool             // what its owner, who we are, may not read is made readable for a moment
 	blind  bool             // nothing is read
+	depth  int              // how many directories are open
 }
 
 type inode struct{ dev, ino uint64 }
 
-// add packs what is at a path, and what is in it.
-func (w *packer) add(name string) error {
+// add packs what is at a path, and what is in it. in is the directory that it is in: by a
+// path from the top a file would cost as many calls as it is deep.
+func (w *packer) add(in *os.Root, name string) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
 	if len(name) > maxPath {
 		return damaged("a path of more than %d bytes", maxPath)
 	}
-	fi, err := w.root.Lstat(name)
+	fi, err := in.Lstat(path.Base(name))
 	if err != nil {
 		return err
 	}
@@ -112,7 +117,7 @@ func (w *packer) add(name string) error {
 	if !ok {
 		return kind.New(kind.Unimplemented, "copy files", name, "this system does not say what a file is")
 	}
-	h, ok, err := w.header(name, fi, st)
+	h, ok, err := w.header(in, name, fi, st)
 	if err != nil || !ok {
 		return err
 	}
@@ -123,17 +128,17 @@ func (w *packer) add(name string) error {
 	}
 	switch {
 	case fi.IsDir():
-		return w.dir(name, h, fi)
+		return w.dir(in, name, h, fi)
 	case w.blind:
 		return nil
 	case h.Typeflag == tar.TypeReg:
-		return w.file(name, h, fi)
+		return w.file(in, name, h, fi)
 	}
 	return w.tar.WriteHeader(h)
 }
 
 // header is how an entry begins; false: it is left out.
-func (w *packer) header(name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.Header, bool, error) {
+func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.Header, bool, error) {
 	h := &tar.Header{
 		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), //nolint:unconvert // the types differ between systems
 		ModTime: fi.ModTime(), Format: tar.FormatPAX, PAXRecords: map[string]string{},
@@ -154,7 +159,7 @@ func (w *packer) header(name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.H
 		h.Typeflag, h.Size = tar.TypeReg, fi.Size()
 	case mode&fs.ModeSymlink != 0:
 		h.Typeflag, h.ModTime = tar.TypeSymlink, time.Unix(0, 0) // which cannot be set everywhere
-		h.Linkname, err = w.root.Readlink(name)
+		h.Linkname, err = in.Readlink(path.Base(name))
 	case mode&fs.ModeNamedPipe != 0:
 		h.Typeflag = tar.TypeFifo
 	case mode&fs.ModeSocket != 0:
@@ -168,14 +173,24 @@ func (w *packer) header(name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.H
 }
 
 // dir packs a directory before what is in it, in the order of names.
-func (w *packer) dir(name string, h *tar.Header, fi fs.FileInfo) error {
+func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) error {
+	if w.depth++; w.depth > maxDepth {
+		return kind.Newf(kind.Invalid, "copy files", "", "more than %d directories in each other are not copied", maxDepth)
+	}
+	defer func() { w.depth-- }()
+	base := path.Base(name)
 	if w.force && fi.Mode().Perm()&0o700 != 0o700 {
-		if err := w.root.Chmod(name, fi.Mode()|0o700); err != nil {
+		if err := in.Chmod(base, fi.Mode()|0o700); err != nil {
 			return err
 		}
-		defer w.root.Chmod(name, fi.Mode()) //nolint:errcheck // it is only less shut than it was
+		defer in.Chmod(base, fi.Mode()) //nolint:errcheck // it is only less shut than it was
 	}
-	d, err := w.root.Open(name)
+	here, err := in.OpenRoot(base)
+	if err != nil {
+		return err
+	}
+	defer here.Close() //nolint:errcheck // nothing is written through it
+	d, err := here.Open(".")
 	if err != nil {
 		return err
 	}
@@ -193,22 +208,23 @@ func (w *packer) dir(name string, h *tar.Header, fi fs.FileInfo) error {
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		if err := w.add(path.Join(name, n)); err != nil {
+		if err := w.add(here, path.Join(name, n)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *packer) file(name string, h *tar.Header, fi fs.FileInfo) error {
+func (w *packer) file(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) error {
+	base := path.Base(name)
 	const flags = os.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := w.root.OpenFile(name, flags, 0)
+	f, err := in.OpenFile(base, flags, 0)
 	if errors.Is(err, fs.ErrPermission) && w.force {
-		if err := w.root.Chmod(name, fi.Mode()|0o400); err != nil {
+		if err := in.Chmod(base, fi.Mode()|0o400); err != nil {
 			return err
 		}
-		f, err = w.root.OpenFile(name, flags, 0)
-		err = errors.Join(err, w.root.Chmod(name, fi.Mode()))
+		f, err = in.OpenFile(base, flags, 0)
+		err = errors.Join(err, in.Chmod(base, fi.Mode()))
 	}
 	if err != nil {
 		return err

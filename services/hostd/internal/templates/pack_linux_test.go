@@ -213,6 +213,41 @@ func TestWhatIsTooLargeIsNotCopied(t *testing.T) {
 	}
 }
 
+// Directories in each other are bounded, on both sides: by paths each cost as many calls
+// as it is deep, so that ten thousand of them took a host minutes.
+func TestWhatIsTooDeepIsNotCopied(t *testing.T) {
+	dir, s := t.TempDir(), newStore(t)
+	deep := func(levels int) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", levels)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deep(maxDepth - 1) // and dir itself
+	raw, err := Pack(t.Context(), dir, template.MaxTar, s.keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), raw); err != nil {
+		t.Error(err)
+	}
+	deep(maxDepth)
+	if _, err := Pack(t.Context(), dir, template.MaxTar, s.keep); !kind.Is(err, kind.Invalid) {
+		t.Errorf("packed: %v", err)
+	}
+	if _, err := Measure(t.Context(), dir); !kind.Is(err, kind.Invalid) {
+		t.Errorf("measured: %v", err)
+	}
+	raw = s.add(t, entry{strings.Repeat("d/", maxDepth+1) + "f", "", '0', 0o600, 0})
+	if _, err := open(t, filepath.Join(t.TempDir(), "c"), s, 0).Get(t.Context(), raw); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "each other") {
+		t.Errorf("unpacked: %v", err)
+	}
+}
+
 // Packing and filling hold a few parts in memory, whatever their size.
 func TestACopyIsStreamed(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)

@@ -72,6 +72,9 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 	if name == "" || path.Clean(name) != name || !filepath.IsLocal(name) || name == "." && !f.exact {
 		return damaged("path %q", h.Name)
 	}
+	if strings.Count(name, "/") > maxDepth {
+		return damaged("more than %d directories in each other", maxDepth)
+	}
 	if f.files--; f.files < 0 {
 		return damaged("more files than its manifest says")
 	}
