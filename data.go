@@ -85,15 +85,15 @@ const keyBytes = 20
 // one; it is kept where local verbs find it.
 func firstKey(dir, given string) (string, error) {
 	path := filepath.Join(dir, cli.KeyFile)
-	key := given
-	if key == "" {
-		b, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("read key: %w", err)
-		}
-		if key = strings.TrimSpace(string(b)); key != "" {
-			return key, nil
-		}
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read key: %w", err)
+	}
+	key := strings.TrimSpace(string(b))
+	if key != "" && (given == "" || given == key) {
+		return key, nil // nothing is written: the disk may be full
+	}
+	if key = given; key == "" {
 		// Older SDKs accept keys of this form only (WIRE-E2B 1).
 		raw := make([]byte, keyBytes)
 		rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24

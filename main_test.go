@@ -94,6 +94,15 @@ func TestTheFirstKeyIsKept(t *testing.T) {
 	if kept, err := firstKey(dir, ""); err != nil || kept != "e2b_00" {
 		t.Errorf("after a given key %q is kept, %v", kept, err)
 	}
+	if err := os.Mkdir(filepath.Join(dir, cli.KeyFile+".tmp"), 0o700); err != nil { // nothing can be written any more
+		t.Fatal(err)
+	}
+	if same, err := firstKey(dir, "e2b_00"); err != nil || same != "e2b_00" {
+		t.Errorf("on a full disk the key that is kept gives %q, %v", same, err)
+	}
+	if other, err := firstKey(dir, "e2b_01"); err == nil {
+		t.Errorf("on a full disk another key gives %q", other)
+	}
 }
 
 func TestQuote(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -297,6 +298,8 @@ func failure(err error) string {
 		return "the sandbox ended by itself"
 	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, link.ErrHostile):
 		return err.Error()
+	case errors.Is(err, syscall.ENOSPC):
+		return "the disk of the sandbox's host is full"
 	}
 	return kind.Message(err)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -125,6 +126,19 @@ func TestADamagedJournalBeginsAnew(t *testing.T) {
 				t.Errorf("%d bytes were put aside, %v", len(aside), err)
 			}
 		})
+	}
+}
+
+// What a client reads of a failed create.
+func TestFailuresAreTold(t *testing.T) {
+	for want, err := range map[string]error{
+		"the sandbox ended by itself":            nil,
+		"the disk of the sandbox's host is full": kind.Wrap(kind.Unavailable, "create sandbox", "s", &os.PathError{Op: "mkdir", Path: "/secret", Err: syscall.ENOSPC}),
+		"internal":                               errors.New("a secret"),
+	} {
+		if got := failure(err); got != want {
+			t.Errorf("of %v a client reads %q, want %q", err, got, want)
+		}
 	}
 }
 
