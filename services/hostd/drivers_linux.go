@@ -17,7 +17,23 @@ func newGvisor(cfg *Config) (driver.Driver, error) {
 }
 
 func newMicroVM(cfg *Config) (driver.Driver, error) {
-	return microvm.New(microvm.Config{Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
+	return microvm.New(microvm.Config{Init: machineInit(cfg), Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
+}
+
+// machineInit is the program with which microvm finds out whether KVM works: the shim,
+// which is static where this program may not be. Empty: this program.
+func machineInit(cfg *Config) string {
+	switch {
+	case len(cfg.Shim) == 1 && cfg.Shim[0] != ShimSelf:
+		return cfg.Shim[0]
+	case len(cfg.Shim) > 0:
+		return ""
+	}
+	path, err := sidecar.Shim().FindSame()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func newFirecracker(cfg *Config) (driver.Driver, error) {

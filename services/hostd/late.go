@@ -48,10 +48,22 @@ func (h *host) late(ctx context.Context) (offer, error) {
 	return offer{d, caps}, err
 }
 
+// machineName is the driver whose guests boot with the small shim, and with no other
+// that is not static.
+const machineName = "microvm"
+
 // buildNamed builds what a driver needs that was asked for by name: who did so
 // waits for it, and is told how far it is.
 func (h *host) buildNamed(ctx context.Context) error {
-	if h.cfg.drivers != nil || !slices.Contains(h.cfg.Drivers, lateName) {
+	if h.cfg.drivers != nil {
+		return nil
+	}
+	if slices.Contains(h.cfg.Drivers, machineName) {
+		if err := h.buildShim(ctx); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(h.cfg.Drivers, lateName) {
 		return nil
 	}
 	_, err := sidecar.Runsc().Build(ctx, h.slog.Warn)

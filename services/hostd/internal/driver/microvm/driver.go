@@ -167,7 +167,7 @@ func (d *Driver) tryKVM() error {
 		return err
 	}
 	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, vminit.Boot{Trial: true}); err != nil {
-		return err
+		return fmt.Errorf("it was not tried: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
