@@ -140,6 +140,16 @@ const cases = {
     await assert.rejects(Template.build(template().fromImage(`${registry}/no-such:1`), name), (err) => err instanceof BuildError && /cannot be pulled/.test(err.message))
     await assert.rejects(Template.build(template().fromImage('169.254.169.254/x:1'), name), /not public/)
     await assert.rejects(Template.build(template().fromBaseImage(), 'Not A Name'), /template name/)
+    // Each step that can fail is the one that is said to have, also where others follow.
+    for (const [step, wrong] of Object.entries({
+      workdir: (t) => t.setWorkdir('/etc/passwd'),
+      user: (t) => t.setUser('; exit 1'),
+      remove: (t) => t.remove('/nonexistent'),
+      ready: (t) => t.setStartCmd('exit 1', waitForFile('/nonexistent')),
+    })) {
+      const t = wrong(template().fromBaseImage().setWorkdir('/srv'))
+      await assert.rejects(Template.build(step === 'workdir' ? t.runCmd('true') : t, name), (err) => err instanceof BuildError && err.stack.includes(step) && !err.stack.includes('runCmd'), step)
+    }
     const dead = template().fromBaseImage().setStartCmd('exit 3', 'false')
     await assert.rejects(Template.build(dead, name), /start command ended with exit status 3/)
   },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
 )
 
 // facts are what processes begin with at some point of a build.
@@ -26,14 +27,18 @@ type facts struct {
 type layer struct {
 	facts
 	step  int         // its number, from 1
-	do    *build.Step // RUN or COPY; nil: only dirs are made
-	dirs  []place     // that there must be before
+	do    *build.Step // RUN or COPY; nil: there is only what must be before it
+	dirs  []place     // that there must be before it, and users
 	sum   string      // of all that it is made by
 	force bool        // what was made by the same before does not count
 }
 
-// place is a directory, and whose it is if it is made.
-type place struct{ path, user string }
+// place is a directory, and whose it is if it is made. Without a path it is only that
+// user, who must be one.
+type place struct {
+	path, user string
+	step       int // that wants it
+}
 
 // What the variables of a build may be, with those of its base: a value that names
 // others can be far longer than what it is made of.
@@ -64,13 +69,16 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 			}
 		case build.User:
 			now.user, _, _ = strings.Cut(s.Args[0], ":")
+			if now.user != template.DefaultUser && now.user != "root" { // who are in every root
+				dirs = append(dirs, place{user: now.user, step: i + 1})
+			}
 		case build.Workdir:
 			dir, err := expand(s.Args[0], now.env, maxEnv)
 			if err != nil {
 				return nil, now, at(strconv.Itoa(i+1), err)
 			}
 			now.workdir = under(now.workdir, dir)
-			dirs = append(dirs, place{now.workdir, now.user})
+			dirs = append(dirs, place{now.workdir, now.user, i + 1})
 		case build.Run, build.Copy:
 			then := now
 			then.env = maps.Clone(now.env)

@@ -2,6 +2,7 @@ package builder
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func TestPlan(t *testing.T) {
 		{Type: build.Env, Args: []string{"PATH", "/x:$PATH"}, Force: true},
 		{Type: build.Copy, Args: []string{"a", "b"}, Files: "f"},
 		{Type: build.Workdir, Args: []string{"/end"}},
+		{Type: build.User, Args: []string{"other"}},
 	}, Start: "serve"}
 	layers, after, err := plan(facts{start: "old", ready: "old ready", user: "u"}, "base", &spec)
 	if err != nil || len(layers) != 3 {
@@ -29,13 +31,13 @@ func TestPlan(t *testing.T) {
 	if run.step != 5 || run.force || run.user != "root" || run.workdir != "/app/sub" || run.env["B"] != "1-1-$C-$" {
 		t.Errorf("run: %+v", run)
 	}
-	if len(run.dirs) != 2 || run.dirs[0] != (place{"/app", "u"}) || run.dirs[1] != (place{"/app/sub", "root"}) {
+	if len(run.dirs) != 2 || run.dirs[0] != (place{"/app", "u", 2}) || run.dirs[1] != (place{"/app/sub", "root", 4}) {
 		t.Errorf("directories: %+v", run.dirs)
 	}
 	if !cp.force || cp.step != 7 || len(cp.dirs) != 0 || cp.env["PATH"] != "/x:"+searchPath || run.env["PATH"] != "" {
 		t.Errorf("copy: %+v", cp)
 	}
-	if end.do != nil || end.step != 8 || len(end.dirs) != 1 {
+	if end.do != nil || end.step != 9 || !slices.Equal(end.dirs, []place{{"/end", "root", 8}, {"", "other", 9}}) {
 		t.Errorf("end: %+v", end)
 	}
 	if after.start != "serve" || after.ready != "" || after.workdir != "/end" {

@@ -47,9 +47,10 @@ type failure struct {
 func (f *failure) Error() string { return f.step + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
+// at says where err came from, unless that is known already.
 func at(step string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || stepOf(err) != "" {
+		return err
 	}
 	return &failure{step, err}
 }
@@ -208,6 +209,9 @@ const maxTitle = 2048
 // layer makes a layer on another, unless there is one that was made alike.
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
 	title := "WORKDIR"
+	if n := len(l.dirs); l.do == nil && l.dirs[n-1].path == "" {
+		title = "USER"
+	}
 	if l.do != nil {
 		title = l.do.Type + " " + l.do.Args[0]
 		if l.do.Type == build.Copy {
@@ -253,7 +257,7 @@ func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.Snapsh
 	defer r.destroy(ctx, sbx)
 	for _, dir := range l.dirs {
 		if err := r.makeDir(ctx, sbx, dir); err != nil {
-			return snap, err
+			return snap, at(strconv.Itoa(dir.step), err)
 		}
 	}
 	if l.do != nil {

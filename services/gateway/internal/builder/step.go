@@ -89,9 +89,13 @@ func (r *run) keep(ctx context.Context, sbx sandbox.ID, id sandbox.SnapshotID, s
 	return r.cfg.Core.EnsureLayer(ctx, r.who, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: sum})
 }
 
-// makeDir has a directory that a step works in.
+// makeDir has a directory that a step works in, or looks for a user.
 func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir place) error {
-	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user})
+	ask := file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user}
+	if dir.path == "" {
+		ask.Op, ask.Path = file.OpStat, "/"
+	}
+	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &ask)
 	if err != nil {
 		return err
 	}
