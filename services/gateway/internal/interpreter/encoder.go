@@ -16,8 +16,11 @@ import (
 const keepalive = 5 * time.Second
 
 // maxLine is the longest line that is taken for one of the kernel's: pictures
-// come in one.
-const maxLine = 64 << 20
+// come in one. In the place of a longer one it is said that there was one.
+const (
+	maxLine = 32 << 20
+	tooLong = `{"type":"stderr","text":"A line of more than 32 MiB is left out here: write such results to files.\n"}` + "\n"
+)
 
 // encoder gives a client the lines of one execution: those that its process
 // prints, which come out of the sandbox and are believed only as far as they are
@@ -25,6 +28,7 @@ const maxLine = 64 << 20
 type encoder struct {
 	pulse textenc.Pulse
 	held  []byte // of a line whose end has not come
+	skips bool   // up to the end of a line that is too long
 	said  []byte // what the process said against its start
 	over  bool   // the last line was sent
 }
@@ -70,13 +74,21 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 			n.held = append(n.held, l...)
 			l = n.held
 		}
-		dst = n.line(dst, l)
-		n.held, data = n.held[:0], data[i+1:]
+		if !n.skips {
+			dst = n.line(dst, l)
+		}
+		n.held, data, n.skips = n.held[:0], data[i+1:], false
 	}
-	if len(n.held)+len(data) > maxLine {
-		n.held, data = nil, nil
+	switch {
+	case n.skips:
+	case len(n.held)+len(data) > maxLine:
+		n.held, n.skips = nil, true
+		if !n.over {
+			dst = append(dst, tooLong...)
+		}
+	default:
+		n.held = append(n.held, data...)
 	}
-	n.held = append(n.held, data...)
 	return dst
 }
 

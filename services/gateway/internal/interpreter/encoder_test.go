@@ -60,6 +60,20 @@ func TestEncoderSaysThatItLives(t *testing.T) {
 	}
 }
 
+// A line that is too long is left out, as a whole, and it is said that there was one.
+func TestALineThatIsTooLong(t *testing.T) {
+	const result = `{"type":"result","text":"x"}` + "\n"
+	piece := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
+	bodies := []process.Body{out(result)}
+	for range maxLine >> 20 {
+		bodies = append(bodies, out(piece))
+	}
+	got := encode(t, append(bodies, out(piece+"\n"+result), out(last))...)
+	if want := result + tooLong + result + last; got != want {
+		t.Errorf("%d bytes: %.300q, want %q", len(got), got, want)
+	}
+}
+
 func TestPartsAreTheCode(t *testing.T) {
 	for _, code := range []string{"", "x", strings.Repeat("ä", maxPart), "x" + strings.Repeat("😀", maxPart)} {
 		all := parts(code)
