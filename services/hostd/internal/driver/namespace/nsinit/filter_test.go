@@ -113,6 +113,8 @@ func TestFilter(t *testing.T) {
 		{"an option", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_TCP, unix.TCP_NODELAY}, retAllow},
 		{"another level's option", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_SOCKET, unix.TCP_ULP}, retAllow},
 		{"TLS in the kernel", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_TCP, unix.TCP_ULP}, retOption},
+		{"sync", unix.SYS_SYNC, [6]uint64{}, retNothing},
+		{"fsync", unix.SYS_FSYNC, [6]uint64{}, retAllow},
 		{"old asynchronous I/O", unix.SYS_IO_SETUP, [6]uint64{}, retNoSys},
 		{"a pair", unix.SYS_SOCKETPAIR, [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, retAllow},
 		{"a pair of another family", unix.SYS_SOCKETPAIR, [6]uint64{unix.AF_TIPC, unix.SOCK_STREAM}, retFamily},
