@@ -51,22 +51,27 @@ func build() (string, error) {
 // compile builds the program and its shim of the tree root into dir, and gives the
 // program. flags are more of `go build`.
 func compile(root, dir string, flags ...string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+	path := filepath.Join(dir, "millrace")
+	err := gobuild(root, ".", path, os.Getenv("CGO_ENABLED"), flags...)
+	if err == nil { // static, as in a release
+		err = gobuild(root, "./services/hostd/cmd/millrace-shim", filepath.Join(dir, "millrace-shim"), "0", flags...)
+	}
+	return path, err
+}
+
+// gobuild builds the package pkg of the module in dir.
+func gobuild(dir, pkg, to, cgo string, flags ...string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	for _, b := range []struct{ name, pkg, env string }{
-		{"millrace", ".", "CGO_ENABLED=" + os.Getenv("CGO_ENABLED")},
-		{"millrace-shim", "./services/hostd/cmd/millrace-shim", "CGO_ENABLED=0"}, // static, as in a release
-	} {
-		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", filepath.Join(dir, b.name), b.pkg})...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), b.env, "GOWORK=off")
-		if msg, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", b.pkg, err, msg)
-		}
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", to, pkg})...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", to, err, msg)
 	}
-	return filepath.Join(dir, "millrace"), nil
+	return nil
 }
 
 // Changed is the program of this tree with one piece of one file in place of
@@ -94,8 +99,9 @@ func Changed(t testing.TB, file, from, to string) string {
 	return bin
 }
 
-// AtCommit is the program of an earlier commit, and its shim beside it. It is there
-// as long as the test, which is skipped where git does not know the commit.
+// AtCommit is the program of an earlier commit, and beside it its shim and what the
+// driver of this run needs. It is there as long as the test, which is skipped where git
+// does not know the commit.
 func AtCommit(t testing.TB, commit string) string {
 	t.Helper()
 	git := exec.CommandContext(t.Context(), "git", "-C", Root(), "archive", "--format=tar", commit)
@@ -110,6 +116,10 @@ func AtCommit(t testing.TB, commit string) string {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	bin, err := compile(dir, filepath.Join(dir, "bin"))
+	if err == nil && os.Getenv(EnvDriver) == "gvisor" { // as hostd builds it, so that only the last step is new
+		err = gobuild(filepath.Join(dir, "runsc"), ".", filepath.Join(dir, "bin", "millrace-runsc"), "0",
+			"-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
