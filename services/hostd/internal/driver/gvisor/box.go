@@ -43,8 +43,7 @@ type box struct {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
-	r.path, _ = os.Readlink(r.in(programFile)) //nolint:errcheck // without it, what is asked of it fails
+	r := &runsc{path: programOf(state.PID), id: state.ID, dir: filepath.Join(dir, workDir)}
 	group := cgroup.Reopen(state.Cgroups)
 	b := &box{d: d, r: r, group: group, control: newControl(r)}
 	b.Box = &live.Box{

@@ -129,9 +129,6 @@ func (r *runsc) makeDirs(s *driver.Spec) error {
 			return &os.PathError{Op: "mkfifo", Path: r.in(fifo), Err: err}
 		}
 	}
-	if err := os.Symlink(r.path, r.in(programFile)); err != nil {
-		return err
-	}
 	shim := s.ShimPath
 	if s.From != "" {
 		if kept := filepath.Join(s.From, shimFile); exists(kept) {

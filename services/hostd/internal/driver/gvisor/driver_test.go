@@ -60,7 +60,7 @@ func TestAcross(t *testing.T) {
 func TestRootless(t *testing.T) {
 	testConfig(t)
 	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
-	drivertest.RunRootless(t, "^Test(Contract|Across)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
+	drivertest.RunRootless(t, "^Test(Contract|Across|AnotherBuild)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
 }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(testConfig(b))) }

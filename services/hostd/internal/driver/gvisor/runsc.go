@@ -25,27 +25,30 @@ import (
 
 // runsc calls the program for one sandbox.
 type runsc struct {
-	path string // that which the sandbox was made with
+	path string // that which the sandbox is made with, or was
 	id   sandbox.ID
 	dir  string // workDir
 }
+
+// programOf is the program that a sandbox's process runs, also when another has been put
+// in its place since: builds of gVisor differ in what they tell each other.
+func programOf(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
 
 const finishTimeout = 20 * time.Second
 
 // The names in a sandbox's workDir.
 const (
-	stateDir    = "run"      // runsc's own
-	rootDir     = "root"     // where a view is mounted
-	diskDir     = "disk"     // has the file with what the sandbox wrote
-	seedFile    = "seed.tar" // what it begins with
-	programFile = "runsc"    // a link to the program
-	shimDir     = "inside"   // has nothing but shimFile
-	shimFile    = "shim"
-	pidFile     = "pid"
-	errorFile   = "runsc.log" // errors of runsc, one JSON object a line
-	toShim      = "in"
-	toHostd     = "out"
-	complaints  = "err" // what it says to nobody: a pipe, so that it fills no disk
+	stateDir   = "run"      // runsc's own
+	rootDir    = "root"     // where a view is mounted
+	diskDir    = "disk"     // has the file with what the sandbox wrote
+	seedFile   = "seed.tar" // what it begins with
+	shimDir    = "inside"   // has nothing but shimFile
+	shimFile   = "shim"
+	pidFile    = "pid"
+	errorFile  = "runsc.log" // errors of runsc, one JSON object a line
+	toShim     = "in"
+	toHostd    = "out"
+	complaints = "err" // what it says to nobody: a pipe, so that it fills no disk
 )
 
 func (r *runsc) in(names ...string) string {
@@ -81,7 +84,14 @@ func (r *runsc) start(cmd *exec.Cmd, group *cgroup.Group) error {
 
 // call runs a command about a living sandbox.
 func (r *runsc) call(ctx context.Context, args ...string) error {
+	program, err := os.Open(r.path)
+	if err != nil {
+		return err
+	}
+	defer program.Close() //nolint:errcheck // it was only read
 	cmd := r.command(ctx, nil, args...)
+	// In a user namespace of its own it may not look at the sandbox's process any more.
+	cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{program}
 	cmd.Dir = r.dir
 	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
 	return r.run(cmd)
