@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // A template that is deleted at the moment at which its build puts its name on what it
@@ -39,5 +40,28 @@ func TestADeletedTemplateStaysDeleted(t *testing.T) {
 	wantKind(t, "tag it once more", h.TagBuilt(t.Context(), alice, "app", []string{"v1"}, made(s.ID)), kind.NotFound)
 	if left := h.Templates(alice); len(left) != 1 || left[0].Built.Build != string(other.ID) {
 		t.Errorf("of another build: %+v", left)
+	}
+}
+
+// Who names another team's public template does not lose his own of that name.
+func TestAnothersTemplateIsNotRemoved(t *testing.T) {
+	h := newHouse(t)
+	for _, p := range []core.Principal{alice, bob} {
+		b := &template.Built{ID: template.BuiltID(p.Tenant, "app"), Build: string(build.NewID()), Base: "base"}
+		if err := h.TagBuilt(t.Context(), p, "app", []string{"default"}, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.Publish(t.Context(), bob, "app", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Template(t.Context(), alice, "bob/app"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "remove bob's", h.RemoveTemplate(t.Context(), alice, "bob/app:default"), kind.NotFound)
+	for _, p := range []core.Principal{alice, bob} {
+		if left := h.Templates(p); len(left) != 1 {
+			t.Errorf("%s has %d templates", p.Tenant, len(left))
+		}
 	}
 }

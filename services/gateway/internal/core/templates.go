@@ -235,23 +235,21 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	if err != nil {
 		return err
 	}
+	if t.Tenant != p.Tenant { // it is shared, or public, and not his: he may have one that is called alike
+		return noTemplate(name)
+	}
 	_, name = ofTeam(name)
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return err
 	}
-	removed := 0
 	for _, other := range c.view.Templates(p.Tenant) {
 		byID := (ref.ID != "" || name == string(t.ID)) && other.ID == t.ID && !template.Hidden(other.Name)
 		if byID || ref.ID == "" && other.Name == t.Name && other.Tag == t.Tag {
-			removed++
 			if err := c.log.UntagTemplate(ctx, p.Tenant, template.Ref{Name: other.Name, Tag: other.Tag}); err != nil {
 				return err
 			}
 		}
-	}
-	if removed == 0 { // it is shared, and not his
-		return noTemplate(name)
 	}
 	if err := c.Sync(ctx); err != nil {
 		return err
