@@ -3,7 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,9 +19,11 @@ type noise struct {
 
 // noises are those that bench makes. Each is held by the limit on the processes
 // of its sandbox, where the driver has one, and by itself: none takes the machine
-// where nothing else holds it.
+// where nothing else holds it. The first is none: by how much its figures are not 1
+// the others' may be wrong.
 func noises() []noise {
 	return []noise{
+		{"nothing", 1, "sleep 600"},
 		{"flood", 2, "yes 0123456789abcdefghijklmnopqrstuvwxyz & yes abcdefghijklmnopqrstuvwxyz0123456789 >&2"},
 		{"forks", 32, "while :; do /bin/true; done"},
 		{"fork-bomb", 1, "f() { f | f & }; f; sleep 600"},
@@ -50,65 +55,115 @@ func (b *bench) besideNoise(ctx context.Context) error {
 		if len(b.f.noises) > 0 && !slices.Contains(b.f.noises, n.name) {
 			continue
 		}
-		silent, noisy, err := b.beside(ctx, &n)
+		t, err := b.beside(ctx, &n)
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.name, err)
 		}
-		b.spread("without "+n.name, silent)
-		b.spread("beside "+n.name, noisy)
+		b.spread("without "+n.name, t.silent)
+		b.spread("beside "+n.name, t.noisy)
 		for _, q := range []float64{0.50, 0.99} {
-			b.add(fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q), float64(quantile(noisy, q))/float64(quantile(silent, q)), "")
+			b.add(fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q), float64(quantile(t.noisy, q))/float64(quantile(t.silent, q)), "")
+		}
+		if t.rest > 0 {
+			b.add("CPUs that others used, "+n.name, t.others.Seconds()/t.rest.Seconds(), "")
 		}
 	}
 	return nil
+}
+
+// turns is what was measured in turns.
+type turns struct {
+	silent, noisy []time.Duration
+	others        time.Duration // CPU time that was used while nothing was asked for and the noise stood still
+	rest          time.Duration // for how long that was so; 0: unknown
 }
 
 // beside measures commands in turns while a noise is made and while who makes it is
 // paused: what else the machine does is the same for both, and so is what the noise
 // has taken already. Each side has twice the samples of another scenario, in as many
 // parts as there are rounds; the first ones of each part do not count.
-func (b *bench) beside(ctx context.Context, n *noise) (silent, noisy []time.Duration, err error) {
+func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	spec := sandboxSpec{TemplateID: "base", Timeout: int64(benchLife / time.Second), PIDs: noisyPIDs}
 	sbx, err := b.c.createSandbox(ctx, spec)
 	if err != nil {
-		return nil, nil, err
+		return t, err
 	}
 	defer b.discard(ctx, b.c, sbx)
 	for range n.copies {
 		if _, err := b.c.start(ctx, sbx, &command{Cmd: "/bin/bash", Args: []string{"-c", n.script}}); err != nil {
-			return nil, nil, err
+			return t, err
 		}
 	}
 	if !pause(ctx, swell) {
-		return nil, nil, ctx.Err()
+		return t, ctx.Err()
 	}
 	for range noisyRounds {
 		if err = b.c.pauseSandbox(ctx, sbx); err == nil {
-			silent, err = b.round(ctx, silent)
+			err = t.settle(ctx)
+		}
+		if err == nil {
+			t.silent, err = b.round(ctx, t.silent)
 		}
 		if err == nil {
 			err = b.c.resumeSandbox(ctx, sbx, benchLife)
 		}
+		if err == nil && !pause(ctx, settle) {
+			err = ctx.Err()
+		}
 		if err == nil {
-			noisy, err = b.round(ctx, noisy)
+			t.noisy, err = b.round(ctx, t.noisy)
 		}
 		if err != nil {
-			return nil, nil, err
+			return t, err
 		}
 	}
-	if len(silent) == 0 || len(noisy) == 0 {
-		return nil, nil, fmt.Errorf("no command ended within %v s", b.f.seconds)
+	if len(t.silent) == 0 || len(t.noisy) == 0 {
+		return t, fmt.Errorf("no command ended within %v s", b.f.seconds)
 	}
-	slices.Sort(silent)
-	slices.Sort(noisy)
-	return silent, noisy, nil
+	slices.Sort(t.silent)
+	slices.Sort(t.noisy)
+	return t, nil
+}
+
+// settle lets a moment pass in silence, and notes what others compute meanwhile.
+func (t *turns) settle(ctx context.Context) error {
+	before, known := machineCPU()
+	at := time.Now()
+	if !pause(ctx, settle) {
+		return ctx.Err()
+	}
+	if after, ok := machineCPU(); known && ok {
+		t.others, t.rest = t.others+after-before, t.rest+time.Since(at)
+	}
+	return nil
 }
 
 // round adds one round's commands, some that come first left out.
 func (b *bench) round(ctx context.Context, all []time.Duration) ([]time.Duration, error) {
-	if !pause(ctx, settle) {
-		return nil, ctx.Err()
-	}
 	_, got, err := b.someStarts(ctx, b.share(noisyRounds/2), "/bin/true", nil, eventStart)
 	return append(all, got...), err
+}
+
+// machineCPU is the CPU time that this machine has used since it began, in so far as it
+// tells as Linux does.
+func machineCPU() (time.Duration, bool) {
+	b, err := os.ReadFile("/proc/stat")
+	return busyCPU(string(b)), err == nil
+}
+
+// busyCPU sums up the first line of a /proc/stat, without what was idle or waited for a
+// disk; what a hypervisor gave to somebody else counts, and a guest's time counts once.
+func busyCPU(stat string) (busy time.Duration) {
+	line, _, _ := strings.Cut(stat, "\n")
+	for i, f := range strings.Fields(strings.TrimPrefix(line, "cpu ")) {
+		const idle, iowait, guest = 3, 4, 8
+		n, err := strconv.Atoi(f)
+		if err != nil || i >= guest {
+			break
+		}
+		if i != idle && i != iowait {
+			busy += time.Duration(n) * time.Second / clockTicks
+		}
+	}
+	return busy
 }
