@@ -46,7 +46,7 @@ func launch(args []string) error {
 	if err != nil {
 		return err
 	}
-	// While this is the host's root: what he wrote nobody inside can lower.
+	// As long as this is who hostd is: what CAP_SYS_RESOURCE wrote nobody inside can lower.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(args[1]), 0); err != nil {
 		return fmt.Errorf("let others live longer: %w", err)
 	}
