@@ -223,9 +223,14 @@ func mountEtc(s *Spec) error {
 			return err
 		}
 	}
-	// What separates layers and options must be marked where it is meant.
-	lower := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(s.EtcLower)
-	return overlay(root+"/etc", s.below(etcOver)+etcSkel+":"+lower, etcOver, etcWork)
+	// By its descriptor: its path would be told to all inside, and with it where hostd's
+	// user is at home; and what separates layers may be in it.
+	fd, err := unix.Open(s.EtcLower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: s.EtcLower, Err: err}
+	}
+	defer unix.Close(fd)
+	return overlay(root+"/etc", fmt.Sprintf("%s%s:/proc/self/fd/%d", s.below(etcOver), etcSkel, fd), etcOver, etcWork)
 }
 
 // overlay mounts one that a user namespace may make. Volatile: nothing of it
