@@ -42,6 +42,15 @@ const cases = {
     assert.deepEqual(results.map((r) => [r.isMainResult, ...r.formats()]), [[false, 'html'], [false, 'markdown'], [false, 'png'], [true, 'json']])
     assert.deepEqual([results[0].html, results[3].json, text], ['<b>', { a: [1, null] }, "{'a': [1, None]}"])
   },
+  async 'shows what an IPython that is installed would only print'(s) {
+    await s.files.write([
+      { path: '/tmp/installed/IPython/__init__.py', data: 'version = 1' },
+      { path: '/tmp/installed/IPython/display.py', data: 'def display(v): print(v)\nclass HTML:\n  def _repr_html_(self): return "<i>"' },
+    ])
+    const context = await s.createCodeContext({ cwd: '/tmp/installed' })
+    const { results, logs } = await s.runCode('import IPython\nfrom IPython.display import HTML, display\ndisplay(HTML())\nIPython.version', { context })
+    assert.deepEqual([results.map((r) => r.html), results[1].text, logs.stdout], [['<i>', undefined], '1', []])
+  },
   async 'lets pip install what it is asked to'(s) {
     const { logs } = await s.runCode('!pip install --no-index nothing-there')
     assert.doesNotMatch(logs.stderr.join(''), /externally-managed/)

@@ -1,5 +1,5 @@
 # IPython.display for code that imports it where no IPython is installed, after serve.py.
-import importlib.abc, importlib.util
+import importlib.abc, importlib.machinery, importlib.util
 
 
 class Shown:
@@ -57,12 +57,25 @@ def display_module():
 
 
 class Display(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds IPython and IPython.display when nobody else has found them."""
+    """Finds IPython and IPython.display where there are none; where there are, display is
+    ours, as theirs prints without a notebook."""
+
+    def __init__(self):
+        self.real = None
 
     def find_spec(self, name, path=None, target=None):
-        if name in ("IPython", "IPython.display", "IPython.core", "IPython.core.display"):
+        if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display"):
+            return None
+        real = importlib.machinery.PathFinder.find_spec(name, path)
+        if real is None:
             return importlib.util.spec_from_loader(name, self, is_package=name in ("IPython", "IPython.core"))
-        return None
+        if name == "IPython.display":
+            self.real, real.loader = real.loader, self
+        return real
 
     def exec_module(self, module):
-        module.__dict__.update(display_module(), get_ipython=lambda: None)
+        if self.real is None:
+            module.__dict__.update(display_module(), get_ipython=lambda: None)
+        else:
+            self.real.exec_module(module)
+            module.display = display

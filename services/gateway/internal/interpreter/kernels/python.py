@@ -129,7 +129,7 @@ class Kernel:
         sys.argv = [""]
         sys.path[:0] = [""]
         sys.stdout, sys.stderr = Out("stdout", 1), Out("stderr", 2)
-        sys.meta_path.append(Display())
+        sys.meta_path.insert(0, Display())
 
     def run(self, code, count, variables):
         with environ(variables):
