@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,8 +39,9 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
+		cmd.Process.Kill()                                                              //nolint:errcheck // it may have ended
+		cmd.Wait()                                                                      //nolint:errcheck // it was killed
+		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
 	})
 	if said, err := bufio.NewReader(out).ReadString('\n'); said != ready {
 		t.Fatalf("the kernel says %q, %v", said, err)
