@@ -242,18 +242,22 @@ func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 // last reads the last envelope.
 func (r *connectReader) last(payload []byte, l *ledger) error {
 	var words struct {
-		Error *rig.ConnectError `json:"error"`
+		Error    *rig.ConnectError   `json:"error"`
+		Metadata map[string][]string `json:"metadata"`
 	}
 	if err := json.Unmarshal(payload, &words); err != nil {
 		return wrong("last envelope %q", payload)
 	}
+	cause := strings.Join(words.Metadata["x-end-cause"], " ")
 	l.mu.Lock()
 	ended := l.end != nil
 	l.mu.Unlock()
 	switch {
-	case words.Error == nil && ended:
+	case words.Error == nil && ended && cause == "":
 		return nil
-	case words.Error != nil && words.Error.Code == "unavailable":
+	case words.Error != nil && words.Error.Code == "unavailable" && cause == "sandbox_gone":
+		return l.ended(nil, cause)
+	case words.Error != nil && words.Error.Code == "unavailable" && cause == "":
 		return errComeBack
 	}
 	return wrong("last envelope %s", payload)

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
@@ -96,8 +97,9 @@ func (c Code) Status() int {
 // wireError is an error with a code that no kind says, or a text that E2B's
 // clients know.
 type wireError struct {
-	code Code
-	msg  string
+	code  Code
+	msg   string
+	cause process.Cause // of the end of a record, which has no other
 }
 
 func (e *wireError) Error() string { return string(e.code) + ": " + e.msg }
@@ -128,14 +130,19 @@ type lastWords struct {
 }
 
 // appendEnd appends the last envelope; place, if not empty, is where a client
-// that comes back goes on.
+// that comes back goes on. Where the record is over instead, the metadata
+// x-end-cause says by what.
 func appendEnd(dst []byte, err error, place string) []byte {
 	words := lastWords{}
 	if err != nil {
 		t := tell(err)
 		words.Error = &t
-		if place != "" {
+		var w *wireError
+		switch {
+		case place != "":
 			words.Metadata = map[string][]string{"x-replay-from": {place}}
+		case errors.As(err, &w) && w.cause != "":
+			words.Metadata = map[string][]string{"x-end-cause": {string(w.cause)}}
 		}
 	}
 	raw, bad := json.Marshal(words)

@@ -41,7 +41,8 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 	return ending{}, unseen(x, lost)
 }
 
-// unseen is the error for an end that nobody saw.
+// unseen is the error for an end that nobody saw. It says the cause besides, so that who
+// comes back where a stream breaks off knows that there is no more.
 func unseen(x *process.Exit, lost string) error {
 	why := x.Message
 	if why == "" {
@@ -55,9 +56,9 @@ func unseen(x *process.Exit, lost string) error {
 	}
 	switch x.Cause {
 	case process.CauseSandboxGone:
-		return fail(CodeUnavailable, "%s", text("the sandbox was killed or reached its end of life while the process ran"))
+		return &wireError{CodeUnavailable, text("the sandbox was killed or reached its end of life while the process ran"), x.Cause}
 	case process.CauseNotStarted:
-		return fail(CodeInternal, "%s", text("the process never started"))
+		return &wireError{CodeInternal, text("the process never started"), x.Cause}
 	}
-	return fail(CodeDataLoss, "%s", text("the process was lost; its exit is unknown"))
+	return &wireError{CodeDataLoss, text("the process was lost; its exit is unknown"), x.Cause}
 }

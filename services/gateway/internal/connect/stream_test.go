@@ -115,7 +115,9 @@ func TestC016HowEndsAreSpelled(t *testing.T) {
 		{"timeout", process.Exit{Signal: 9, Cause: process.CauseTimeout},
 			[]string{`END {"error":{"code":"deadline_exceeded","message":"the process ran into its timeout"}}`}},
 		{"lost", process.Exit{Cause: process.CauseHostLost, Message: "its host fell silent"},
-			[]string{`END {"error":{"code":"data_loss","message":"the process was lost; its exit is unknown: its host fell silent"}}`}},
+			[]string{`END {"error":{"code":"data_loss","message":"the process was lost; its exit is unknown: its host fell silent"},"metadata":{"x-end-cause":["host_lost"]}}`}},
+		{"with its sandbox", process.Exit{Signal: 9, Cause: process.CauseSandboxGone},
+			[]string{`END {"error":{"code":"unavailable","message":"the sandbox was killed or reached its end of life while the process ran"},"metadata":{"x-end-cause":["sandbox_gone"]}}`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, newFake(record(process.Finished{Exit: tt.exit})), Config{})

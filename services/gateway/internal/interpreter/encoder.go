@@ -99,7 +99,12 @@ func (n *encoder) line(dst, l []byte) []byte {
 	var is struct {
 		Type string `json:"type"`
 	}
-	if json.Unmarshal(l, &is) == nil && is.Type == "end_of_execution" {
+	switch err := json.Unmarshal(l, &is); {
+	case err != nil:
+		// The SDK says what it makes of it.
+	case is.Type == "keepalive":
+		return dst // that the process has begun; the client is told that it lives by us
+	case is.Type == "end_of_execution":
 		n.over = true
 	}
 	return append(append(dst, l...), '\n')

@@ -35,6 +35,7 @@ func TestEncoderGivesWholeLinesOnce(t *testing.T) {
 	}{
 		{"cut anywhere", []process.Body{out(`{"a"`), out(`:1}` + "\n" + `{"b":2}`), out("\n" + last), ended}, `{"a":1}` + "\n" + `{"b":2}` + "\n" + last},
 		{"what is no object is left out", []process.Body{out("\n\nnoise\n[1]\n{\"a\"\n" + last), ended}, last},
+		{"that a process has begun is not its client's", []process.Body{out(`{"type":"keepalive"}` + "\n" + last), ended}, last},
 		{"nothing after the last word", []process.Body{out(last + `{"a":1}` + "\n"), ended}, last},
 		{"a kernel that cannot be", []process.Body{process.Failed{Message: "no python3"}, ended},
 			`{"type":"error","name":"KernelNotFound","value":"no python3","traceback":"KernelNotFound: no python3"}` + "\n" + last},

@@ -115,7 +115,7 @@ func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 	cache := t.TempDir()
 	d := cached(t, cache)
 	hostd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	hostd.Env = append(os.Environ(), booting+"="+cache)
+	hostd.Env = append(os.Environ(), booting+"="+cache, "TMPDIR="+t.TempDir()) // which it cannot remove itself
 	if err := hostd.Start(); err != nil {
 		t.Fatal(err)
 	}
