@@ -318,6 +318,22 @@ func TestUser(t *testing.T) {
 	}
 }
 
+// Many end before the shim knows their pids; how is told all the same.
+func TestProcessesThatEndAtOnce(t *testing.T) {
+	h := connected(t)
+	for range 20 {
+		var tokens []string
+		for range 64 {
+			tokens = append(tokens, h.start(process.Spec{Cmd: "/bin/false"}))
+		}
+		for _, token := range tokens {
+			if p := h.awaitEnd(token); describe(p.exit) != describe(p.end) || p.end.Cause != process.CauseExited || p.end.Code == nil || *p.end.Code != 1 {
+				t.Fatalf("exit %s, end %s", describe(p.exit), describe(p.end))
+			}
+		}
+	}
+}
+
 func TestZombiesAreReaped(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)

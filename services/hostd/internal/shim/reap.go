@@ -34,22 +34,30 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 		s.mu.Unlock()
 		return
 	}
-	delete(s.pids, pid)
-	p.reaped = true
+	p.ended(ws)
+	s.mu.Unlock()
+	p.drain()
+}
+
+// ended says how the process ended. Shim.mu is held: nobody sees it reaped and no exit.
+func (p *proc) ended(ws syscall.WaitStatus) {
+	delete(p.s.pids, p.pid)
+	p.reaped, p.exit = true, p.exitOf(ws)
 	p.left()
-	p.exit = p.exitOf(ws)
 	if p.timer != nil {
 		p.timer.Stop()
 	}
 	p.unwatchTime()
-	streams := p.streams
-	s.mu.Unlock()
-	for _, st := range streams {
+}
+
+// drain reads what an ended process has written, and makes the events that are due.
+func (p *proc) drain() {
+	for _, st := range p.streams { // which do not change once the process has a pid
 		st.exit()
 	}
-	s.mu.Lock()
+	p.s.mu.Lock()
 	p.settle()
-	s.mu.Unlock()
+	p.s.mu.Unlock()
 }
 
 // exitOf says how the process ended, and why as far as the shim knows.

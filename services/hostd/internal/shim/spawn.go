@@ -225,10 +225,12 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	}
 	p.open, p.undrained = len(p.streams), len(p.streams)
 	s.pids[pid] = p
-	ws, early := s.early[pid]
-	p.reaped = early
 	if spec.Timeout > 0 {
 		p.watchTime(spec.Timeout)
+	}
+	ws, early := s.early[pid]
+	if early {
+		p.ended(ws)
 	}
 	gone := p.finished // abandoned while it was being spawned
 	ending := s.ending
@@ -240,8 +242,7 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 		syscall.Kill(-pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
 	}
 	if early {
-		s.mu.Lock()
-		s.waited(pid, ws)
+		p.drain()
 	}
 	select {
 	case s.spawned <- struct{}{}:
