@@ -4,12 +4,14 @@
 package natsd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,9 +31,13 @@ type Config struct {
 	Slog       *slog.Logger
 }
 
-// Server is a running NATS server.
+// Server is a running NATS server. Its methods may be called at the same time.
 type Server struct {
-	ns *server.Server
+	cfg  Config
+	ns   atomic.Pointer[server.Server]
+	hurt chan struct{} // has a value when something could not be written
+	stop func()        // ends mend
+	over chan struct{} // closed when mend has ended
 }
 
 const (
@@ -43,7 +49,27 @@ const (
 // Start runs a server and returns when it serves; in a cluster that is before
 // the cluster has a leader.
 func Start(cfg Config) (*Server, error) {
-	opts, err := options(&cfg)
+	s := &Server{cfg: cfg, hurt: make(chan struct{}, 1), over: make(chan struct{})}
+	ns, err := s.start()
+	if err != nil {
+		return nil, err
+	}
+	s.ns.Store(ns)
+	// Who comes back finds it where it was.
+	if cfg.Listen != "" {
+		s.cfg.Listen = ns.Addr().String()
+	}
+	if cfg.Cluster != "" {
+		s.cfg.ClusterOn = ns.ClusterAddr().String()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.mend(ctx)
+	return s, nil
+}
+
+func (s *Server) start() (*server.Server, error) {
+	opts, err := options(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +77,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
-	if cfg.Slog != nil {
-		ns.SetLoggerV2(logger{cfg.Slog}, false, false, false)
-	}
+	ns.SetLoggerV2(logger{s.cfg.Slog, s.hurt}, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(readyTimeout) {
 		ns.Shutdown()
@@ -61,9 +85,9 @@ func Start(cfg Config) (*Server, error) {
 	}
 	if !ns.JetStreamEnabled() {
 		ns.Shutdown()
-		return nil, errors.New("nats server: no JetStream: " + cfg.Dir)
+		return nil, errors.New("nats server: no JetStream: " + s.cfg.Dir)
 	}
-	return &Server{ns: ns}, nil
+	return ns, nil
 }
 
 func options(cfg *Config) (*server.Options, error) {
@@ -88,7 +112,6 @@ func options(cfg *Config) (*server.Options, error) {
 		MaxPending:        256 << 20, // a live reader that lags is caught up by direct get, not cut off
 		Authorization:     cfg.Token,
 		NoSigs:            true,
-		NoLog:             cfg.Slog == nil,
 	}
 	if cfg.Listen != "" {
 		host, port, err := hostPort(cfg.Listen)
@@ -151,40 +174,36 @@ func hostPort(s string) (string, int, error) {
 
 // InProcessConn connects without a socket; it makes *Server the provider that
 // events.Config.InProcess wants.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.Load().InProcessConn() }
 
 // URL is where clients connect; empty if the server does not listen.
 func (s *Server) URL() string {
-	if a := s.ns.Addr(); a != nil {
-		return s.ns.ClientURL()
+	if ns := s.ns.Load(); ns.Addr() != nil {
+		return ns.ClientURL()
 	}
 	return ""
 }
 
 // Stop ends the server and returns when it has. What was stored is on the disk.
 func (s *Server) Stop() {
-	s.ns.Shutdown()
-	s.ns.WaitForShutdown()
+	s.end((*server.Server).Shutdown)
 }
 
 // LameDuck ends the server as a rolling restart should: leaders are handed over
 // and clients told before it stops.
 func (s *Server) LameDuck() {
-	s.ns.LameDuckShutdown()
-	s.ns.WaitForShutdown()
+	s.end((*server.Server).LameDuckShutdown)
 }
 
-// logger gives the server's words to slog; its notices are our debug.
-type logger struct{ l *slog.Logger }
-
-func (g logger) Noticef(f string, v ...any) { g.l.Debug("nats: " + fmt.Sprintf(f, v...)) }
-func (g logger) Warnf(f string, v ...any)   { g.l.Warn("nats: " + fmt.Sprintf(f, v...)) }
-func (g logger) Fatalf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f, v...)) }
-func (g logger) Errorf(f string, v ...any)  { g.l.Error("nats: " + fmt.Sprintf(f, v...)) }
-func (g logger) Debugf(string, ...any)      {}
-func (g logger) Tracef(string, ...any)      {}
+func (s *Server) end(how func(*server.Server)) {
+	s.stop()
+	<-s.over
+	ns := s.ns.Load()
+	how(ns)
+	ns.WaitForShutdown()
+}
 
 // Leads reports whether this server leads a stream of its cluster.
 func (s *Server) Leads(stream string) bool {
-	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	return s.ns.Load().JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
