@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,7 +46,8 @@ type box struct {
 	gone    chan struct{} // closed when the box has ended
 	turn    chan struct{} // has a value when the record may ask for a pause or its end
 
-	burner burner // of share's goroutine
+	burner  burner      // of share's goroutine
+	evicted atomic.Bool // it is ended because the disk is full
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
@@ -242,8 +244,13 @@ func (b *box) bury(ctx context.Context, why error) error {
 	b.shut()
 	b.passEarly()             // they are refused
 	b.linkUsed(h.linksUsed()) // its interface goes with it
-	if errors.Is(why, errShimGone) && b.starved(ctx) {
-		why = errNoMemory
+	if errors.Is(why, errShimGone) {
+		switch {
+		case b.evicted.Load():
+			why = errNoDisk
+		case b.starved(ctx):
+			why = errNoMemory
+		}
 	}
 	said := driver.Said(h.dirOf(b.place))
 	if err := b.destroy(ctx); err != nil {
@@ -296,7 +303,7 @@ func failure(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
-	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, link.ErrHostile):
+	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, errNoDisk) || errors.Is(err, link.ErrHostile):
 		return err.Error()
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk of the sandbox's host is full"
@@ -348,7 +355,7 @@ func (b *box) starved(ctx context.Context) bool {
 // until all are stored. why is what ended the sandbox.
 func (b *box) endAll(ctx context.Context, why error) error {
 	lost := process.Exit{Cause: process.CauseShimLost}
-	if errors.Is(why, errNoMemory) {
+	if errors.Is(why, errNoMemory) || errors.Is(why, errNoDisk) {
 		lost.Message = why.Error()
 	}
 	b.mu.Lock()

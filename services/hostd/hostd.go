@@ -57,10 +57,11 @@ type host struct {
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
 	ring      *identity.Ring
-	origin    sync.Mutex // held while a snapshot's directory is looked for, or given away
-	system    string     // what the host's own files are
-	cpu       string     // what its CPU can
-	veth      *veth.Net  // nil: no sandbox has an interface of its own
+	origin    sync.Mutex  // held while a snapshot's directory is looked for, or given away
+	system    string      // what the host's own files are
+	cpu       string      // what its CPU can
+	short     atomic.Bool // the disk has little room
+	veth      *veth.Net   // nil: no sandbox has an interface of its own
 }
 
 // leaveTimeout bounds a clean end.
@@ -158,6 +159,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return h.share(work) })
+	g.Go(func() error { return h.evict(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })

@@ -102,7 +102,7 @@ func (l *lease) observe() {
 	l.System, l.CPU = l.h.system, l.h.cpu
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
-	l.DiskTotal = disk(l.h.cfg.DataDir)
+	_, l.DiskTotal = room(l.h.cfg.DataDir)
 	l.Templates = l.h.templatesHere()
 	l.Draining = l.h.draining.Load()
 }

@@ -59,6 +59,9 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if b.inst == nil || b.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox does not run here")
 	}
+	if err := b.h.roomFor("snapshot", string(b.id)); err != nil {
+		return err
+	}
 	dir := b.h.snapshotDir(t.ID)
 	if err := b.fill(ctx, dir, t.Memory); err != nil {
 		return err

@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is how many bytes the file system of a path has; 0 where it cannot be told.
-func disk(path string) uint64 {
+// room is how many bytes of the file system of a path anybody but root may still fill, and
+// how many it has; 0 where it cannot be told.
+func room(path string) (free, total uint64) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return 0
+		return 0, 0
 	}
-	return st.Blocks * uint64(st.Bsize)
+	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize)
 }
 
 // nameless opens a file in dir that has no name from the beginning.

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// disk is for Linux.
-func disk(string) uint64 { return 0 }
+// room is for Linux.
+func room(string) (free, total uint64) { return 0, 0 }
 
 // nameless is for Linux.
 func nameless(string) (*os.File, error) { return nil, errors.ErrUnsupported }

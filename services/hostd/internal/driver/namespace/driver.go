@@ -278,7 +278,10 @@ func (d *Driver) templatesDir() (string, error) {
 
 // explain adds what a host's owner can do about it.
 func explain(err error) error {
+	var file *fs.PathError
 	switch {
+	case errors.Is(err, unix.ENOSPC) && errors.As(err, &file):
+		return err // the disk is full
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
 		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
 			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)

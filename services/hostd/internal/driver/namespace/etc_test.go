@@ -173,12 +173,13 @@ func TestExplain(t *testing.T) {
 	}{
 		{"no user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.EPERM}},
 		{"too many user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.ENOSPC}},
+		{"a full disk", "no space left on device\n", &os.PathError{Op: "mkdir", Path: "upper", Err: unix.ENOSPC}},
 		{"refused inside", "user.max_user_namespaces", &InitError{Text: "mount /proc: operation not permitted"}},
 		{"no overlay", "overlayfs", &InitError{Text: "mount root: no such device"}},
 		{"anything else", "strange", errors.New("strange")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := explain(tt.err); !strings.Contains(got.Error(), tt.want) || !errors.Is(got, tt.err) {
+			if got := explain(tt.err); !strings.Contains(got.Error()+"\n", tt.want) || !errors.Is(got, tt.err) {
 				t.Errorf("got %v", got)
 			}
 		})

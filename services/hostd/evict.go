@@ -1,0 +1,119 @@
+package hostd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+const (
+	spareDisk = 1 << 30 // bytes of the host's disk that are kept free, or
+	sparePart = 20      // that part of a small one
+	spareHog  = 4       // who has less than that part of it is nobody's trouble
+	spareLook = 100 * time.Millisecond
+	spareWait = 5 * time.Second // where there is nobody to be ended
+)
+
+var errNoDisk = errors.New("the sandbox had most of what its host's disk was short of, and was ended for that")
+
+// evict keeps some of the host's disk free, on which the services may store what
+// processes print: a sandbox could else fill it, as one may that has no limit, and then
+// nobody's output could be stored and no sandbox be ended. Where the disk runs short it
+// ends the sandbox that has most of it, if that is more than is left: one without a limit
+// before any with one.
+func (h *host) evict(ctx context.Context) error {
+	wait := spareLook
+	for rest(ctx, wait) {
+		wait = spareLook
+		free, total := room(h.cfg.DataDir)
+		spare := min(total/sparePart, spareDisk)
+		short := free < spare
+		h.short.Store(short)
+		if !short {
+			continue
+		}
+		hog, size := hogOf(holdings(ctx, h.measured()), max(free, spare/spareHog))
+		if hog == nil {
+			h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "free", free)
+			wait = spareWait
+			continue
+		}
+		h.slog.Warn("the disk is nearly full: the sandbox that has most of it is ended", "sandbox", hog.id, "bytes", size, "free", free)
+		hog.evicted.Store(true)
+		if err := hog.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
+			h.slog.Error("end a sandbox", "sandbox", hog.id, "err", err)
+			wait = spareWait
+		}
+	}
+	return nil
+}
+
+// roomFor refuses what would fill a disk that is short of room.
+func (h *host) roomFor(what, id string) error {
+	if h.short.Load() {
+		return kind.New(kind.Unavailable, what, id, "the disk of the sandbox's host is full")
+	}
+	return nil
+}
+
+// holding is what a sandbox has of the disk.
+type holding struct {
+	box     *box
+	bytes   uint64
+	limited bool // to no more than it asked for
+}
+
+// holdings measures the boxes; whom it cannot measure it leaves out.
+func holdings(ctx context.Context, boxes []*box) []holding {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all []holding
+	var g errgroup.Group
+	g.SetLimit(measureAtOnce)
+	for _, b := range boxes {
+		if b.inst == nil || b.evicted.Load() {
+			continue
+		}
+		g.Go(func() error {
+			s, err := b.inst.Stats(ctx)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, holding{b, s.DiskBytes, b.req.DiskMiB > 0})
+			}
+			return nil
+		})
+	}
+	g.Wait() //nolint:errcheck // none fails
+	return all
+}
+
+// hogOf is who has most, at least so many bytes; nil if nobody has.
+func hogOf(all []holding, least uint64) (*box, uint64) {
+	all = slices.DeleteFunc(all, func(h holding) bool { return h.bytes < least })
+	if len(all) == 0 {
+		return nil, 0
+	}
+	hog := slices.MaxFunc(all, func(a, b holding) int {
+		if a.limited != b.limited {
+			return cmp.Compare(unlimited(a), unlimited(b))
+		}
+		return cmp.Compare(a.bytes, b.bytes)
+	})
+	return hog.box, hog.bytes
+}
+
+func unlimited(h holding) int {
+	if h.limited {
+		return 0
+	}
+	return 1
+}
