@@ -20,7 +20,7 @@ import (
 
 // inside plays the roles that a host starts this program in, inside a sandbox.
 func inside(args []string) bool {
-	code, ok := hostd.Inside(args, os.Stderr)
+	code, ok := hostd.Inside(args, os.Stdout, os.Stderr)
 	if ok && code != 0 {
 		os.Exit(code)
 	}

@@ -93,6 +93,7 @@ var rooms = []room{
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "remove", sys, group}},
 	{path: hd + "remove", may: []string{sys}},
+	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker is told by HTTP over a unix socket what to do.

@@ -24,7 +24,7 @@ import (
 
 // The test binary is the shim when a driver starts it as one.
 func TestMain(m *testing.M) {
-	if code, ok := Inside(os.Args, os.Stderr); ok {
+	if code, ok := Inside(os.Args, os.Stdout, os.Stderr); ok {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())

@@ -11,14 +11,17 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
+	"github.com/millrace/millrace/services/hostd/internal/sudo"
 )
 
 const shimRole = "shim"
 
-// Inside plays the hidden roles that hostd starts its own program in, inside a
-// sandbox; args are os.Args. It must be called before anything else in main: ok
+// Inside plays the hidden roles that hostd's own program has inside a sandbox; args are os.Args. It must be called before anything else in main: ok
 // tells that it was one of them, and the program must exit with code.
-func Inside(args []string, stderr io.Writer) (code int, ok bool) {
+func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
+	if sudo.Called(args) {
+		return sudo.Main(args[1:], stdout, stderr), true
+	}
 	if len(args) < 2 {
 		return 0, false
 	}

@@ -37,6 +37,7 @@ func openTemplates(cfg *Config) (*templates.Cache, error) {
 // spec is what the driver needs to make the sandbox.
 func (b *box) spec() driver.Spec {
 	s := b.h.spec(b.id, &b.req)
+	s.Sudo = template.IsHost(b.req.Template)
 	user, workdir := b.req.User, b.req.Workdir
 	if b.tree != nil {
 		m := &b.tree.Manifest

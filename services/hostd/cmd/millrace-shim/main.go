@@ -8,9 +8,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
+	"github.com/millrace/millrace/services/hostd/internal/sudo"
 )
 
 func main() {
+	if sudo.Called(os.Args) {
+		os.Exit(sudo.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case nsinit.Arg:

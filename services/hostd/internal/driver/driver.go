@@ -38,7 +38,7 @@ type Spec struct {
 	// belong to hostd's user. /dev, /proc, /sys, /tmp, /etc and /run are
 	// directories in it. Empty: the host template, made of the host's own files.
 	Root string
-	Sudo bool // programs in Root that are set-uid work: who runs in the place may become its root
+	Sudo bool // programs in Root that are set-uid work: who runs in the place may become its root. Where Root is empty, `user` has a sudo that the driver brings
 
 	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
 	MemoryMiB uint32 // 0: no limit

@@ -27,7 +27,6 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"files of the host are invisible", hiddenFiles},
 		{"there are no devices", devices},
 		{"the host's settings cannot be changed", readOnly},
-		{"there are no privileges to gain", privileges},
 		{"no core is dumped, nor handed to a program of the host", cores},
 		{"other architectures' calls end who makes them", otherCalls},
 		{"the shim is out of reach", shimOutOfReach},
@@ -35,6 +34,16 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		if !s.own {
 			t.Run(tt.name, func(t *testing.T) { tt.run(t, s.create(t, nil)) })
 		}
+	}
+	for _, sudo := range []bool{false, true} {
+		if !s.own {
+			t.Run(fmt.Sprintf("there are no privileges to gain, sudo %t", sudo), func(t *testing.T) {
+				privileges(t, s.create(t, func(sp *driver.Spec) { sp.Sudo = sudo }))
+			})
+		}
+	}
+	if !s.machine {
+		t.Run("sudo leads to its root and no further", func(t *testing.T) { sudoes(t, s.create(t, nil)) })
 	}
 	for _, tt := range []struct {
 		name string
@@ -145,7 +154,7 @@ func hiddenFiles(t *testing.T, b *box) {
 	if got := b.sh(t, "ls -A /home"); got != "user" {
 		t.Errorf("/home: %q", got)
 	}
-	if got := b.sh(t, "ls -A /tmp /root"); strings.Trim(got, "/rotmp:\n") != "" {
+	if got := b.sh(t, "ls /tmp /root"); strings.Trim(got, "/rotmp:\n") != "" {
 		t.Errorf("/tmp and /root: %q", got)
 	}
 }
@@ -196,7 +205,11 @@ func readOnly(t *testing.T, b *box) {
 
 func privileges(t *testing.T, b *box) {
 	status := b.sh(t, "cat /proc/self/status")
-	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"} {
+	never := "NoNewPrivs:\t1"
+	if b.spec.Sudo && os.Geteuid() == 0 {
+		never = "NoNewPrivs:\t0"
+	}
+	for _, want := range []string{never, "Seccomp:\t2", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("%s is missing in\n%s", want, status)
 		}
@@ -213,8 +226,9 @@ func privileges(t *testing.T, b *box) {
 			t.Errorf("%s is %s (%v)", set, word, err)
 		}
 	}
-	// A set-uid program gains nothing.
-	if got := b.shAs(t, 1000, "cp /bin/sh /tmp/s 2>/dev/null && chmod 4755 /tmp/s && /tmp/s -p -c 'id -u'"); got != "1000" {
+	// A set-uid program gains nothing, whoever made it, but where sudo is.
+	b.sh(t, "cp /bin/sh /tmp/s && chmod 4755 /tmp/s")
+	if got := b.shAs(t, 1000, "/tmp/s -p -c 'id -u'"); got != "1000" {
 		t.Errorf("set-uid: %q", got)
 	}
 }

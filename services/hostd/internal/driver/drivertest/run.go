@@ -138,7 +138,7 @@ type box struct {
 	machine bool // and a machine
 }
 
-// spec is a spec in a root of its own.
+// spec is a spec in a root of its own, as hostd asks for it.
 func spec(t *testing.T) (driver.Spec, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -147,7 +147,7 @@ func spec(t *testing.T) (driver.Spec, string) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return driver.Spec{ID: id, Dir: dir, ShimPath: self, ShimArgs: []string{shimArg}, Env: map[string]string{"FLAVOUR": "sour"}}, root
+	return driver.Spec{ID: id, Dir: dir, ShimPath: self, ShimArgs: []string{shimArg}, Sudo: true, Env: map[string]string{"FLAVOUR": "sour"}}, root
 }
 
 // create makes a sandbox and checks at the end of the test that nothing is left.

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/sudo"
 )
 
 // shimArg makes the test binary the shim of a sandbox.
@@ -34,6 +35,9 @@ const HeadlessArg = "drivertest-headless"
 
 // Main is the body of a driver's TestMain.
 func Main(m *testing.M) {
+	if sudo.Called(os.Args) {
+		os.Exit(sudo.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case nsinit.Arg:

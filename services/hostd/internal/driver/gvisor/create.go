@@ -215,7 +215,11 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	}
 	// By way of the working directory: a path with a comma could not be said.
 	overlay := fmt.Sprintf("--overlay2=root:dir=/proc/self/cwd/%s,size=%dM", diskDir, size)
-	args := []string{overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(s.Sudo), "run"}
+	c, err := readConfig(r.in(configFile))
+	if err != nil {
+		return err
+	}
+	args := []string{overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(!c.Process.NoNew), "run"}
 	if hasMemory(s.From) {
 		// It would want the same annotations, and of them it cannot do seedNote.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")

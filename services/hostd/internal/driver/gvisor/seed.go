@@ -4,8 +4,10 @@ package gvisor
 
 import (
 	"archive/tar"
+	"cmp"
 	"io"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -29,7 +31,7 @@ type seed struct {
 
 // writeSeed writes what a sandbox has of its own when it begins. A file in /tmp keeps
 // gVisor from mounting memory there.
-func (d *Driver) writeSeed(to string, s *driver.Spec, files []nsinit.Text, under *layers.Below) error {
+func (d *Driver) writeSeed(to string, s *driver.Spec, files []nsinit.File, under *layers.Below) error {
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -39,8 +41,8 @@ func (d *Driver) writeSeed(to string, s *driver.Spec, files []nsinit.Text, under
 	if err := w.dirs(); err != nil {
 		return err
 	}
-	for _, t := range files {
-		if err := w.text("etc/"+t.Name, t.Body); err != nil {
+	for i := range files {
+		if err := w.file(&files[i]); err != nil {
 			return err
 		}
 	}
@@ -63,7 +65,8 @@ func (w *seed) dirs() error {
 	}
 	if w.tree == "" {
 		dirs = append(dirs, tar.Header{Name: "root", Mode: 0o700}, tar.Header{Name: "var", Mode: 0o755}, tar.Header{Name: "var/tmp", Mode: 0o1777},
-			tar.Header{Name: "var/log", Mode: 0o755}, tar.Header{Name: "var/lib", Mode: 0o755}, tar.Header{Name: "var/cache", Mode: 0o755})
+			tar.Header{Name: "var/log", Mode: 0o755}, tar.Header{Name: "var/lib", Mode: 0o755}, tar.Header{Name: "var/cache", Mode: 0o755},
+			tar.Header{Name: "etc/skel", Mode: 0o755}, tar.Header{Name: "usr", Mode: 0o755}, tar.Header{Name: "usr/bin", Mode: 0o755})
 	}
 	for i := range dirs {
 		h := &dirs[i]
@@ -96,20 +99,26 @@ func (w *seed) as(h *tar.Header, st *unix.Stat_t) {
 	}
 }
 
-// text writes a file that the sandbox has for itself. Over the host's files it goes
-// below the layers.
-func (w *seed) text(name, body string) error {
+// file writes a file that the sandbox has for itself. Over the host's files it goes
+// below the layers. A layer can have something else where its directory was.
+func (w *seed) file(f *nsinit.File) error {
+	if !w.done[path.Dir(f.Name)] {
+		return nil
+	}
 	if w.tree == "" {
-		found, err := w.under.Find(name)
+		found, err := w.under.Find(f.Name)
 		if err != nil || found.Path != "" || found.Gone {
 			return err
 		}
 	}
-	h := tar.Header{Name: name, Mode: 0o644, Size: int64(len(body)), Typeflag: tar.TypeReg, ModTime: time.Unix(seedTime, 0)}
+	h := tar.Header{
+		Name: f.Name, Mode: int64(cmp.Or(f.Mode, 0o644)), Uid: int(f.Owner), Gid: int(f.Owner),
+		Size: int64(len(f.Body)), Typeflag: tar.TypeReg, ModTime: time.Unix(seedTime, 0),
+	}
 	if err := w.header(&h); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w.w, body)
+	_, err := io.WriteString(w.w, f.Body)
 	return err
 }
 

@@ -71,7 +71,7 @@ func (b *box) save(ctx context.Context, dir string) error {
 	defer store.Close() //nolint:errcheck // it was only read
 	seeded := map[string]bool{}
 	for _, name := range namespace.OwnFiles() {
-		seeded["etc/"+name] = true
+		seeded[name] = true
 	}
 	if err := unpack(ctx, layer, list, store, !tree, seeded); err != nil {
 		return layers.Error(err)

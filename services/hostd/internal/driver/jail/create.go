@@ -68,9 +68,10 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state
 	return d.start(ctx, s, state)
 }
 
-// fill makes the sandbox's files, mounted at root.
+// fill makes the sandbox's files, mounted at root. What a data set has of set-uid programs
+// works in none: it brings no sudo.
 func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, dataset string) error {
-	set := []string{"-o", "mountpoint=" + root, "-o", "setuid=" + onOff(s.Sudo)}
+	set := []string{"-o", "mountpoint=" + root, "-o", "setuid=" + onOff(s.Sudo && s.Root != "")}
 	if s.DiskMiB > 0 {
 		set = append(set, "-o", fmt.Sprintf("quota=%dM", s.DiskMiB))
 	}

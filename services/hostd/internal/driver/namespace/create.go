@@ -242,7 +242,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
-	spec.EtcLower, spec.UsrDirs, spec.Binds, spec.Links = t.etc, t.usrDirs, t.binds, t.links
-	spec.Files, spec.Env = t.etcFiles(string(s.ID)), environ(t.shell, s.Env)
+	spec.Sudo, spec.EtcLower, spec.UsrDirs, spec.Binds, spec.Links = s.Sudo, t.etc, t.usrDirs, t.binds, t.links
+	spec.Files, spec.Env = t.files(string(s.ID)), environ(t.shell, s.Env)
 	return spec, nil
 }

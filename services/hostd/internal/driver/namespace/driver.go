@@ -84,10 +84,10 @@ type Driver struct {
 	diskErr  error // by diskOnce: why the disk of a sandbox cannot be limited
 
 	mu     sync.Mutex
-	host   *hostTemplate // by mu; nil: not prepared yet
-	groups *cgroup.Tree  // by mu; nil: not looked for yet
-	parent string        // by mu; the last directory that spread was asked about
-	noted  string        // by mu; the last directory of sandboxes that was noted
+	hosts  map[string]*hostTemplate // by mu; prepared, by the program that is their sudo
+	groups *cgroup.Tree             // by mu; nil: not looked for yet
+	parent string                   // by mu; the last directory that spread was asked about
+	noted  string                   // by mu; the last directory of sandboxes that was noted
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -100,7 +100,7 @@ func New(cfg Config) *Driver {
 	if cfg.Init == "" {
 		cfg.Init = "/proc/self/exe"
 	}
-	return &Driver{cfg: cfg, ranges: hasRanges(), uids: uids{used: map[uint32]bool{}}, shims: shims{open: map[shimKey]*os.File{}}}
+	return &Driver{cfg: cfg, ranges: hasRanges(), uids: uids{used: map[uint32]bool{}}, hosts: map[string]*hostTemplate{}, shims: shims{open: map[shimKey]*os.File{}}}
 }
 
 // Name is driver.Driver.Name.
@@ -253,15 +253,22 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dir, err := d.templatesDir()
-	if err == nil && d.host == nil {
-		d.host, err = newHostTemplate(d.cfg.Log, dir)
+	program := ""
+	if s.Sudo {
+		program = s.ShimPath
+	}
+	host := d.hosts[program]
+	if err == nil && host == nil {
+		if host, err = newHostTemplate(d.cfg.Log, dir, program); err == nil {
+			d.hosts[program] = host
+		}
 	}
 	if root := filepath.Dir(s.Dir); err == nil && d.noted != root && !trial {
 		if err = roots(dir).Note(root); err == nil {
 			d.noted = root
 		}
 	}
-	return d.host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
+	return host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
 }
 
 // templatesDir is where templates are kept.

@@ -44,14 +44,14 @@ const (
 	newPrefix  = "new-"  // of a directory that is being filled
 )
 
-// prepareEtc makes a copy of what is wanted of the directory from, below the
-// directory templates, and returns its path. It is named after its contents: an
+// prepareEtc makes a copy of what is wanted of the directory from, with program as the
+// sudo of places if it is not empty, below the directory templates, and returns its path. It is named after its contents: an
 // unchanged /etc is copied once, and a sandbox keeps the one that it began with.
-func prepareEtc(from, templates string) (string, error) {
+func prepareEtc(from, templates, program string) (string, error) {
 	if err := os.MkdirAll(templates, 0o755); err != nil {
 		return "", err
 	}
-	files, digest, err := scanEtc(from)
+	files, digest, err := scanEtc(from, program)
 	if err != nil {
 		return "", err
 	}
@@ -69,6 +69,9 @@ func prepareEtc(from, templates string) (string, error) {
 		if err := f.copy(from, tmp); err != nil {
 			return "", fmt.Errorf("copy /etc/%s: %w", f.name, err)
 		}
+	}
+	if err := copySudo(program, tmp); err != nil {
+		return "", err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return "", err
@@ -99,12 +102,16 @@ type etcFile struct {
 	link string // the target of a symbolic link
 }
 
-// scanEtc lists what is wanted, parents first, with a fingerprint.
-func scanEtc(from string) ([]etcFile, string, error) {
+// scanEtc lists what is wanted, parents first, with a fingerprint of it and of program.
+func scanEtc(from, program string) ([]etcFile, string, error) {
 	var files []etcFile
 	sum := sha256.New()
-	io.WriteString(sum, etcVersion) //nolint:errcheck // a hash takes all
-	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+	sudo, err := printOf(program)
+	if err != nil {
+		return nil, "", err
+	}
+	io.WriteString(sum, etcVersion+sudo) //nolint:errcheck // a hash takes all
+	err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if p == from || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
 		}

@@ -40,7 +40,7 @@ func TestPrepareEtc(t *testing.T) {
 	if err := os.Symlink("/etc/shadow", filepath.Join(etc, "alternatives/link")); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := prepareEtc(etc, templates)
+	dir, err := prepareEtc(etc, templates, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +62,14 @@ func TestPrepareEtc(t *testing.T) {
 		t.Errorf("a link must stay one: %q, %v", link, err)
 	}
 
-	again, err := prepareEtc(etc, templates)
+	again, err := prepareEtc(etc, templates, "")
 	if err != nil || again != dir {
 		t.Errorf("unchanged: %s, %v; want %s", again, err, dir)
 	}
 	if err := os.WriteFile(filepath.Join(etc, "services"), []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	changed, err := prepareEtc(etc, templates)
+	changed, err := prepareEtc(etc, templates, "")
 	if err != nil || changed == dir {
 		t.Errorf("changed: %s, %v; want another than before", changed, err)
 	}
@@ -86,7 +86,7 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(etc, "services"), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates)
+		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates, "")
 		if err != nil {
 			t.Fatal(err)
 		}

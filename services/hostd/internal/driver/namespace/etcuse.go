@@ -24,13 +24,13 @@ const (
 
 // holdEtc is prepareEtc, of a copy that nobody removes until held is closed. Copies that
 // nobody uses any more are removed when there is a new one.
-func holdEtc(log *slog.Logger, from, templates string) (dir string, held *os.File, err error) {
+func holdEtc(log *slog.Logger, from, templates, program string) (dir string, held *os.File, err error) {
 	unlock, err := lockEtc(templates)
 	if err != nil {
 		return "", nil, err
 	}
 	defer unlock()
-	if dir, err = prepareEtc(from, templates); err != nil {
+	if dir, err = prepareEtc(from, templates, program); err != nil {
 		return "", nil, err
 	}
 	if held, err = os.Open(dir); err != nil {

@@ -23,14 +23,16 @@ type hostTemplate struct {
 	binds   []string
 	links   []nsinit.Text
 	shell   string
+	sudo    bool
 }
 
-func newHostTemplate(log *slog.Logger, templates string) (*hostTemplate, error) {
-	etc, held, err := holdEtc(log, "/etc", templates)
+// newHostTemplate prepares the template, with a sudo if program is not empty: what that is.
+func newHostTemplate(log *slog.Logger, templates, program string) (*hostTemplate, error) {
+	etc, held, err := holdEtc(log, "/etc", templates, program)
 	if err != nil {
 		return nil, fmt.Errorf("prepare /etc: %w", err)
 	}
-	t := &hostTemplate{etc: etc, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh"}
+	t := &hostTemplate{etc: etc, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh", sudo: program != ""}
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		t.shell = "/bin/bash"
 	}
@@ -66,23 +68,27 @@ func writableUsr(usr string) []string {
 	return dirs
 }
 
-// etcFiles are what a sandbox has of its own in /etc.
-func (t *hostTemplate) etcFiles(hostname string) []nsinit.Text {
+// files are what a sandbox begins with.
+func (t *hostTemplate) files(hostname string) []nsinit.File {
 	var id [16]byte
 	rand.Read(id[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
-	return []nsinit.Text{
-		{Name: "passwd", Body: passwd(t.shell)},
-		{Name: "group", Body: group},
-		{Name: "hostname", Body: hostname + "\n"},
-		{Name: "hosts", Body: hosts(hostname)},
-		{Name: "resolv.conf", Body: resolvConf},
-		{Name: "nsswitch.conf", Body: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\nrpc: files\nethers: files\n"},
-		{Name: "profile", Body: profile},
-		{Name: "bash.bashrc", Body: "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n"},
-		{Name: "shells", Body: "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
-		{Name: "pip.conf", Body: pipConf},
-		{Name: "machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
+	all := append(homeFiles(), []nsinit.File{
+		{Name: "etc/passwd", Body: passwd(t.shell)},
+		{Name: "etc/group", Body: group},
+		{Name: "etc/hostname", Body: hostname + "\n"},
+		{Name: "etc/hosts", Body: hosts(hostname)},
+		{Name: "etc/resolv.conf", Body: resolvConf},
+		{Name: "etc/nsswitch.conf", Body: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\nrpc: files\nethers: files\n"},
+		{Name: "etc/profile", Body: profile},
+		{Name: "etc/bash.bashrc", Body: "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n"},
+		{Name: "etc/shells", Body: "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
+		{Name: "etc/pip.conf", Body: pipConf},
+		{Name: "etc/machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
+	}...)
+	if t.sudo {
+		all = withSudo(all)
 	}
+	return all
 }
 
 func hosts(hostname string) string {

@@ -33,10 +33,10 @@ func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
 	name := string(s.ID)
 	spec.Tree, spec.Sudo = s.Root, s.Sudo
 	spec.Env = environ(shell, s.Env)
-	spec.Files = []nsinit.Text{
-		{Name: "hostname", Body: name + "\n"},
-		{Name: "hosts", Body: hosts(name)},
-		{Name: "resolv.conf", Body: resolvConf},
+	spec.Files = []nsinit.File{
+		{Name: "etc/hostname", Body: name + "\n"},
+		{Name: "etc/hosts", Body: hosts(name)},
+		{Name: "etc/resolv.conf", Body: resolvConf},
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ type View struct {
 	Etc   string        // a directory with what all may see of the host's /etc
 	Binds []string      // directories in / besides usr
 	Links []nsinit.Text // links in /
-	Files []nsinit.Text // of the sandbox's own, in /etc
+	Files []nsinit.File // of the sandbox's own
 	Env   []string      // the shim's
 }
 
@@ -31,14 +31,14 @@ func (d *Driver) View(s driver.Spec) (View, error) {
 	}
 	return View{
 		Etc: t.etc, Binds: t.binds, Links: t.links,
-		Files: t.etcFiles(string(s.ID)), Env: environ(t.shell, s.Env),
+		Files: t.files(string(s.ID)), Env: environ(t.shell, s.Env),
 	}, nil
 }
 
-// OwnFiles are the names of what is in View.Files of any sandbox.
+// OwnFiles are the paths of what is in View.Files of any sandbox.
 func OwnFiles() []string {
 	var names []string
-	for _, f := range (&hostTemplate{}).etcFiles("") {
+	for _, f := range (&hostTemplate{sudo: true}).files("") {
 		names = append(names, f.Name)
 	}
 	return names

@@ -13,13 +13,12 @@ import (
 type Spec struct {
 	EtcLower string   // the host's directory below /etc
 	UsrDirs  []string // directories below /usr that the sandbox's first user may write to, parents first
-	UsrBind  bool     // show the host's /usr read-only instead of an overlay
 	Binds    []string // top-level directories of the host to show read-only
 	Links    []Text   // top-level symbolic links
-	Files    []Text   // files below /etc
+	Files    []File   // files that the sandbox begins with; of a template's tree, in /etc alone
 
 	Tree string // the host's directory with a template's tree; if not empty, nothing above but Files counts
-	Sudo bool   // set-uid programs in Tree work, where HasRoot
+	Sudo bool   // set-uid programs in Tree or /usr work, where HasRoot
 
 	Below  string // the host's directory with the layers of a snapshot, named by numbers from 0; empty: none
 	Layers uint32 // how many they are; the last one is the uppermost
@@ -39,7 +38,14 @@ type Spec struct {
 	volumes []int // the mounts of Volumes
 }
 
-// Text is a file or a link with what it holds.
+// File is a file by its path from the root.
+type File struct {
+	Name, Body string
+	Mode       uint32 // 0: 0644
+	Owner      uint32 // his user and group
+}
+
+// Text is a name and what it stands for.
 type Text struct{ Name, Body string }
 
 // Limit is a resource limit: Max is the soft one, and the hard one is Spare above it.
@@ -87,10 +93,9 @@ func readSpec(r io.Reader) (*Spec, error) {
 func (s *Spec) code(c *coder) {
 	c.str(&s.EtcLower)
 	c.strs(&s.UsrDirs)
-	c.flag(&s.UsrBind)
 	c.strs(&s.Binds)
 	c.texts(&s.Links)
-	c.texts(&s.Files)
+	c.files(&s.Files)
 	c.str(&s.Tree)
 	c.flag(&s.Sudo)
 	c.str(&s.Below)
@@ -188,5 +193,18 @@ func (c *coder) texts(l *[]Text) {
 	for i := range *l {
 		c.str(&(*l)[i].Name)
 		c.str(&(*l)[i].Body)
+	}
+}
+
+func (c *coder) files(l *[]File) {
+	n := c.count(len(*l))
+	if c.read {
+		*l = make([]File, n)
+	}
+	for i := range *l {
+		c.str(&(*l)[i].Name)
+		c.str(&(*l)[i].Body)
+		c.num32(&(*l)[i].Mode)
+		c.num32(&(*l)[i].Owner)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,11 +43,7 @@ func mountTree(s *Spec) error {
 	if err := take(s, fdTree, s.Tree, treeBelow); err != nil {
 		return fmt.Errorf("take over the template: %w", err)
 	}
-	flags := uintptr(unix.MS_NODEV)
-	if !s.mayGain() {
-		flags |= unix.MS_NOSUID
-	}
-	return overlayWith(root, s.below(over)+treeBelow, over, work, flags)
+	return overlayWith(root, s.below(over)+treeBelow, over, work, s.gains())
 }
 
 // ensureDirs makes the names in the working directory directories. Nobody else
@@ -79,12 +74,12 @@ func ensureDirs(names []string) error {
 // writeEtc puts the sandbox's own files into /etc. A link that leads elsewhere
 // leads to a place in the sandbox, and is replaced.
 func writeEtc(s *Spec) error {
-	for _, f := range s.Files {
-		path := filepath.Join("/etc", f.Name)
+	for i := range s.Files {
+		path := "/" + s.Files[i].Name
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(f.Body), 0o644); err != nil {
+		if err := s.Files[i].write(path, s.HasRoot); err != nil {
 			return err
 		}
 	}
@@ -94,3 +89,11 @@ func writeEtc(s *Spec) error {
 // mayGain reports whether programs in the sandbox may gain privileges, which
 // reach no further than its own root's.
 func (s *Spec) mayGain() bool { return s.Sudo && s.HasRoot }
+
+// gains are the flags of a mount with programs.
+func (s *Spec) gains() uintptr {
+	if s.mayGain() {
+		return unix.MS_NODEV
+	}
+	return unix.MS_NODEV | unix.MS_NOSUID
+}

@@ -198,31 +198,65 @@ func skeleton(s *Spec) error {
 			return &os.PathError{Op: "symlink", Path: l.Name, Err: err}
 		}
 	}
-	return nil
-}
-
-// mountUsr shows the host's /usr. Its files belong to uids that are unknown
-// inside, so that even the sandbox's root has no more than anybody's rights on
-// them. A directory of a higher layer lends its owner to the merged one: that
-// is how UsrDirs can be written to.
-func mountUsr(s *Spec) error {
-	if s.UsrBind {
-		return bindReadOnly("/usr", root+"/usr")
-	}
 	for _, d := range s.UsrDirs {
 		if err := unix.Mkdir(filepath.Join(usrSkel, d), rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
-	return overlay(root+"/usr", s.below(usrOver)+usrSkel+":/usr", usrOver, usrWork)
+	return fill(s)
 }
 
-func mountEtc(s *Spec) error {
-	for _, f := range s.Files {
-		if err := os.WriteFile(filepath.Join(etcSkel, f.Name), []byte(f.Body), 0o644); err != nil {
+// fill makes the files that a sandbox begins with.
+func fill(s *Spec) error {
+	for i := range s.Files {
+		f := &s.Files[i]
+		in, name := skel, f.Name
+		switch top, rest, _ := strings.Cut(f.Name, "/"); top {
+		case "usr":
+			in, name = usrSkel, rest
+		case "etc":
+			in, name = etcSkel, rest
+		}
+		if err := f.write(filepath.Join(in, name), s.HasRoot); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// write makes the file at path, with an umask of 0. Without a uid range it belongs to the only user.
+func (f *File) write(path string, owners bool) error {
+	mode := f.Mode
+	if mode == 0 {
+		mode = 0o644
+	}
+	if err := os.MkdirAll(filepath.Dir(path), rootDir); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(f.Body), os.FileMode(mode&0o777)); err != nil {
+		return err
+	}
+	if owners && f.Owner != 0 {
+		if err := unix.Lchown(path, int(f.Owner), int(f.Owner)); err != nil {
+			return &os.PathError{Op: "chown", Path: path, Err: err}
+		}
+	}
+	if mode <= 0o777 {
+		return nil
+	}
+	return unix.Chmod(path, mode) // after chown, which takes set-uid away
+}
+
+// mountUsr shows the host's /usr. Its files belong to uids that are unknown
+// inside, so that even the sandbox's root has no more than anybody's rights on
+// them. A directory of a higher layer lends its owner to the merged one: that
+// is how UsrDirs can be written to. Set-uid programs of the host's are of unknown
+// uids, too: only the sandbox's own gain anything.
+func mountUsr(s *Spec) error {
+	return overlayWith(root+"/usr", s.below(usrOver)+usrSkel+":/usr", usrOver, usrWork, s.gains())
+}
+
+func mountEtc(s *Spec) error {
 	// By its descriptor: its path would be told to all inside, and with it where hostd's
 	// user is at home; and what separates layers may be in it.
 	fd, err := unix.Open(s.EtcLower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

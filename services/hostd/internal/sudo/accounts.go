@@ -1,0 +1,126 @@
+//go:build linux
+
+package sudo
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// account is a line of passwd.
+type account struct {
+	name, home, shell string
+	uid, gid          int
+}
+
+// system is the place as sudo finds it; tests have others.
+type system struct {
+	etc string // the directory of passwd and group
+	uid int    // who asks
+	gid int
+	env []string
+}
+
+const userID = 1000 // who may ask, besides root
+
+// accountOf finds an account by name, or by "#" and its number.
+func (s *system) accountOf(name string) (account, bool) {
+	number, byNumber := strings.CutPrefix(name, "#")
+	for _, f := range s.lines("passwd", 7) {
+		uid, err1 := strconv.ParseUint(f[2], 10, 31)
+		gid, err2 := strconv.ParseUint(f[3], 10, 31)
+		if err1 == nil && err2 == nil && (f[0] == name || byNumber && f[2] == number) {
+			a := account{f[0], f[5], f[6], int(uid), int(gid)}
+			if a.shell == "" {
+				a.shell = "/bin/sh"
+			}
+			return a, true
+		}
+	}
+	return account{}, false
+}
+
+// groupOf finds a group's number as accountOf finds an account.
+func (s *system) groupOf(name string) (int, bool) {
+	number, byNumber := strings.CutPrefix(name, "#")
+	for _, f := range s.lines("group", 4) {
+		gid, err := strconv.ParseUint(f[2], 10, 31)
+		if err == nil && (f[0] == name || byNumber && f[2] == number) {
+			return int(gid), true
+		}
+	}
+	return 0, false
+}
+
+// groupsOf are all groups of an account, gid first.
+func (s *system) groupsOf(a *account, gid int) []int {
+	all := []int{gid}
+	if gid != a.gid {
+		all = append(all, a.gid)
+	}
+	for _, f := range s.lines("group", 4) {
+		id, err := strconv.ParseUint(f[2], 10, 31)
+		if err == nil && slices.Contains(strings.Split(f[3], ","), a.name) && !slices.Contains(all, int(id)) {
+			all = append(all, int(id))
+		}
+	}
+	return all
+}
+
+// lines are those of a file with as many fields.
+func (s *system) lines(name string, fields int) [][]string {
+	b, err := os.ReadFile(filepath.Join(s.etc, name))
+	if err != nil {
+		return nil
+	}
+	var all [][]string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(f) >= fields && f[0] != "" {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// parties are who asks, and as whom the command is to run, in which group.
+func (s *system) parties(c *call) (from, to account, gid int, err error) {
+	from, ok := s.accountOf("#" + strconv.Itoa(s.uid))
+	switch {
+	case !ok:
+		return from, to, 0, errors.New("you do not exist in the passwd database")
+	case s.uid != 0 && s.uid != userID:
+		return from, to, 0, &outsider{from.name}
+	}
+	name := c.user
+	if name == "" {
+		name = "root"
+		if c.group != "" {
+			name = from.name
+		}
+	}
+	if to, ok = s.accountOf(name); !ok {
+		return from, to, 0, errors.New("unknown user " + name)
+	}
+	gid = to.gid
+	if c.group != "" {
+		if gid, ok = s.groupOf(c.group); !ok {
+			return from, to, 0, errors.New("unknown group " + c.group)
+		}
+	}
+	return from, to, gid, nil
+}
+
+// outsider says that somebody may run nothing.
+type outsider struct{ name string }
+
+func (o *outsider) Error() string { return o.name + " is not in the sudoers file." }
+
+// alone reports whether a place has one user only: then there is no root.
+func alone(uidMap string) bool {
+	f := strings.Fields(uidMap)
+	return len(f) == 3 && f[2] == "1"
+}

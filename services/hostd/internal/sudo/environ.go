@@ -1,0 +1,94 @@
+//go:build linux
+
+package sudo
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const securePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// kept are the variables that Debian's sudo keeps, and those by which the shim tells
+// programs of the proxy and of what it signs with: without them root had no network.
+func kept(name string) bool {
+	switch name {
+	case "COLORS", "DISPLAY", "HOSTNAME", "KRB5CCNAME", "LS_COLORS", "PS1", "PS2", "XAUTHORITY", "XAUTHORIZATION", "XDG_CURRENT_DESKTOP",
+		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+		"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO":
+		return true
+	}
+	return checked(name)
+}
+
+// checked are kept if their values name no file and no format.
+func checked(name string) bool {
+	switch name {
+	case "COLORTERM", "LANG", "LANGUAGE", "LINGUAS", "TERM", "TZ":
+		return true
+	}
+	return strings.HasPrefix(name, "LC_")
+}
+
+// leads reports whether a variable leads programs to code, or to what they take for
+// their own: -E keeps those neither.
+func leads(name string) bool {
+	switch name {
+	case "IFS", "CDPATH", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "NLSPATH", "PATH_LOCALE", "GCONV_PATH", "GETCONF_DIR",
+		"TERMINFO", "TERMINFO_DIRS", "TERMPATH", "TERMCAP", "ENV", "BASH_ENV", "PS4", "GLOBIGNORE", "BASHOPTS", "SHELLOPTS",
+		"JAVA_TOOL_OPTIONS", "PERLIO_DEBUG", "PERLLIB", "PERL5LIB", "PERL5OPT", "PERL5DB", "FPATH", "NULLCMD", "READNULLCMD",
+		"ZDOTDIR", "TMPPREFIX", "PYTHONHOME", "PYTHONPATH", "PYTHONINSPECT", "PYTHONUSERBASE", "RUBYLIB", "RUBYOPT",
+		"GOTRACEBACK": // which Go has set in here
+		return true
+	}
+	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "BASH_FUNC_") ||
+		strings.HasPrefix(name, "SUDO_")
+}
+
+// sound reports whether a checked value is none that leads to a file.
+func sound(name, value string) bool {
+	if name == "TZ" {
+		return !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ":") && !strings.Contains(value, "..")
+	}
+	return !strings.ContainsAny(value, "/%")
+}
+
+// environ is the command's environment.
+func (s *system) environ(c *call, from, to *account, command []string) []string {
+	env := map[string]string{}
+	for _, v := range s.env {
+		name, value, _ := strings.Cut(v, "=")
+		keep := c.keepAll && !leads(name) || kept(name) && !(checked(name) && !sound(name, value))
+		if keep && name != "" && !strings.HasPrefix(value, "() ") {
+			env[name] = value
+		}
+	}
+	if _, ok := env["HOME"]; !ok || c.home {
+		env["HOME"] = to.home
+	}
+	if !c.keepAll {
+		env["SHELL"], env["MAIL"] = to.shell, "/var/mail/"+to.name
+	}
+	if env["TERM"] == "" {
+		env["TERM"] = "unknown"
+	}
+	env["PATH"], env["USER"], env["LOGNAME"] = securePath, to.name, to.name
+	env["SUDO_USER"], env["SUDO_UID"], env["SUDO_GID"] = from.name, strconv.Itoa(s.uid), strconv.Itoa(s.gid)
+	env["SUDO_COMMAND"] = strings.Join(command, " ")
+	for _, v := range s.env {
+		if name, value, _ := strings.Cut(v, "="); slices.Contains(c.keep, name) {
+			env[name] = value
+		}
+	}
+	for _, v := range c.env {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	all := make([]string, 0, len(env))
+	for name, value := range env {
+		all = append(all, name+"="+value)
+	}
+	slices.Sort(all)
+	return all
+}
