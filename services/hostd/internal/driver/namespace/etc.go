@@ -33,6 +33,7 @@ func etcWanted() []string {
 		"bash_completion", "bash_completion.d", "inputrc", "nanorc", "terminfo", "vim", "manpath.config", "groff", "screenrc",
 		"adduser.conf", "deluser.conf", "login.defs", "pam.conf", "pam.d",
 		"perl", "python*", "java-*", "maven", "php", "ruby*", "gdb", "debuginfod", "dpkg", "rpm", "sgml", "xml", "texmf",
+		"R/ldpaths", "R/Makeconf", "R/Renviron", "R/repositories", // and no Renviron.site: it may have tokens
 		"X11", "fonts", "gtk-*", "dconf", "glvnd", "vulkan", "OpenCL", "ImageMagick-*", "xdg", "dbus-1", "chromium", "alsa",
 		"pulse", "matplotlibrc", "mke2fs.conf", "ucf.conf", "wgetrc", "rmt",
 	}

@@ -24,7 +24,7 @@ func TestPrepareEtc(t *testing.T) {
 		"services": 0o644, "os-release": 0o644, "pam.d/login": 0o644, "ssl/certs/ca.pem": 0o644, "alternatives/x": 0o755,
 		"shadow": 0o640, "passwd": 0o644, "hosts": 0o644, "ssh/ssh_host_ed25519_key": 0o600, "ssl/private/key.pem": 0o640,
 		"ssl/certs/secret.pem": 0o600, "environment": 0o644, "profile.d/tokens.sh": 0o644, "npmrc": 0o644,
-		"dpkg/shut/file": 0o644,
+		"dpkg/shut/file": 0o644, "R/ldpaths": 0o644, "R/Renviron.site": 0o644,
 	} {
 		full := filepath.Join(etc, path)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
@@ -54,7 +54,7 @@ func TestPrepareEtc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"alternatives/link", "alternatives/x", "os-release", "pam.d/login", "services", "ssl/certs/ca.pem"}
+	want := []string{"R/ldpaths", "alternatives/link", "alternatives/x", "os-release", "pam.d/login", "services", "ssl/certs/ca.pem"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
