@@ -177,7 +177,9 @@ func TestSplitAsComposed(t *testing.T) {
 		}
 		return out, err
 	}
-	awaitHosts(t, func() (string, error) { return client(one, "hosts", "-o", "json") }, 2)
+	for _, url := range []string{one, two} {
+		awaitHosts(t, func() (string, error) { return client(url, "hosts", "-o", "json") }, 2)
+	}
 	for i := range 4 { // spread: two on each host
 		sbx, err := client(one, "sandbox", "create")
 		if err != nil {
