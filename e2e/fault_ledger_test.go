@@ -83,15 +83,15 @@ func newLedger(name, process string) *ledger {
 	return &ledger{name: name, process: process, settled: make(chan struct{})}
 }
 
-// errWrong is what a client must never be given.
-type errWrong struct{ text string }
+// wrongError is what a client must never be given.
+type wrongError struct{ text string }
 
-func (e *errWrong) Error() string { return e.text }
+func (e *wrongError) Error() string { return e.text }
 
-func wrong(format string, args ...any) error { return &errWrong{fmt.Sprintf(format, args...)} }
+func wrong(format string, args ...any) error { return &wrongError{fmt.Sprintf(format, args...)} }
 
 func isWrong(err error) bool {
-	var w *errWrong
+	var w *wrongError
 	return errors.As(err, &w)
 }
 

@@ -16,7 +16,7 @@ import (
 // reader is a client of one surface that knows its place in a record.
 type reader interface {
 	// read reads on from its place at a gateway, into l. It returns nil when the
-	// record has ended, and otherwise why it must come back, or errWrong.
+	// record has ended, and otherwise why it must come back, or wrongError.
 	read(ctx context.Context, a *rig.API, l *ledger) error
 }
 
@@ -34,7 +34,7 @@ func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int
 			return
 		}
 		l.comes.Add(1)
-		if !errors.Is(err, errComeBack) && err != io.EOF {
+		if !errors.Is(err, errComeBack) && !errors.Is(err, io.EOF) {
 			l.cuts.Add(1)
 		}
 		select {

@@ -69,7 +69,7 @@ func (s *Split) begin(top *Topology) error {
 			return err
 		}
 		api := &API{URL: "http://" + addr, Key: SplitKey, made: &s.made}
-		_, err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
+		err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
 			append([]string{"gateway", "--listen", addr}, to...)...)
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (s *Split) begin(top *Topology) error {
 		n    int
 	}{{"scheduler", top.Schedulers}, {"reaper", top.Reapers}} {
 		for i := range r.n {
-			if _, err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
+			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
 				return err
 			}
 		}
@@ -89,7 +89,7 @@ func (s *Split) begin(top *Topology) error {
 	for i := range top.Hosts {
 		name := fmt.Sprintf("host-%d", i+1)
 		args := append([]string{"hostd", "--name", name, "--data", filepath.Join(s.Dir, name), "--driver", top.Driver}, to...)
-		if _, err := s.add(name, nil, append(args, top.HostArgs...)...); err != nil {
+		if err := s.add(name, nil, append(args, top.HostArgs...)...); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (s *Split) nats(top *Topology) error {
 			args = append(args, "--cluster", "millrace", "--cluster-listen", strings.TrimPrefix(routes[i], "nats://"),
 				"--routes", strings.Join(routes, ","))
 		}
-		if _, err := s.add(name, nil, args...); err != nil {
+		if err := s.add(name, nil, args...); err != nil {
 			return err
 		}
 	}
