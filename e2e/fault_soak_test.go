@@ -22,7 +22,7 @@ func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	v := os.Getenv(EnvSoak)
 	if v == "" {
-		return 45 * time.Second
+		return 30 * time.Second
 	}
 	n, err := strconv.Atoi(v)
 	must(t, err)
