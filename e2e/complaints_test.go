@@ -70,6 +70,7 @@ func TestComplaint11ResultsWait(t *testing.T) {
 // A gateway that goes away ends the answer of a run in order; the run goes on, and
 // another gateway has all of it.
 func TestComplaint12RunsOutliveGateways(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	in := interpreter{s.APIs[0], s.APIs[0].Create(t).ID}
 	const code = "import time\nfor i in range(60):\n    print(i, flush=True)\n    time.sleep(0.05)"

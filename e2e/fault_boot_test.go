@@ -46,6 +46,7 @@ func reboot(t *testing.T, s *rig.Split, host string) {
 // The machine of a host reboots: everything that ran is lost, which each record
 // says without a code, nothing is left, and the host serves again by itself.
 func TestFaultMachineReboots(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]
 	var ids []string

@@ -145,6 +145,7 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 // A sandbox is deleted, twice, while commands are started in it: each command
 // ends or is refused in words, and nothing is left: TORTURE 73.
 func TestFaultDeleteRacesExec(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	var ran, refused int
 	var mu sync.Mutex
@@ -217,6 +218,7 @@ func execOrRefused(t *testing.T, a *rig.API, sandbox string) bool {
 // A hundred sandboxes are asked for where ten have room: ten are made, also
 // after everything that counts them has died: TORTURE 74, 75, 81.
 func TestFaultCapacity(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}})
 	for round := range 3 {
 		began := time.Now()
@@ -267,6 +269,7 @@ func crashAll(t *testing.T, s *rig.Split) {
 
 // The counts are those of the record: nothing that dies changes them: C-042.
 func TestFaultCountsSurvive(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	a := s.APIs[0]
 	box := a.Create(t)

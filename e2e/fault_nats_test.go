@@ -108,6 +108,7 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 // Two of three NATS servers are away: what is stored is read, what would have to
 // be stored is refused in time, processes go on; and nothing is lost: TORTURE 59.
 func TestFaultNATSMinority(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
 	box := s.APIs[0].Create(t)
 	past, _ := launch(t, s.APIs[0], box.ID, counter{lines: 500}.spec())

@@ -16,6 +16,7 @@ import (
 // whole, of a length that was told or not. An upload leaves nothing, or, if the host comes
 // back in time, is taken whole. The next life of the host has the file as it was.
 func TestFilesOfAKilledHostAreCut(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]
 	box := a.Create(t)

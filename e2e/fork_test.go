@@ -36,6 +36,7 @@ func withMemory(t *testing.T) *rig.Up {
 // a record of it, which says what it continues: with what came before, every number
 // is there once. Who asks is told that the memory was kept.
 func TestProcessesGoOnInForks(t *testing.T) {
+	t.Parallel()
 	u := withMemory(t)
 	sbx := u.Create(t)
 	counter := u.Commands(t, sbx.ID, "i=0; while [ ! -e /tmp/stop ]; do echo $i; i=$((i+1)); sleep 0.02; done; echo end")

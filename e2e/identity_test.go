@@ -27,6 +27,7 @@ import (
 // tokens, and a server check them as clouds do: by the issuer that the token names,
 // and with nothing of ours. No token is in the sandbox, in a file or in what is printed.
 func TestWorkloadIdentity(t *testing.T) {
+	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")
 	}

@@ -49,6 +49,7 @@ func TestOnePlaceForAThousand(t *testing.T) {
 
 // What is demanded of isolation is had, or the create fails.
 func TestIsolationDemanded(t *testing.T) {
+	t.Parallel()
 	a := api(t)
 	var d struct {
 		Isolation string `json:"isolation"`
@@ -78,6 +79,7 @@ func TestIsolationDemanded(t *testing.T) {
 
 // A paused sandbox outlives all of `up`, killed and begun anew.
 func TestPausedOverKill(t *testing.T) {
+	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
 	box := u.Create(t)
 	id := u.Commands(t, box.ID, "for i in $(seq 1 200); do echo $i; sleep 0.02; done").Must(t).Process
@@ -111,6 +113,7 @@ func TestPausedOverKill(t *testing.T) {
 
 // A host that drains takes nothing new, and what it has goes on.
 func TestDrainHost(t *testing.T) {
+	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
 	box := u.Create(t)
 	cli(t, u.API, "host", "drain", "local")
@@ -136,6 +139,7 @@ func cli(t *testing.T, a *rig.API, args ...string) string {
 
 // The verbs for pauses, snapshots and forks.
 func TestLifeByCLI(t *testing.T) {
+	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
 	run := func(sbx, cmd string) string { return cli(t, a, "run", "--sandbox", sbx, cmd) }

@@ -19,6 +19,7 @@ import (
 // over TLS, too, which curl, Python and the rest believe because the sandbox trusts
 // its host. The value is nowhere in the sandbox, the records or the logs.
 func TestRulesOfTheWayOut(t *testing.T) {
+	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")
 	}

@@ -199,6 +199,7 @@ func TestASandboxThatEndsCutsItsPorts(t *testing.T) {
 // nowhere else. That it does not lead to a metadata address is judged at our own
 // proxy: nothing is sent to one.
 func TestTheWayOut(t *testing.T) {
+	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")
 	}

@@ -99,6 +99,7 @@ func (f *follower) want(t *testing.T, n int) {
 // TestSplit is one topology of processes of which each kind is killed under a
 // running command.
 func TestSplit(t *testing.T) {
+	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
 	a := s.APIs[0]
 	box := a.Create(t)

@@ -90,6 +90,7 @@ func TestVolumesAreNeverSilentlyLost(t *testing.T) {
 
 // A volume is no part of a snapshot, and one who begins from a snapshot may have it.
 func TestVolumesBesideSnapshots(t *testing.T) {
+	t.Parallel()
 	onlyWithVolumes(t)
 	a := api(t)
 	onlySandboxed(t)

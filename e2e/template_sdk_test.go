@@ -80,6 +80,7 @@ func TestTemplateSDK(t *testing.T) {
 // what asks for it is signed as AWS wants it is a test of the builder's. Neither the key
 // nor the password is in a file, or in what is printed.
 func TestTemplateOfAWSRegistry(t *testing.T) {
+	t.Parallel()
 	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
 		t.Skip("the driver makes nothing from templates, or there is no root in it")
 	}
