@@ -14,17 +14,51 @@ lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 step() { printf '\n== %s\n' "$*"; }
 
-need() { # need COMMAND PACKAGE...
-	local cmd=$1
-	shift
-	command -v "$cmd" >/dev/null && return
+missing=()
+need() { # need COMMAND PACKAGE...: what `install` installs where there is no COMMAND
+	command -v "$1" >/dev/null || missing+=("${@:2}")
+}
+
+install() { # all at once, as each run of apt-get takes seconds
+	if [ ${#missing[@]} = 0 ]; then
+		return
+	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		echo "missing: $cmd (Debian: $*)" >&2
+		echo "missing (Debian's packages): ${missing[*]}" >&2
 		exit 1
 	fi
-	step "install $*"
+	step "install ${missing[*]}"
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Options::=--force-unsafe-io \
+		install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+	missing=()
+}
+
+needs_unit() {
+	need gcc gcc libc6-dev
+	need git git
+	need busybox busybox-static
+	need nft nftables
+	need ip iproute2
+	need mkfs.ext4 e2fsprogs
+	need python3 python3
+	need node nodejs
+}
+
+needs_guests() {
+	need qemu-system-x86_64 qemu-system-x86
+	need mksquashfs squashfs-tools
+	need busybox busybox-static
+}
+
+# What interpreters speak is in the sandboxes' template, which is this machine.
+needs_e2e() {
+	need curl curl ca-certificates
+	need npm nodejs npm
+	need esbuild esbuild
+	need R r-base-core
+	need jshell default-jdk-headless
+	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 
 # again FLAG... runs go test, and once more the packages that failed, alone: these
@@ -45,10 +79,8 @@ again() {
 }
 
 unit() {
-	need gcc gcc libc6-dev
-	need busybox busybox-static
-	need nft nftables
-	need ip iproute2
+	needs_unit
+	install
 	step "format and vet"
 	test -z "$(gofmt -l $(git ls-files '*.go') | tee /dev/stderr)"
 	go vet work
@@ -61,7 +93,7 @@ unit() {
 	step "the programs that hostd needs besides its own (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
-	again -race -timeout 10m
+	again -race -timeout 10m -p 4 # two cores: many packages wait rather than work
 	step "the program that templates have, a module of its own"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }
@@ -70,9 +102,8 @@ unit() {
 # is the test binary, which must be static, so that the race detector cannot watch.
 guests() {
 	test "$(uname -sm)" = "Linux x86_64" || return 0
-	need qemu-system-x86_64 qemu-system-x86
-	need mksquashfs squashfs-tools
-	need busybox busybox-static
+	needs_guests
+	install
 	local kernel=/var/lib/millrace/microvm package
 	if ! ls /boot/vmlinuz-*-cloud-amd64 "$kernel"/boot/vmlinuz-*-cloud-amd64 >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
 		step "unpack Debian's cloud kernel in $kernel"
@@ -85,8 +116,8 @@ guests() {
 }
 
 e2e() {
-	need curl curl ca-certificates
-	need npm nodejs npm
+	needs_e2e
+	install
 	step "the real binary and foreign clients"
 	(cd e2e && again -count=1 -timeout 20m)
 	# Above it was the driver that needs nothing built; this is what users get.
@@ -105,6 +136,10 @@ guests) guests ;;
 e2e) e2e ;;
 faults) (cd e2e && go test -count=1 -timeout 20m -run TestFault -v .) ;;
 all)
+	needs_unit
+	needs_guests
+	needs_e2e
+	install
 	unit
 	guests
 	e2e
