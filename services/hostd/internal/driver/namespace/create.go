@@ -6,11 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +24,7 @@ const (
 
 	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
 	defaultShmMiB = 64
-	faultMost     = 4096 // bytes of what a first process says of an error
-	minDataMiB    = 512  // a Go or JavaScript program does not start with less
+	minDataMiB    = 512 // a Go or JavaScript program does not start with less
 )
 
 // Create is driver.Driver.Create.
@@ -69,7 +65,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	limits := cgroup.Limits{MemoryMiB: s.MemoryMiB, CPUMilli: s.CPUMilli, Pids: s.MaxPIDs(driver.MaxProcesses), Apart: s.Cgroup}
 	state.Cgroups = d.cgroups().Paths(cgroup.Prefix+string(s.ID), limits)
 	if d.ranges {
-		if state.UIDBase, err = d.uids.take(s.ID); err != nil {
+		if state.UIDBase, err = d.uids.Take(s.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -112,74 +108,29 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 	}
 	defer c.close()
 	if err := c.run(ctx, s.Dir, &state, spec); err != nil {
-		if end := live.End(context.WithoutCancel(ctx), c.proc); end != nil {
+		if end := live.End(context.WithoutCancel(ctx), c.Proc); end != nil {
 			d.cfg.Log.Error("end a sandbox that was not made", "sandbox", s.ID, "err", end)
 		}
-		c.proc.Close()
+		c.Proc.Close()
 		return nil, err
 	}
-	return d.box(s.Dir, state, c.proc), nil
+	return d.box(s.Dir, state, c.Proc), nil
 }
 
 // run takes a started child to the point where it has executed the shim.
 func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsinit.Spec) error {
 	var err error
-	state.PID = c.proc.PID
+	state.PID = c.Proc.PID
 	if state.Start, err = live.StartTime(state.PID); err != nil {
 		return err
 	}
 	if err := state.Save(dir); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { c.proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
-	defer stop()
 	if err := c.mapOwners(); err != nil {
 		return fmt.Errorf("give the files to the sandbox: %w", err)
 	}
-	if _, err := c.spec.Write(spec.Append(nil)); err != nil {
-		return c.failed(ctx, dir, err)
-	}
-	return c.failed(ctx, dir, nil)
-}
-
-// failed waits until the child has executed the shim and returns nil, or what
-// kept it from doing so; err is what we have seen of that on our side.
-func (c *child) failed(ctx context.Context, dir string, err error) error {
-	b, readErr := io.ReadAll(io.LimitReader(c.fault, faultMost))
-	text, ready := strings.CutPrefix(string(b), "\x00")
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case text != "":
-		return &InitError{Text: text}
-	case readErr != nil:
-		return readErr
-	case ready && err == nil:
-		return nil
-	}
-	if err == nil {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, driver.Said(dir))
-}
-
-// InitError is what the sandbox's first process reports from inside.
-type InitError struct{ Text string }
-
-func (e *InitError) Error() string { return e.Text }
-
-// Is knows the causes that the host's owner can do something about, by what is
-// left of them on the way through a pipe.
-func (e *InitError) Is(target error) bool {
-	switch target {
-	case fs.ErrPermission:
-		return hasSuffix(e.Text, unix.EPERM) || hasSuffix(e.Text, unix.EACCES)
-	case fs.ErrNotExist:
-		return hasSuffix(e.Text, unix.ENODEV) || hasSuffix(e.Text, unix.ENOSYS)
-	case unix.E2BIG, unix.ENOSPC, unix.EUSERS:
-		return strings.HasSuffix(e.Text, target.Error())
-	}
-	return false
+	return c.Run(ctx, dir, &spec)
 }
 
 // What a user of a sandbox may have besides processes, descriptors and memory. Of

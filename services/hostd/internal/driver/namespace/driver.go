@@ -35,9 +35,6 @@ package namespace
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -53,6 +50,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/nslaunch"
 )
 
 const name = "namespace"
@@ -77,8 +75,8 @@ type Config struct {
 type Driver struct {
 	cfg    Config
 	ranges bool
-	uids   uids
-	shims  shims
+	uids   *nslaunch.UIDs
+	shims  nslaunch.Shims
 
 	diskOnce sync.Once
 	diskErr  error // by diskOnce: why the disk of a sandbox cannot be limited
@@ -100,7 +98,7 @@ func New(cfg Config) *Driver {
 	if cfg.Init == "" {
 		cfg.Init = "/proc/self/exe"
 	}
-	return &Driver{cfg: cfg, ranges: hasRanges(), uids: uids{used: map[uint32]bool{}}, hosts: map[string]*hostTemplate{}, shims: shims{open: map[shimKey]*os.File{}}}
+	return &Driver{cfg: cfg, ranges: nslaunch.HasRanges(), uids: nslaunch.ForPlaces(), hosts: map[string]*hostTemplate{}}
 }
 
 // Name is driver.Driver.Name.
@@ -130,7 +128,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	defer done()
 	s.ShimPath = d.cfg.Init
 	if err := d.trial(ctx, s); err != nil {
-		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, nslaunch.Explain(err))
 	}
 	s.From = filepath.Join(s.Dir, "from")
 	if err := layers.Empty(ctx, s.From); err != nil {
@@ -149,9 +147,7 @@ func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if err != nil {
 		return nil, err
 	}
-	if state.UIDBase != 0 {
-		d.uids.mark(state.UIDBase)
-	}
+	d.uids.Mark(state.UIDBase)
 	return d.box(s.Dir, state, proc), nil
 }
 
@@ -206,9 +202,7 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	if err := live.Remove(dir, driver.Files()...); err != nil {
 		return err
 	}
-	if state.UIDBase != 0 {
-		d.uids.free(state.UIDBase)
-	}
+	d.uids.Free(state.UIDBase)
 	return nil
 }
 
@@ -281,19 +275,4 @@ func (d *Driver) templatesDir() (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	return filepath.Join(cache, "millrace", "templates"), err
-}
-
-// explain adds what a host's owner can do about it.
-func explain(err error) error {
-	var file *fs.PathError
-	switch {
-	case errors.Is(err, unix.ENOSPC) && errors.As(err, &file):
-		return err // the disk is full
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
-			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w (is this a Linux of 5.12 or newer with overlayfs?)", err)
-	}
-	return err
 }

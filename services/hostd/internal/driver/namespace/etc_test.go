@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -142,46 +140,5 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 	}
 	if _, err := os.Stat(old); err != nil {
 		t.Error("a copy of an earlier version, whose users are not known, is gone")
-	}
-}
-
-func TestRangesDoNotOverlap(t *testing.T) {
-	u := uids{used: map[uint32]bool{}}
-	seen := map[uint32]bool{}
-	for range 500 { // the same id again and again: the worst case
-		base, err := u.take("i1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if seen[base] || base%rangeSize != 0 || base < firstBase || base >= lastBase {
-			t.Fatalf("base %d", base)
-		}
-		seen[base] = true
-	}
-	for base := range seen {
-		u.free(base)
-	}
-	if len(u.used) > 0 {
-		t.Errorf("%d left", len(u.used))
-	}
-}
-
-func TestExplain(t *testing.T) {
-	for _, tt := range []struct {
-		name, want string
-		err        error
-	}{
-		{"no user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.EPERM}},
-		{"too many user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.ENOSPC}},
-		{"a full disk", "no space left on device\n", &os.PathError{Op: "mkdir", Path: "upper", Err: unix.ENOSPC}},
-		{"refused inside", "user.max_user_namespaces", &InitError{Text: "mount /proc: operation not permitted"}},
-		{"no overlay", "overlayfs", &InitError{Text: "mount root: no such device"}},
-		{"anything else", "strange", errors.New("strange")},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := explain(tt.err); !strings.Contains(got.Error()+"\n", tt.want) || !errors.Is(got, tt.err) {
-				t.Errorf("got %v", got)
-			}
-		})
 	}
 }

@@ -110,7 +110,7 @@ func (c *child) mapOwners() error {
 	if len(c.lent.below) == 0 && len(c.lent.volumes) == 0 {
 		return nil
 	}
-	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.proc.PID), "ns/user"))
+	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.Proc.PID), "ns/user"))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package namespace
+package nslaunch
 
 import (
 	"errors"
@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shims holds the shim's binary in memory, sealed, as a file that all may
+// Shims holds the shim's binary in memory, sealed, as a file that all may
 // execute and none may read. Without that, whoever is root in a sandbox, or
 // the host's user himself where the sandbox has but his uid, could reach the
 // host's file through /proc/1/exe; and a process that executes what it may not
 // read cannot be traced by anyone in its user namespace, so that nobody in the
-// sandbox gets at the shim's memory or descriptors.
-type shims struct {
+// sandbox gets at the shim's memory or descriptors. Its zero value is ready, and may be
+// used by many at a time.
+type Shims struct {
 	mu   sync.Mutex
-	open map[shimKey]*os.File
+	open map[shimKey]*os.File // by mu
 }
 
 type shimKey struct {
@@ -29,13 +30,13 @@ type shimKey struct {
 	mtime    int64 // ns
 }
 
-// get opens the shim at path. The file belongs to shims.
-func (s *shims) get(path string) (*os.File, error) {
+// Get opens the shim at path. The file belongs to Shims.
+func (s *Shims) Get(path string) (*os.File, error) {
 	src, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
+	defer src.Close() //nolint:errcheck // it was only read from
 	var st unix.Stat_t
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -46,9 +47,12 @@ func (s *shims) get(path string) (*os.File, error) {
 	if f := s.open[key]; f != nil {
 		return f, nil
 	}
-	f, err := seal(src)
+	f, err := Seal("millrace-shim", 0o111, func(f *os.File) error { _, err := io.Copy(f, src); return err })
 	if err != nil {
 		return nil, fmt.Errorf("copy %s to memory: %w", path, err)
+	}
+	if s.open == nil {
+		s.open = map[shimKey]*os.File{}
 	}
 	s.open[key] = f
 	return f, nil
@@ -56,27 +60,28 @@ func (s *shims) get(path string) (*os.File, error) {
 
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
-func seal(src io.Reader) (*os.File, error) {
+// Seal makes a file in memory, which nobody can change once fill has filled it: who
+// may open it to write, and maps it as his own, changes his copy.
+func Seal(name string, mode os.FileMode, fill func(*os.File) error) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("millrace-shim", flags|unix.MFD_EXEC)
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 knows no other kind
-		fd, err = unix.MemfdCreate("millrace-shim", flags)
+		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), "millrace-shim")
-	if _, err := io.Copy(f, src); err != nil {
-		f.Close()
-		return nil, err
+	f := os.NewFile(uintptr(fd), name)
+	if err = fill(f); err == nil {
+		err = f.Chmod(mode)
 	}
-	if err := f.Chmod(0o111); err != nil {
-		f.Close()
-		return nil, err
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, allSeals)
+		err = os.NewSyscallError("seal", err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, allSeals); err != nil {
-		f.Close()
-		return nil, os.NewSyscallError("seal", err)
+	if err != nil {
+		f.Close() //nolint:errcheck // it is nobody's
+		return nil, err
 	}
 	return f, nil
 }

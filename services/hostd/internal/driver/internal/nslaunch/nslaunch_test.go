@@ -1,0 +1,67 @@
+//go:build linux
+
+package nslaunch
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A launcher that was killed when it had forked has told of nothing, and its child has
+// the pipe: nobody waits for each other.
+func TestALauncherThatEndsEarly(t *testing.T) {
+	ours, childs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer childs.Close()
+	if _, err := launched(ours); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRangesDoNotOverlap(t *testing.T) {
+	u := ForPlaces()
+	seen := map[uint32]bool{}
+	for range 500 { // the same id again and again: the worst case
+		base, err := u.Take("i1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[base] || base%rangeSize != 0 || base < firstPlace || base >= lastPlace {
+			t.Fatalf("base %d", base)
+		}
+		seen[base] = true
+	}
+	for base := range seen {
+		u.Free(base)
+	}
+	if len(u.used) > 0 {
+		t.Errorf("%d left", len(u.used))
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		err        error
+	}{
+		{"no user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.EPERM}},
+		{"too many user namespaces", "user.max_user_namespaces", &os.SyscallError{Syscall: "fork", Err: unix.ENOSPC}},
+		{"a full disk", "no space left on device\n", &os.PathError{Op: "mkdir", Path: "upper", Err: unix.ENOSPC}},
+		{"refused inside", "user.max_user_namespaces", &InitError{Text: "mount /proc: operation not permitted"}},
+		{"no overlay", "overlayfs", &InitError{Text: "mount root: no such device"}},
+		{"anything else", "strange", errors.New("strange")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Explain(tt.err); !strings.Contains(got.Error()+"\n", tt.want) || !errors.Is(got, tt.err) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package nslaunch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+)
+
+// Process is what is to be started.
+type Process struct {
+	Dir    string        // its working directory; empty: it is a child of the calling thread, and where that is
+	Shim   string        // the path of a binary that calls nsinit.Init
+	Sealed *os.File      // that binary, of Shims
+	Base   uint32        // the first of its uids; 0: it has hostd's, as one that is not root
+	Group  *cgroup.Group // which it begins in
+
+	Null, Log *os.File
+	First     [3]*os.File // descriptors 3 to 5
+	Mounts    []*os.File  // those from 9 on; see nsinit
+}
+
+// Child is a first process, in its namespaces and waiting for its spec.
+type Child struct {
+	Proc        *live.Proc
+	spec, fault *os.File // our ends of its pipes
+}
+
+// Close lets go of the child's pipes, not of its Proc: one that has no spec yet ends.
+func (c *Child) Close() {
+	c.spec.Close()  //nolint:errcheck // what counts was written
+	c.fault.Close() //nolint:errcheck // it was only read from
+}
+
+// Start starts p. Its files stay the caller's.
+func Start(p Process) (*Child, error) {
+	specIn, specOut, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer specIn.Close() //nolint:errcheck // the child has its own
+	faultIn, faultOut, err := os.Pipe()
+	if err != nil {
+		specOut.Close() //nolint:errcheck // nothing was written
+		return nil, err
+	}
+	c := &Child{spec: specOut, fault: faultIn}
+	launcher, err := p.launch(specIn, faultOut)
+	faultOut.Close() //nolint:errcheck // the child has its own
+	if err == nil {
+		// However little time there is: nobody else knows the child that it makes.
+		launcher.Wait() //nolint:errcheck // it has said what there is to say
+		c.Proc, err = launched(faultIn)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// launch starts the launcher of a first process. See nsinit.LaunchArgs.
+func (p *Process) launch(spec, fault *os.File) (launcher *os.Process, err error) {
+	shim, err := filepath.Abs(p.Shim)
+	if err != nil {
+		return nil, err
+	}
+	files := slices.Concat([]*os.File{p.Null, p.Null, p.Log}, p.First[:], []*os.File{p.Sealed, spec, fault}, p.Mounts)
+	attr := &syscall.SysProcAttr{Setsid: true}
+	on := live.OnThread
+	if p.Dir == "" {
+		on = func(_ string, f func() error) error { return f() }
+	}
+	err = on(p.Dir, func() error {
+		return p.Group.Start(attr, func() (err error) {
+			launcher, err = os.StartProcess(shim, nsinit.LaunchArgs(filepath.Base(shim), p.Base, driver.OOMScore), &os.ProcAttr{
+				Env: []string{}, Sys: attr, Files: files,
+			})
+			return err
+		})
+	})
+	return launcher, err
+}
+
+const faultMost = 4096 // bytes of what a first process says of an error
+
+// launched is the child of which a launcher told before it ended, which is ours. If it
+// did not, there may be a child, which has the pipe too: it ends when that of its spec
+// does.
+func launched(fault *os.File) (*live.Proc, error) {
+	if err := fault.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return nil, err
+	}
+	b := make([]byte, faultMost)
+	n, err := fault.Read(b)
+	if err != nil {
+		return nil, fmt.Errorf("the launcher of a sandbox ended early: %w", err)
+	}
+	if err := fault.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSuffix(string(b[:n]), "\n"))
+	if err != nil {
+		return nil, &InitError{Text: string(b[:n])}
+	}
+	// Nobody else waits for it: until then the pid is its own.
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		unix.Close(pidfd) //nolint:errcheck // it was not used
+		return nil, err
+	}
+	return live.Watch(proc, pidfd)
+}
+
+// Run takes the child, of which somebody has taken note, to the point where it has
+// executed what spec says; dir is where its log is. The child that does not come that
+// far, or not as long as ctx lasts, is the caller's to end.
+func (c *Child) Run(ctx context.Context, dir string, spec *nsinit.Spec) error {
+	stop := context.AfterFunc(ctx, func() { c.Proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
+	defer stop()
+	_, err := c.spec.Write(spec.Append(nil))
+	return c.failed(ctx, dir, err)
+}
+
+// failed waits until the child has executed the shim and returns nil, or what
+// kept it from doing so; err is what we have seen of that on our side.
+func (c *Child) failed(ctx context.Context, dir string, err error) error {
+	b, readErr := io.ReadAll(io.LimitReader(c.fault, faultMost))
+	text, ready := strings.CutPrefix(string(b), "\x00")
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case text != "":
+		return &InitError{Text: text}
+	case readErr != nil:
+		return readErr
+	case ready && err == nil:
+		return nil
+	}
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, driver.Said(dir))
+}
+
+// InitError is what a first process reports from inside.
+type InitError struct{ Text string }
+
+func (e *InitError) Error() string { return e.Text }
+
+// Is knows the causes that the host's owner can do something about, by what is
+// left of them on the way through a pipe.
+func (e *InitError) Is(target error) bool {
+	switch target {
+	case fs.ErrPermission:
+		return hasSuffix(e.Text, unix.EPERM) || hasSuffix(e.Text, unix.EACCES)
+	case fs.ErrNotExist:
+		return hasSuffix(e.Text, unix.ENODEV) || hasSuffix(e.Text, unix.ENOSYS)
+	case unix.E2BIG, unix.ENOSPC, unix.EUSERS:
+		return strings.HasSuffix(e.Text, target.Error())
+	}
+	return false
+}
+
+// hasSuffix reports whether an error's text ends in that of errno.
+func hasSuffix(text string, errno unix.Errno) bool {
+	return strings.HasSuffix(text, errno.Error())
+}
+
+// Explain adds what a host's owner can do about an error.
+func Explain(err error) error {
+	var file *fs.PathError
+	switch {
+	case errors.Is(err, unix.ENOSPC) && errors.As(err, &file):
+		return err // the disk is full
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
+		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
+			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w (is this a Linux of 5.12 or newer with overlayfs?)", err)
+	}
+	return err
+}
