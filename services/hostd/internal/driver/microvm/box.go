@@ -34,7 +34,8 @@ type box struct {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	b := &box{Box: machineBox(dir, state, proc), brake: brake{dir, proc.Done()}, images: &d.images}
+	d.uids.Mark(state.UIDBase)
+	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: &d.images}
 	b.Brake, b.Keep = b.brake, b.keep
 	return b
 }

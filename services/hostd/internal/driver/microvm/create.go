@@ -8,10 +8,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -22,19 +20,22 @@ import (
 
 // Create is driver.Driver.Create. It returns when the guest's shim has answered.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare)
+	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare, d.sweep)
 }
 
 // plan is what a driver needs to start a machine and to have it become a sandbox.
 type plan struct {
-	program   string
-	args      []string
-	files     []*os.File // its descriptors from firstFd on; closed when it has them
-	memoryMiB uint32     // the guest's
+	uid       uint32 // the first of those that its program has for itself; 0: none
+	memoryMiB uint32 // the guest's
 	cpus      uint32
 
+	// launch starts the program in a group. When it was noted down, run lets it go on;
+	// nil: it has done so already.
+	launch func(context.Context, *cgroup.Group) (proc *live.Proc, run func(context.Context) error, err error)
 	// box is the machine as an instance, and what makes it the sandbox.
 	box func(live.State, *live.Proc) (in driver.Instance, base *live.Box, begin func(context.Context) error)
+	// close lets go of what launch needs.
+	close func()
 }
 
 // What a program that runs a machine may use besides the guest's memory, and how many
@@ -45,10 +46,10 @@ const (
 )
 
 // create is Create of both drivers, whose prepare writes what it needs into s.Dir.
-// What that leaves on error is removed.
+// What that leaves on error is removed by sweep.
 func create(
 	ctx context.Context, d driver.Driver, groups *cgroup.Tree, log *slog.Logger, s driver.Spec,
-	prepare func(context.Context, driver.Spec) (*plan, error),
+	prepare func(context.Context, driver.Spec) (*plan, error), sweep live.Sweep,
 ) (driver.Instance, error) {
 	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
@@ -78,9 +79,9 @@ func start(
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll(p.files)
+	defer p.close()
 	limits := cgroup.Limits{CPUMilli: s.CPUMilli, MemoryMiB: p.memoryMiB + overheadMiB, Pids: p.cpus + threads}
-	state.Cgroups = groups.Paths(cgroup.Prefix+string(s.ID), limits)
+	state.Cgroups, state.UIDBase = groups.Paths(cgroup.Prefix+string(s.ID), limits), p.uid
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
 	}
@@ -88,12 +89,15 @@ func start(
 	if err != nil {
 		return nil, err
 	}
-	proc, err := launch(s, group, p.program, p.args, p.files...)
+	proc, run, err := p.launch(ctx, group)
 	if err != nil {
 		return nil, err
 	}
+	if err = note(s.Dir, state, proc); err == nil && run != nil {
+		err = run(ctx)
+	}
 	in, box, begin := p.box(*state, proc)
-	if err = note(box, state); err == nil {
+	if err == nil {
 		living, cancel := until(ctx, box.Done()) // then nobody will answer
 		err = begin(living)
 		cancel()
@@ -107,7 +111,7 @@ func start(
 }
 
 // machineBox is a machine as all that is common to both drivers sees it.
-func machineBox(dir string, state live.State, proc *live.Proc) *live.Box {
+func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep) *live.Box {
 	return &live.Box{
 		State: state, Dir: dir, Proc: proc,
 		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
@@ -127,48 +131,82 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
 	}
-	m := &machine{accel: "kvm", memoryMiB: s.MemoryMiB, cpus: cpus(s), kernel: k.image, console: d.cfg.Console}
+	m := &machine{accel: "kvm", memoryMiB: s.MemoryMiB, cpus: cpus(s), console: d.cfg.Console}
 	if d.kvm() != nil {
 		m.accel = "tcg"
 	}
 	if m.memoryMiB == 0 {
 		m.memoryMiB = defaultMemory
 	}
-	files := make([]*os.File, ramFd-firstFd+1)
-	var spec *vminit.Spec
-	if s.From != "" {
-		if err := m.load(s.From); err != nil {
-			return nil, err
-		}
-		files[memoryFd-firstFd], err = os.Open(filepath.Join(s.From, memoryFile))
-	} else {
-		spec, m.ram = guest(s), ramFrom
-		if m.image, err = d.images.get(ctx, s.Root); err != nil {
-			return nil, err
-		}
-		var w waiting
-		w, err = d.waiting(ctx, *m, &k, s.ShimPath)
-		files[memoryFd-firstFd], files[ramFd-firstFd] = w.devices, w.ram
-	}
+	q := &qemu{dir: s.Dir, shim: s.ShimPath, m: m}
+	spec, err := d.origin(ctx, s, &k, q)
 	if err == nil {
 		err = errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
 	}
-	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
-		if err == nil {
-			files[fd-firstFd], err = live.ListenAt(s.Dir, name)
-		}
+	if err == nil {
+		err = q.files.listen(s.Dir)
+	}
+	if err == nil {
+		q.base, err = d.uid(s.ID)
 	}
 	if err != nil {
-		closeAll(files)
+		q.files.close()
 		return nil, err
 	}
 	return &plan{
-		program: d.cfg.QEMU, args: m.args(), files: files, memoryMiB: m.memoryMiB, cpus: m.cpus,
+		uid: q.base, memoryMiB: m.memoryMiB, cpus: m.cpus, close: q.files.close,
+		launch: func(ctx context.Context, group *cgroup.Group) (*live.Proc, func(context.Context) error, error) {
+			q.group = group
+			return d.start(ctx, q)
+		},
 		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
 			b := d.box(s.Dir, state, proc)
 			return b, b.Box, func(ctx context.Context) error { return b.begin(ctx, spec) }
 		},
 	}, nil
+}
+
+// origin finds what the machine that s wants begins as, and what its guest is then to be
+// told; nil: nothing.
+func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (spec *vminit.Spec, err error) {
+	if s.From != "" {
+		if err := q.m.load(s.From); err != nil {
+			return nil, err
+		}
+		memory, err := os.Open(filepath.Join(s.From, memoryFile))
+		return nil, errors.Join(q.files.take(memoryFd, memory, err), q.files.open(q.m, k))
+	}
+	q.m.ram = ramFrom
+	if q.m.image, err = d.images.get(ctx, s.Root); err != nil {
+		return nil, err
+	}
+	w, err := d.waiting(ctx, *q.m, k, s.ShimPath)
+	if err != nil {
+		return nil, err
+	}
+	q.files[memoryFd-shimFd], q.files[ramFd-shimFd] = w.devices, w.ram
+	return guest(s), q.files.open(q.m, k)
+}
+
+// open opens the files of any machine.
+func (c *channels) open(m *machine, k *kernel) error {
+	kernel, err := os.Open(k.image)
+	if err := c.take(kernelFd, kernel, err); err != nil || m.image == "" {
+		return err
+	}
+	image, err := os.Open(m.image)
+	return c.take(imageFd, image, err)
+}
+
+// listen makes the sockets of a machine.
+func (c *channels) listen(dir string) error {
+	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
+		l, err := live.ListenAt(dir, name)
+		if err := c.take(fd, l, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cpus are those of the guest.
@@ -193,46 +231,4 @@ func guest(s driver.Spec) *vminit.Spec {
 		Sudo: s.Sudo, PIDs: int(s.MaxPIDs(maxProcesses)), Files: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles)),
 		Argv: append(append([]string{"shim"}, s.ShimArgs...), "-serial", "0,1"),
 	}
-}
-
-const firstFd = 3 // of those that launch hands on
-
-// launch starts a program in the sandbox's directory, with files as its descriptors
-// from firstFd on and a log of the sandbox's as its stderr. It is in a session of
-// its own and outlives hostd.
-func launch(s driver.Spec, group *cgroup.Group, name string, args []string, files ...*os.File) (*live.Proc, error) {
-	program, err := exec.LookPath(name)
-	if err != nil {
-		return nil, err
-	}
-	null, log, err := live.Streams(s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close() //nolint:errcheck // nothing was written
-	defer log.Close()  //nolint:errcheck // the program has its own
-	attr := &syscall.SysProcAttr{Setsid: true}
-	pidfd := live.PidFD(attr)
-	var p *os.Process
-	err = live.OnThread(s.Dir, func() error {
-		return group.Start(attr, func() (err error) {
-			p, err = os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
-				Sys: attr, Files: append([]*os.File{null, null, log}, files...), Env: []string{"PATH=/usr/bin:/bin"},
-			})
-			return err
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	proc, err := live.Watch(p, *pidfd)
-	if err != nil {
-		return nil, err
-	}
-	if err := live.Expendable(p.Pid); err != nil {
-		err = errors.Join(err, live.End(context.Background(), proc))
-		proc.Close()
-		return nil, err
-	}
-	return proc, nil
 }

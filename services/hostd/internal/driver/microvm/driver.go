@@ -2,11 +2,18 @@
 
 // Package microvm gives each sandbox a machine of its own: QEMU with Debian's cloud
 // kernel, a disk that only reads, and one serial port. Between a sandbox and the
-// host stand the guest's kernel and QEMU, which runs as hostd's own user with
-// QEMU's system call filter on, and with no device but those two.
+// host stand the guest's kernel and QEMU, with no device but those two.
+//
+// # QEMU
+// It is started as package nsinit starts a sandbox of the host's kernel: in namespaces of
+// its own, without a capability, behind that filter and its own, and, where hostd is root,
+// as a uid of its own. It sees its own program, libraries and firmware, and writes to
+// no file but those that it is handed by descriptor. Memory that several guests begin as
+// it has as a sealed file. Where that cannot be, nothing is started.
 //
 // # What is needed
-// qemu-system-x86_64 and mksquashfs (Debian: qemu-system-x86, squashfs-tools); the
+// What package nslaunch needs: user namespaces. The kernel must be a file that all may
+// read. qemu-system-x86_64 and mksquashfs (Debian: qemu-system-x86, squashfs-tools); the
 // files of a linux-image-*-cloud-amd64 package, unpacked in Config.Kernel or
 // installed; busybox-static for the template that needs nothing. The shim must be a
 // static binary: it is the guest's first process, before there is any library.
@@ -52,6 +59,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/nslaunch"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
 
@@ -88,7 +96,13 @@ type Driver struct {
 	cfg    Config
 	groups func() *cgroup.Tree
 	kvm    func() error // why there is none
+	apart  func() error // why QEMU cannot be in namespaces of its own
 	images images
+	ranges bool // each QEMU has a uid of its own
+	uids   *nslaunch.UIDs
+	shims  nslaunch.Shims
+	views  views
+	seals  seals
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -104,8 +118,8 @@ func New(cfg Config) *Driver {
 	if cfg.Init == "" {
 		cfg.Init = "/proc/self/exe"
 	}
-	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}}
-	d.kvm = sync.OnceValue(d.tryKVM)
+	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}, ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
+	d.kvm, d.apart = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryApart)
 	return d
 }
 
@@ -141,6 +155,9 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	if _, err := d.kernel(); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
+	if err := d.apart(); err != nil {
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, fmt.Errorf("run QEMU apart from the host: %w", nslaunch.Explain(err)))
+	}
 	if err := d.kvm(); err != nil {
 		if !d.cfg.TCG {
 			return caps, kind.Newf(kind.Unavailable, "probe", name, "no KVM: %s; translation by QEMU is slow and must be asked for", err)
@@ -148,6 +165,19 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 		caps.Notes = append(caps.Notes, "QEMU translates, without KVM: "+err.Error())
 	}
 	return caps, nil
+}
+
+// tryApart comes as far as to where QEMU would be executed.
+func (d *Driver) tryApart() error {
+	s, done, err := live.Trial(d.cfg.Scratch)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
+	defer cancel()
+	q := &qemu{dir: s.Dir, shim: d.cfg.Init, m: &machine{accel: "tcg"}, mortal: true, trial: true}
+	return d.attend(ctx, q, func(context.Context) error { return nil })
 }
 
 // tryKVM boots a guest that switches itself off.
@@ -169,25 +199,37 @@ func (d *Driver) tryKVM() error {
 	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, vminit.Boot{Trial: true}); err != nil {
 		return fmt.Errorf("it was not tried: %w", err)
 	}
+	q := &qemu{dir: s.Dir, shim: d.cfg.Init, m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, mortal: true}
+	defer q.files.close()
+	initrd, err := os.Open(filepath.Join(s.Dir, initrdFile))
+	if err := errors.Join(q.files.take(initrdFd, initrd, err), q.files.open(q.m, &k), q.files.listen(s.Dir)); err != nil {
+		return fmt.Errorf("it was not tried: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
-	m := machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, kernel: k.image, initrd: initrdFile}
-	cmd := exec.CommandContext(ctx, d.cfg.QEMU, m.boot()...)
-	cmd.Dir = s.Dir
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
+	err = d.attend(ctx, q, func(ctx context.Context) error {
+		monitor, err := openQMP(ctx, s.Dir)
+		if err != nil {
+			return err
+		}
+		defer monitor.close()
+		return monitor.awaitShutdown()
+	})
+	switch {
+	case ctx.Err() != nil:
 		return errors.New("/dev/kvm is there, but a guest did not boot within " + trialTime.String())
+	case err == nil:
+		return nil
 	}
-	if err != nil {
-		first, _, _ := strings.Cut(string(out), "\n")
-		return fmt.Errorf("%w: %.200s", err, first)
+	if first, _, _ := strings.Cut(driver.Said(s.Dir), "\n"); first != "" {
+		return fmt.Errorf("%.200s", first)
 	}
-	return nil
+	return err
 }
 
 // Attach is driver.Driver.Attach.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, sweep, d.box)
+	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
 // List is driver.Driver.List.
@@ -208,14 +250,22 @@ func sweep(ctx context.Context, dir string, state live.State) error {
 	return live.Remove(dir, driver.Files()...)
 }
 
+// sweep is that of both drivers, and gives the uids back.
+func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
+	if err := sweep(ctx, dir, state); err != nil {
+		return err
+	}
+	d.uids.Free(state.UIDBase)
+	return nil
+}
+
 // note notes down the process of a machine.
-func note(b *live.Box, state *live.State) (err error) {
-	state.PID = b.Proc.PID
+func note(dir string, state *live.State, proc *live.Proc) (err error) {
+	state.PID = proc.PID
 	if state.Start, err = live.StartTime(state.PID); err != nil {
 		return err
 	}
-	b.State = *state
-	return state.Save(b.Dir)
+	return state.Save(dir)
 }
 
 // early is what to say of a machine that did not become a sandbox.

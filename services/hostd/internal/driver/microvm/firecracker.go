@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -120,7 +121,7 @@ func (d *Firecracker) List(_ context.Context, root string) ([]sandbox.ID, error)
 
 // Create is driver.Driver.Create. It returns when the guest's shim has answered.
 func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare)
+	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare, sweep)
 }
 
 // prepare writes the guest's first file system and the calls that boot it.
@@ -137,13 +138,55 @@ func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error)
 		return nil, err
 	}
 	return &plan{
-		// Its stdout is the guest's console, which has no bounds, and goes nowhere.
-		program: d.cfg.Program, args: []string{"--api-sock", apiFile, "--id", string(s.ID)}, memoryMiB: memory, cpus: cpus(s),
+		memoryMiB: memory, cpus: cpus(s), close: func() {},
+		launch: func(_ context.Context, group *cgroup.Group) (*live.Proc, func(context.Context) error, error) {
+			proc, err := launch(s, group, d.cfg.Program, "--api-sock", apiFile, "--id", string(s.ID))
+			return proc, nil, err
+		},
 		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
 			b := d.box(s.Dir, state, proc)
 			return b, b.Box, func(ctx context.Context) error { return b.begin(ctx, calls) }
 		},
 	}, nil
+}
+
+// launch starts a program in the sandbox's directory, in a session of its own: it outlives
+// hostd. Its stdout is the guest's console, which has no bounds, and goes nowhere.
+func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*live.Proc, error) {
+	program, err := exec.LookPath(name)
+	if err != nil {
+		return nil, err
+	}
+	null, log, err := live.Streams(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close() //nolint:errcheck // nothing was written
+	defer log.Close()  //nolint:errcheck // the program has its own
+	attr := &syscall.SysProcAttr{Setsid: true}
+	pidfd := live.PidFD(attr)
+	var p *os.Process
+	err = live.OnThread(s.Dir, func() error {
+		return group.Start(attr, func() (err error) {
+			p, err = os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
+				Sys: attr, Files: []*os.File{null, null, log}, Env: []string{"PATH=/usr/bin:/bin"},
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	proc, err := live.Watch(p, *pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if err := live.Expendable(p.Pid); err != nil {
+		err = errors.Join(err, live.End(context.Background(), proc))
+		proc.Close()
+		return nil, err
+	}
+	return proc, nil
 }
 
 // call is one request to Firecracker's API.
@@ -208,7 +251,7 @@ type fcBox struct {
 }
 
 func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
-	b := &fcBox{Box: machineBox(dir, state, proc), api: newAPI(dir), images: &d.images}
+	b := &fcBox{Box: machineBox(dir, state, proc, sweep), api: newAPI(dir), images: &d.images}
 	b.Brake, b.Keep = b.api, b.keep
 	return b
 }

@@ -87,6 +87,9 @@ func (k *kernel) writeInitrd(path, shim string, boot vminit.Boot) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Chmod(0o644); err != nil { // QEMU's uid opens it anew
+		return err
+	}
 	buffered := bufio.NewWriterSize(f, 1<<20)
 	a := archive{w: buffered}
 	for _, dir := range []string{"dev", "proc", "newroot", "lower", "rw", vminit.Modules} {

@@ -5,10 +5,9 @@ package microvm
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
-	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
 // board counts the boards that QEMU was told to build: memory fits the one that it
@@ -21,8 +20,7 @@ type machine struct {
 	accel     string // "kvm" or "tcg"
 	memoryMiB uint32
 	cpus      uint32
-	kernel    string
-	initrd    string // empty: the guest is past it
+	boots     bool   // it has a first file system; else the guest is past it
 	image     string // the root; empty: none
 	ram       ram
 	console   bool
@@ -37,13 +35,27 @@ const (
 	ramIn        ram = "share=on"  // is that file
 )
 
-// The descriptors that QEMU inherits.
+// The descriptors that QEMU inherits: it opens no file of the host's but its own.
 const (
-	shimFd   = 3 // the listening socket of the serial port
-	qmpFd    = 4 // the listening socket of QEMU's monitor
-	memoryFd = 5 // the state to begin with
-	ramFd    = 6
+	shimFd   = nsinit.FirstKept + iota // the listening socket of the serial port
+	qmpFd                              // the listening socket of QEMU's monitor
+	memoryFd                           // the state to begin with
+	ramFd                              // which all may read and write
+	kernelFd                           // which all may read
+	initrdFd                           // which all may read
+	imageFd
+	logFd
+	endFd
 )
+
+// opened names a descriptor as a file that QEMU opens anew: as if by its path, so that
+// its uid must have the right to.
+func opened(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// duplicated names a descriptor as a file that QEMU uses as it is.
+func duplicated(fd int) (args []string, file string) {
+	return []string{"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd)}, fmt.Sprintf("/dev/fdset/%d", fd)
+}
 
 // tbMiB bounds what QEMU keeps of translated code; by itself it takes a gigabyte.
 const tbMiB = 64
@@ -64,25 +76,27 @@ func (m *machine) boot() []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", shape, "-accel", accel, "-cpu", cpu,
 		"-m", memory, "-smp", strconv.FormatUint(uint64(m.cpus), 10),
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-kernel", m.kernel,
+		"-kernel", opened(kernelFd),
 	}
 	if m.ram != ramAnonymous {
 		// The name is that of memory without a file, so that a snapshot fits both.
-		args = append(args, "-object", fmt.Sprintf("memory-backend-file,id=pc.ram,size=%sM,mem-path=/proc/self/fd/%d,%s", memory, ramFd, m.ram))
+		args = append(args, "-object", fmt.Sprintf("memory-backend-file,id=pc.ram,size=%sM,mem-path=%s,%s", memory, opened(ramFd), m.ram))
 	}
-	if m.initrd != "" {
+	if m.boots {
 		console := ""
 		if m.console {
 			console = "console=ttyS0 "
 		}
-		args = append(args, "-initrd", m.initrd, "-append", console+"quiet panic=-1 rdinit=/"+vminit.ShimFile+" -- "+vminit.Arg)
+		args = append(args, "-initrd", opened(initrdFd), "-append", console+"quiet panic=-1 rdinit=/"+vminit.ShimFile+" -- "+vminit.Arg)
 	}
 	if m.console {
-		args = append(args, "-chardev", "file,id=console,path="+driver.LogFile+",append=on", "-serial", "chardev:console")
+		add, file := duplicated(logFd)
+		args = append(append(args, add...), "-chardev", "file,id=console,path="+file+",append=on", "-serial", "chardev:console")
 	}
 	if m.image != "" {
-		args = append(args,
-			"-drive", "file="+strings.ReplaceAll(m.image, ",", ",,")+",format=raw,if=none,id=root,readonly=on,file.locking=off",
+		add, file := duplicated(imageFd)
+		args = append(append(args, add...),
+			"-drive", "file="+file+",format=raw,if=none,id=root,readonly=on,file.locking=off",
 			"-device", "virtio-blk-pci,drive=root")
 	}
 	return args
@@ -95,7 +109,7 @@ func (m *machine) args() []string {
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=shim,name=millrace",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", qmpFd),
 		"-mon", "chardev=qmp,mode=control")
-	if m.initrd == "" {
+	if !m.boots {
 		args = append(args, "-incoming", "defer")
 	}
 	return args

@@ -96,6 +96,20 @@ func (q *qmp) doWith(command string, args any, file *os.File) (json.RawMessage, 
 	return nil, fmt.Errorf("%s: %w", command, errors.Join(q.in.Err(), errors.New("the monitor is gone")))
 }
 
+// awaitShutdown waits until the guest has switched itself off.
+func (q *qmp) awaitShutdown() error {
+	for q.in.Scan() {
+		var event struct{ Event string }
+		if err := json.Unmarshal(q.in.Bytes(), &event); err != nil {
+			return err
+		}
+		if event.Event == "SHUTDOWN" {
+			return nil
+		}
+	}
+	return errors.Join(q.in.Err(), errors.New("QEMU ended before its guest did"))
+}
+
 func (q *qmp) send(b []byte, file *os.File) error {
 	c, ok := q.conn.(*net.UnixConn)
 	if file == nil || !ok {

@@ -3,7 +3,6 @@
 package microvm
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -16,12 +15,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/filelock"
@@ -43,13 +43,13 @@ const (
 // them.
 type waiting struct{ ram, devices *os.File }
 
-func openWaiting(dir string) (w waiting, err error) {
-	if w.ram, err = os.Open(filepath.Join(dir, ramFile)); err != nil {
+func (d *Driver) openWaiting(ctx context.Context, dir string) (w waiting, err error) {
+	if w.devices, err = os.Open(filepath.Join(dir, deviceFile)); err != nil {
 		return w, err
 	}
-	if w.devices, err = os.Open(filepath.Join(dir, deviceFile)); err != nil {
-		w.ram.Close() //nolint:errcheck // it was only read from
-		return w, err
+	if w.ram, err = d.seals.get(ctx, filepath.Join(dir, ramFile)); err != nil {
+		w.devices.Close() //nolint:errcheck // it was only read from
+		return waiting{}, err
 	}
 	now := time.Now()
 	os.Chtimes(dir, now, now) //nolint:errcheck // it goes sooner then
@@ -58,12 +58,12 @@ func openWaiting(dir string) (w waiting, err error) {
 
 // waiting gives the guest of such a machine with such a first process.
 func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string) (waiting, error) {
-	key, err := d.keyOf(&m, shim)
+	key, err := d.keyOf(&m, k, shim)
 	if err != nil {
 		return waiting{}, err
 	}
 	dir := filepath.Join(d.images.dir, waitingPrefix+key)
-	if w, err := openWaiting(dir); !errors.Is(err, fs.ErrNotExist) {
+	if w, err := d.openWaiting(ctx, dir); !errors.Is(err, fs.ErrNotExist) {
 		return w, err
 	}
 	unlock, err := filelock.Wait(ctx, filepath.Join(d.images.dir, "guests.lock"))
@@ -71,7 +71,7 @@ func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string)
 		return waiting{}, err
 	}
 	defer unlock()
-	if w, err := openWaiting(dir); !errors.Is(err, fs.ErrNotExist) {
+	if w, err := d.openWaiting(ctx, dir); !errors.Is(err, fs.ErrNotExist) {
 		return w, err
 	}
 	if err := d.tidy(); err != nil {
@@ -85,11 +85,11 @@ func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string)
 		return waiting{}, err
 	}
 	d.cfg.Log.Info("a guest is ready to be made others of", "image", m.image, "memory_mib", m.memoryMiB, "cpus", m.cpus, "took", time.Since(start).Round(time.Millisecond))
-	return openWaiting(dir)
+	return d.openWaiting(ctx, dir)
 }
 
 // keyOf names all that the memory of a waiting guest depends on.
-func (d *Driver) keyOf(m *machine, shim string) (string, error) {
+func (d *Driver) keyOf(m *machine, k *kernel, shim string) (string, error) {
 	boot, err := live.BootID() // another processor, perhaps
 	if err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (d *Driver) keyOf(m *machine, shim string) (string, error) {
 	}
 	sum := sha256.New()
 	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console) //nolint:errcheck // it never fails
-	for _, path := range []string{program, m.kernel, shim} {
+	for _, path := range []string{program, k.image, shim} {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			return "", &os.PathError{Op: "stat", Path: path, Err: err}
@@ -144,60 +144,52 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	m.initrd, m.ram = initrdFile, ramIn
+	m.boots, m.ram = true, ramIn
 	if err := k.writeInitrd(filepath.Join(dir, initrdFile), shim, vminit.Boot{}); err != nil {
 		return err
 	}
-	var files [3]*os.File // the sockets and the memory
-	defer closeAll(files[:])
-	var err error
-	for i, name := range []string{socketFile, qmpFile} {
-		if files[i], err = live.ListenAt(dir, name); err != nil {
+	q := &qemu{dir: dir, shim: shim, m: &m, mortal: true}
+	defer q.files.close()
+	ram, err := os.OpenFile(filepath.Join(dir, ramFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err := q.files.take(ramFd, ram, err); err != nil {
+		return err
+	}
+	// All may write to it who find it: nobody but QEMU does in this directory.
+	if err := errors.Join(ram.Chmod(0o666), ram.Truncate(int64(m.memoryMiB)<<20)); err != nil {
+		return err
+	}
+	initrd, err := os.Open(filepath.Join(dir, initrdFile))
+	if err := errors.Join(q.files.take(initrdFd, initrd, err), q.files.open(&m, k), q.files.listen(dir)); err != nil {
+		return err
+	}
+	if err := d.attend(ctx, q, func(ctx context.Context) error { return freeze(ctx, dir) }); err != nil {
+		return fmt.Errorf("boot a guest: %w; QEMU and the guest said %.200q", err, driver.Said(dir))
+	}
+	return errors.Join(ram.Chmod(0o400), live.Remove(dir, initrdFile, socketFile, qmpFile, driver.LogFile))
+}
+
+// attend runs a QEMU that is nobody's until f returns, whose context ends with it.
+func (d *Driver) attend(ctx context.Context, q *qemu, f func(context.Context) error) (err error) {
+	if q.base, err = d.uid(sandbox.NewID()); err != nil {
+		return err
+	}
+	defer d.uids.Free(q.base)
+	q.group = cgroup.Reopen(nil)
+	// It must die with hostd: with the thread that starts it.
+	return live.OnThread(q.dir, func() (err error) {
+		proc, run, err := d.start(ctx, q)
+		if err != nil {
 			return err
 		}
-	}
-	if files[2], err = os.OpenFile(filepath.Join(dir, ramFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
-	}
-	if err := files[2].Truncate(int64(m.memoryMiB) << 20); err != nil {
-		return err
-	}
-	// It is nobody's, so that it must die with hostd: with the thread that starts it.
-	err = live.OnThread(dir, func() error { return d.hold(ctx, &m, dir, files[:]) })
-	if err != nil {
-		return err
-	}
-	return live.Remove(dir, initrdFile, socketFile, qmpFile, driver.LogFile)
-}
-
-// hold runs a guest until it is saved.
-func (d *Driver) hold(ctx context.Context, m *machine, dir string, files []*os.File) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, d.cfg.QEMU, m.args()...)
-	cmd.Dir, cmd.Stderr = dir, &said
-	cmd.ExtraFiles = []*os.File{shimFd - firstFd: files[0], qmpFd - firstFd: files[1], ramFd - firstFd: files[2]}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	closeAll(files[:2]) // with QEMU's own, whoever waits for it sees its end
-	err := freeze(ctx, dir)
-	cancel()
-	cmd.Wait() //nolint:errcheck // it was killed
-	if err != nil {
-		return fmt.Errorf("boot a guest: %w; QEMU said %.200q, the guest %q", err, said.String(), driver.Said(dir))
-	}
-	return nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close() //nolint:errcheck // nothing is lost
+		defer proc.Close()
+		defer func() { err = errors.Join(err, live.End(context.WithoutCancel(ctx), proc)) }()
+		if err := run(ctx); err != nil {
+			return err
 		}
-	}
+		ctx, cancel := until(ctx, proc.Done())
+		defer cancel()
+		return f(ctx)
+	})
 }
 
 // freeze stops the guest in dir when it waits for its spec, and saves its devices.

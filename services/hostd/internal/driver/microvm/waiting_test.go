@@ -142,7 +142,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// runningIn are the processes whose working directory is below dir.
+// runningIn are the QEMUs that have a file below dir.
 func runningIn(t *testing.T, dir string) []int {
 	t.Helper()
 	all, err := live.Processes()
@@ -151,7 +151,15 @@ func runningIn(t *testing.T, dir string) []int {
 	}
 	var found []int
 	for pid := range all {
-		if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd")); err == nil && strings.HasPrefix(cwd, dir+"/") {
+		proc := filepath.Join("/proc", strconv.Itoa(pid))
+		if comm, err := os.ReadFile(filepath.Join(proc, "comm")); err != nil || !strings.HasPrefix(string(comm), "qemu") {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(proc, "fd"))
+		if err == nil && slices.ContainsFunc(files, func(f os.DirEntry) bool {
+			path, err := os.Readlink(filepath.Join(proc, "fd", f.Name()))
+			return err == nil && strings.HasPrefix(path, dir+"/")
+		}) {
 			found = append(found, pid)
 		}
 	}

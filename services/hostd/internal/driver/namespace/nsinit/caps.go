@@ -25,7 +25,7 @@ func Needed() []uintptr {
 }
 
 // dropPrivileges leaves this thread, and all it executes, with the capabilities
-// in Kept, or with none where the sandbox has no root, and no way to others; but
+// in Kept, or with none where the sandbox has no root or is a program, and no way to others; but
 // where it may gain privileges, set-uid programs give back those in Kept.
 func dropPrivileges(s *Spec) error {
 	if !s.mayGain() {
@@ -37,7 +37,7 @@ func dropPrivileges(s *Spec) error {
 		return err
 	}
 	var set [2]uint32
-	if s.HasRoot {
+	if s.HasRoot && s.Program == "" {
 		for _, c := range Kept() {
 			set[c/32] |= 1 << (c % 32)
 		}

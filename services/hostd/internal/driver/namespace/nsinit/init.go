@@ -20,6 +20,9 @@
 //	11 a mount: the sandbox's own disk, if Spec.Disk
 //	12 and on: mounts, the volumes, if Spec.HasRoot
 //
+// If Spec.Program is executed in the shim's stead, 9 is a mount with Spec.Device, if
+// Spec.HasRoot, and those from 12 on are Spec.Keep descriptors of the program's.
+//
 // The driver writes the Spec when it has noted the process down. Should it die
 // before that, the pipe ends and so does Init: a sandbox that nobody has taken
 // note of does not come to be.
@@ -63,6 +66,9 @@ const (
 	fdDisk  = 11
 
 	fdVolumes = 12
+
+	// FirstKept is the first descriptor that a Spec.Program has besides the standard ones.
+	FirstKept = fdVolumes
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
@@ -109,15 +115,16 @@ func run() error {
 	if s.mayGain() {
 		slices.Reverse(last) // without no_new_privs, a filter wants CAP_SYS_ADMIN
 	}
-	return s.run(append([]step{
+	inside := []step{{"loopback", loopback}, {"share", share}, {"mask /proc", maskProc}}
+	if s.Program != "" {
+		inside = nil // it has no use for what they are about
+	}
+	return s.run(slices.Concat([]step{
 		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
-		{"loopback", loopback},
-		{"share", share},
-		{"mask /proc", maskProc},
+	}, inside, []step{
 		{"cgroup namespace", func(*Spec) error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{"resource limits", setLimits},
-		last[0], last[1],
-	}, step{"execute shim", execute}))
+	}, last, []step{{"execute", execute}}))
 }
 
 // loopback brings up the only interface there is.
@@ -174,8 +181,8 @@ func setLimits(s *Spec) error {
 	return nil
 }
 
-// execute turns this process into the shim. Descriptor 3, and 4 and 5 where they are
-// wanted, are all that it gets.
+// execute turns this process into the shim, of which descriptor 3, and 4 and 5 where
+// they are wanted, are all that it gets; or into the program.
 func execute(s *Spec) error {
 	argv, err := syscall.SlicePtrFromStrings(s.Argv)
 	if err != nil {
@@ -185,18 +192,42 @@ func execute(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	first := uint(fdGroup)
-	if s.KeepGroup {
-		first = fdShim
-	}
-	if err := unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	file, err := syscall.BytePtrFromString(s.Program)
+	if err != nil {
 		return err
 	}
-	empty := [1]byte{}
-	if _, err := unix.Write(fdError, empty[:]); err != nil || s.Trial {
+	if err := s.keepDescriptors(); err != nil {
 		return err
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, fdShim, uintptr(unsafe.Pointer(&empty[0])),
+	if s.Mortal {
+		// Should hostd be gone already, the write below fails.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	if _, err := unix.Write(fdError, []byte{0}); err != nil || s.Trial {
+		return err
+	}
+	// A path that begins with a slash needs no descriptor, and an empty one is the shim's.
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, fdShim, uintptr(unsafe.Pointer(file)),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
 	return errno
+}
+
+// keepDescriptors has all but those that are to stay close when something is executed.
+func (s *Spec) keepDescriptors() error {
+	first, last := uint(fdGroup-1), uint(fdGroup-1) // of those that stay
+	switch {
+	case s.Program != "":
+		first, last = FirstKept, FirstKept+uint(s.Keep)-1
+	case s.KeepGroup:
+		last = fdShim - 1
+	}
+	const most = ^uint(0) >> 1
+	if first > fdGroup-1 {
+		if err := unix.CloseRange(fdGroup-1, first-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+			return err
+		}
+	}
+	return unix.CloseRange(last+1, most, unix.CLOSE_RANGE_CLOEXEC)
 }

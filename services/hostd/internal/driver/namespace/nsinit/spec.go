@@ -26,6 +26,12 @@ type Spec struct {
 
 	Volumes []Text // the host's directories that are seen: Name is the path inside, Body the host's
 
+	Program string   // the path of a program of the host's, instead of the shim and all above; see program.go
+	Shown   []string // the host's files and directories that it sees
+	Device  string   // the path of a device that it uses; empty: none
+	Keep    uint32   // how many descriptors from FirstKept on it has
+	Mortal  bool     // it dies with the thread of hostd's that started its launcher
+
 	Hostname string
 	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
 	ShmMiB   uint32
@@ -102,6 +108,11 @@ func (s *Spec) code(c *coder) {
 	c.num32(&s.Layers)
 	c.flag(&s.Disk)
 	c.texts(&s.Volumes)
+	c.str(&s.Program)
+	c.strs(&s.Shown)
+	c.str(&s.Device)
+	c.num32(&s.Keep)
+	c.flag(&s.Mortal)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	c.num32(&s.ShmMiB)

@@ -65,7 +65,10 @@ func (s *Spec) run(steps []step) error {
 func makeView(s *Spec) error {
 	unix.Umask(0)
 	defer unix.Umask(0o022)
-	if s.Tree != "" {
+	switch {
+	case s.Program != "":
+		return s.run(programSteps)
+	case s.Tree != "":
 		return s.run(treeSteps)
 	}
 	return s.run(hostSteps)
@@ -91,12 +94,17 @@ func mountProc(*Spec) error {
 	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-func prepare(s *Spec) error {
-	// Whatever is mounted from here on is seen in this namespace alone.
+// ownMemory mounts the file system in memory. Whatever is mounted from here on is seen in
+// this namespace alone.
+func ownMemory(*Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	if err := unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, memoryOptions); err != nil {
+	return unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, memoryOptions)
+}
+
+func prepare(s *Spec) error {
+	if err := ownMemory(s); err != nil {
 		return err
 	}
 	if err := takeDisk(s); err != nil {

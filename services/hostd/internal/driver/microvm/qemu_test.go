@@ -1,0 +1,176 @@
+//go:build linux
+
+package microvm
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+)
+
+// procOf is the directory in /proc of the QEMU of a sandbox.
+func procOf(t *testing.T, s driver.Spec) string {
+	t.Helper()
+	state, err := live.Load(s.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join("/proc", strconv.Itoa(state.PID))
+}
+
+// statusOf are the fields of a process's status.
+func statusOf(t *testing.T, proc string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(proc, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		key, value, _ := strings.Cut(line, ":")
+		fields[key] = strings.Join(strings.Fields(value), " ")
+	}
+	return fields
+}
+
+// TestWhoBreaksOutOfQEMUHasNothing looks at a QEMU as who has taken it over would find
+// himself.
+func TestWhoBreaksOutOfQEMUHasNothing(t *testing.T) {
+	newDriver(t)
+	d := cached(t, os.Getenv(cacheVariable)) // with the other tests' guest
+	specs := []driver.Spec{guestSpec(t), guestSpec(t)}
+	var procs []string
+	for _, s := range specs {
+		s.MemoryMiB = 0
+		createGuest(t, d, s)
+		procs = append(procs, procOf(t, s))
+	}
+	t.Run("is nobody on the host", func(t *testing.T) { isNobody(t, procs) })
+	t.Run("is in namespaces of its own", func(t *testing.T) { isAlone(t, procs) })
+	t.Run("sees its own files, and writes to none", func(t *testing.T) { seesItsOwn(t, d, procs[0]) })
+	t.Run("cannot change the memory that others begin as", func(t *testing.T) { cannotChange(t, procs[0]) })
+}
+
+func isNobody(t *testing.T, procs []string) {
+	uids := map[string]bool{strconv.Itoa(os.Getuid()): os.Getuid() == 0}
+	for _, proc := range procs {
+		status := statusOf(t, proc)
+		for key, want := range map[string]string{
+			"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+			"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
+		} {
+			if status[key] != want {
+				t.Errorf("%s is %s, want %s", key, status[key], want)
+			}
+		}
+		uid, _, _ := strings.Cut(status["Uid"], " ")
+		if status["Uid"] != strings.Join([]string{uid, uid, uid, uid}, " ") || uids[uid] {
+			t.Errorf("uids are %s, others have %v", status["Uid"], uids)
+		}
+		uids[uid] = os.Getuid() == 0
+		if os.Getuid() == 0 && status["Groups"] != "" {
+			t.Errorf("groups are %s", status["Groups"])
+		}
+		if own, err := os.ReadFile("/proc/self/uid_map"); err != nil || !differs(t, string(own), proc, "uid_map") {
+			t.Errorf("it has hostd's uids (%v)", err)
+		}
+	}
+}
+
+func differs(t *testing.T, own, proc, file string) bool {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(proc, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) != own
+}
+
+func isAlone(t *testing.T, procs []string) {
+	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		seen := map[string]bool{}
+		for _, proc := range append([]string{"/proc/self"}, procs...) {
+			ns, err := os.Readlink(filepath.Join(proc, "ns", kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[ns] {
+				t.Errorf("%s is shared", ns)
+			}
+			seen[ns] = true
+		}
+	}
+}
+
+func seesItsOwn(t *testing.T, d *Driver, proc string) {
+	program, err := d.program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := d.views.of(t.Context(), program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join(proc, "root")
+	files := 0
+	err = filepath.WalkDir(root+"/", func(path string, e fs.DirEntry, err error) error {
+		inside := strings.TrimPrefix(path, root)
+		switch {
+		case err != nil:
+			return err
+		case inside == "/proc":
+			return fs.SkipDir
+		case !e.IsDir():
+			files++
+			if !slices.ContainsFunc(shown, func(s string) bool { return s == inside || strings.HasPrefix(inside, s+"/") }) {
+				t.Errorf("it sees %s", inside)
+			}
+		}
+		return nil
+	})
+	if err != nil || files < 10 {
+		t.Errorf("%d files, %v", files, err)
+	}
+	mounts, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		// 36 35 98:0 /root /mount/point options ...
+		f := strings.Fields(line)
+		options := strings.Split(f[5], ",")
+		if f[4] != "/proc" && (!slices.Contains(options, "ro") || !slices.Contains(options, "nosuid")) {
+			t.Errorf("mounted: %s", line)
+		}
+	}
+}
+
+// cannotChange: what it may open to write, it may not write to.
+func cannotChange(t *testing.T, proc string) {
+	const guest = "/memfd:guest (deleted)"
+	path := filepath.Join(proc, "fd", strconv.Itoa(ramFd))
+	if to, err := os.Readlink(path); err != nil || to != guest {
+		t.Fatalf("its memory is %s, %v", to, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was only tried
+	if _, err := f.WriteAt([]byte("x"), 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a write: %v", err)
+	}
+	if _, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a shared mapping: %v", err)
+	}
+}
