@@ -18,6 +18,7 @@ type counter struct {
 	lines int           // 0: until something comes in
 	every time.Duration // between two lines
 	pad   int           // more bytes a line
+	shell bool          // it needs no more than a busybox, and has neither lines nor pad
 }
 
 // counterCode is how a counter exits by itself: no code that could be a default.
@@ -29,6 +30,9 @@ const counterScript = `$|=1; my($n,$d,$pad)=@ARGV; open(my $u,"<","/proc/uptime"
 	`if($n){select(undef,undef,undef,$d) if $d}else{my $r=$in;last if select($r,undef,undef,$d)>0}}` +
 	`printf "%d %d end\n",++$i,now(); exit 7`
 
+const counterShell = `now() { read u _ </proc/uptime; echo $1 ${u%.*}${u#*.}0 $2; }; i=1; now 1; ` +
+	`until read -t $1 _; do i=$((i+1)); now $i; done; now $((i+1)) end; exit 7`
+
 // args are those of perl.
 func (c counter) args() []string {
 	return []string{"-e", counterScript, strconv.Itoa(c.lines), fmt.Sprint(c.every.Seconds()), strconv.Itoa(c.pad)}
@@ -36,11 +40,18 @@ func (c counter) args() []string {
 
 // spec is a StartRequest.
 func (c counter) spec() map[string]any {
+	if c.shell {
+		return map[string]any{"process": map[string]any{"cmd": "/bin/sh", "args": []string{"-c", counterShell, "sh", fmt.Sprint(c.every.Seconds())}}, "stdin": true}
+	}
 	return map[string]any{"process": map[string]any{"cmd": "/usr/bin/perl", "args": c.args()}, "stdin": c.lines == 0}
 }
 
 // terminal is a StartRequest with a terminal that echoes nothing.
 func (c counter) terminal() map[string]any {
+	if c.shell {
+		args := []string{"-c", "stty -echo -onlcr; " + counterShell, "sh", fmt.Sprint(c.every.Seconds())}
+		return map[string]any{"process": map[string]any{"cmd": "/bin/sh", "args": args}, "pty": pty(80, 24)}
+	}
 	args := append([]string{"-c", `stty -echo -onlcr; exec /usr/bin/perl "$@"`, "perl"}, c.args()...)
 	return map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": args}, "pty": pty(80, 24)}
 }
