@@ -2,7 +2,6 @@ package events_test
 
 import (
 	"encoding/json"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -20,9 +19,7 @@ type quiet struct {
 	log *events.Log // it has not been read by
 	ref events.Ref
 
-	mu     sync.Mutex
-	asked  int // reads of the store
-	walked int // those that let it look for a message
+	reads chan *nats.Msg // what the store was asked for
 }
 
 const quietEvents, busyBetween = 150, 100
@@ -31,7 +28,7 @@ func newQuiet(t *testing.T) *quiet {
 	t.Helper()
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	q := &quiet{ref: newRef()}
+	q := &quiet{ref: newRef(), reads: make(chan *nats.Msg, 10*quietEvents)}
 	var err error
 	if q.nc, err = nats.Connect("", nats.InProcessServer(srv)); err != nil {
 		t.Fatal(err)
@@ -53,7 +50,7 @@ func newQuiet(t *testing.T) *quiet {
 		}
 	}
 	q.log = eventstest.Open(t, srv)
-	if _, err := q.nc.Subscribe("$JS.API.DIRECT.GET.OUT_00", q.spy); err != nil {
+	if _, err := q.nc.ChanSubscribe("$JS.API.DIRECT.GET.OUT_00", q.reads); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.nc.Flush(); err != nil {
@@ -62,20 +59,29 @@ func newQuiet(t *testing.T) *quiet {
 	return q
 }
 
-// spy counts what the store is asked for.
-func (q *quiet) spy(m *nats.Msg) {
-	var req struct {
-		Next  string `json:"next_by_subj"`
-		Batch int    `json:"batch"`
+// spied counts the reads so far, and those that let the store look for a message.
+func (q *quiet) spied(t *testing.T) (asked, walked int) {
+	t.Helper()
+	if err := q.nc.Flush(); err != nil { // then they are all there
+		t.Fatal(err)
 	}
-	if json.Unmarshal(m.Data, &req) != nil {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.asked++
-	if req.Next != "" || req.Batch > 0 {
-		q.walked++
+	for {
+		select {
+		case m := <-q.reads:
+			var req struct {
+				Next  string `json:"next_by_subj"`
+				Batch int    `json:"batch"`
+			}
+			if err := json.Unmarshal(m.Data, &req); err != nil {
+				t.Fatal(err)
+			}
+			asked++
+			if req.Next != "" || req.Batch > 0 {
+				walked++
+			}
+		default:
+			return asked, walked
+		}
 	}
 }
 
@@ -96,14 +102,7 @@ func (q *quiet) read(t *testing.T, after process.Seq) (asked, walked int) {
 			}
 		}
 	}
-	if err := q.nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	asked, walked = q.asked, q.walked
-	q.asked, q.walked = 0, 0
-	return asked, walked
+	return q.spied(t)
 }
 
 // The store would walk over 100 messages of others for each of a quiet record's,
