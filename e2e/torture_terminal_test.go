@@ -183,8 +183,9 @@ func TestTortureA22Escapes(t *testing.T) {
 			a.RPC(t, box.ID, "/process.Process/Update", byPID(pid, "pty", pty(60+i*3, 20+i)))
 		}
 		typeIn(t, a, box.ID, pid, "q")
-		if end, _ := rest(t, r); end == nil || end.ExitCode != 0 {
-			t.Errorf("top: %+v", end)
+		var said []byte
+		if end, _ := restOf(t, r, func(b []byte) { said = append(said, b...) }); end == nil || end.ExitCode != 0 {
+			t.Errorf("top: %+v, its last words %q", end, said[max(0, len(said)-300):])
 		}
 	}
 }
