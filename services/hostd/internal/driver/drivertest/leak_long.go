@@ -2,4 +2,7 @@
 
 package drivertest
 
-const creates = 10_000
+const (
+	creates = 10_000
+	moments = 100
+)

@@ -2,4 +2,7 @@
 
 package drivertest
 
-const creates = 200 // with -tags long they are 10,000
+const (
+	creates = 100 // with -tags long they are 10,000
+	moments = 20  // 100
+)

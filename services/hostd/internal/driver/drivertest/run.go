@@ -34,7 +34,7 @@ type Scale struct {
 // Run runs the contract against the driver that newDriver makes; each call is a
 // new life of hostd. It skips where the driver's Probe says that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	Scale{Creates: creates, Moments: 40}.Run(t, newDriver)
+	Scale{Creates: creates, Moments: moments}.Run(t, newDriver)
 }
 
 // Run is Run at this scale.

@@ -35,7 +35,8 @@ func TestContract(t *testing.T) {
 		t.Skip("only root has jails, and files of all users")
 	}
 	fakeTools(t)
-	drivertest.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
+	// Each of its programs is this one, begun anew, and TestEveryStep* walk all steps.
+	drivertest.Scale{Creates: 25, Moments: 8}.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
 }
 
 // place is a spec in a directory of its own; the shim is a shell script that holds
