@@ -5,6 +5,15 @@ import { bytes, text, until, within } from './cases.mjs'
 const late = (ms) => AbortSignal.timeout(ms)
 
 export const options = {
+  async largeInput(e2b, assert) {
+    await within(e2b, async (sbx) => {
+      const h = await sbx.commands.run('wc -c', { background: true, stdin: true })
+      await h.sendStdin('x'.repeat(5_000_000))
+      await h.closeStdin()
+      assert.equal((await h.wait()).stdout, '5000000\n')
+    })
+  },
+
   // A signal ends the call and its stream, not the command.
   signals: (e2b, assert) =>
     within(e2b, async (sbx) => {

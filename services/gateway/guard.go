@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
@@ -103,9 +104,9 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	switch {
 	case body == nil:
 		return c.Next()
-	case c.Path() == files.Path && c.Method() == fiber.MethodPost, files.VolumeUpload(c),
+	case c.Path() == files.Path && c.Method() == fiber.MethodPost, files.VolumeUpload(c), c.Path() == connect.InputPath,
 		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut:
-		return files.Streamed(c)
+		return stream.Streamed(c)
 	case c.Path() == streamedBody:
 		// The client may take its time, and what it has not sent when the
 		// answer leaves must not become a request.

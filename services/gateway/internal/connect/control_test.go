@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -115,6 +116,59 @@ func TestC029InputAndItsEnd(t *testing.T) {
 	s.unary(t, "CloseStdin", `{"process":{"pid":7}}`)
 	if want := []string{data, "ls\n", "", "EOF"}; !slices.Equal(s.inputs, want) {
 		t.Errorf("got %q, want %q", s.inputs, want)
+	}
+}
+
+// Input may be larger than any other message, however it comes, and is bounded, too.
+func TestLargeInput(t *testing.T) {
+	f := newFake(nil)
+	f.add(living, 7, surfacetest.NewRecord("active", process.Spec{Cmd: "cat", Stdin: true}, surfacetest.Out("x")))
+	s := serve(t, f, Config{MaxMessage: 1 << 10, MaxInput: 8 << 10})
+	data := strings.Repeat("x", 3<<10)
+	msg := func(data string) string {
+		return `{"process":{"pid":7},"input":{"stdin":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `"}}`
+	}
+	s.unary(t, "SendInput", msg(data))
+	s.unary(t, "SendInput", string(appendGzip(nil, []byte(msg(data)))), "Content-Encoding: gzip")
+	if want := []string{data, data}; !slices.Equal(s.inputs, want) {
+		t.Errorf("got %.80q", s.inputs)
+	}
+	const over = `{"code":"resource_exhausted","message":"message is larger than the limit of `
+	for name, r := range map[string]reply{
+		"over the limit":    s.unary(t, "SendInput", msg(strings.Repeat("x", 7<<10))),
+		"a bomb":            s.unary(t, "SendInput", string(appendGzip(nil, make([]byte, 1<<20))), "Content-Encoding: gzip"),
+		"of another method": s.unary(t, "SendSignal", `{"process":{"pid":7},"x":"`+data+`"}`),
+	} {
+		if r.status != 429 || !strings.HasPrefix(r.body, over) {
+			t.Errorf("%s: got %d %s", name, r.status, r.body)
+		}
+	}
+	s.unary(t, "SendInput", msg("small"))
+	if got := s.inputs[len(s.inputs)-1]; got != "small" {
+		t.Errorf("afterwards: got %q", got)
+	}
+}
+
+// Large messages wait for each other, and not for ever.
+func TestLargeInputsTakeTurns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	slots := make(chan struct{}, 1)
+	first, second := bulk{slots: slots}, bulk{slots: slots}
+	if err := first.acquire(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.acquire(ctx); err != nil {
+		t.Errorf("who has the turn: %v", err)
+	}
+	waits := make(chan error)
+	go func() { waits <- second.acquire(ctx) }()
+	first.release()
+	if err := <-waits; err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	cancel()
+	if err := (&bulk{slots: slots}).acquire(ctx); err == nil || tell(err).Code != CodeExhausted {
+		t.Errorf("while another one is read: got %v", err)
 	}
 }
 

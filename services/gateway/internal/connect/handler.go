@@ -16,6 +16,9 @@ type Config struct {
 	// MaxMessage is the most bytes of one request message, as sent and as
 	// decompressed. Default 4 MiB.
 	MaxMessage int
+	// MaxInput is the same for SendInput. Default 64 MiB. Of those that are larger than
+	// MaxMessage two are in memory at once, the others wait.
+	MaxInput int
 }
 
 // Handler serves the surface.
@@ -23,6 +26,7 @@ type Handler struct {
 	core    Core
 	streams *stream.Streams
 	cfg     Config
+	bulks   chan struct{} // see bulk
 }
 
 // New gives a handler over the core (see Over).
@@ -33,13 +37,20 @@ func New(c Core, streams *stream.Streams, cfg Config) *Handler {
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 4 << 20
 	}
-	return &Handler{core: c, streams: streams, cfg: cfg}
+	if cfg.MaxInput <= 0 {
+		cfg.MaxInput = 64 << 20
+	}
+	return &Handler{core: c, streams: streams, cfg: cfg, bulks: make(chan struct{}, maxBulks)}
 }
 
 const (
 	processService    = "/process.Process/"
 	filesystemService = "/filesystem.Filesystem/"
 )
+
+// InputPath is that of SendInput, whose body may be larger than all others: this surface
+// reads it itself.
+const InputPath = processService + "SendInput"
 
 // Register adds the routes. The principal must be known before (auth.From).
 // StreamInput acts on data as it comes only if the server streams request bodies.
@@ -48,7 +59,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post(processService+"Connect", h.stream(h.connect))
 	r.Post(processService+"List", unary(h, h.list))
 	r.Post(processService+"SendSignal", unary(h, h.sendSignal))
-	r.Post(processService+"SendInput", unary(h, h.sendInput))
+	r.Post(InputPath, unaryUpTo(h.cfg.MaxInput, h, h.sendInput))
 	r.Post(processService+"CloseStdin", unary(h, h.closeStdin))
 	r.Post(processService+"Update", unary(h, h.update))
 	r.Post(processService+"StreamInput", h.streamInput)

@@ -1,10 +1,8 @@
 package connect
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -146,24 +144,4 @@ func encoded(name string) (gzipped bool, err error) {
 		return true, nil
 	}
 	return false, fail(CodeUnimpl, "unknown compression %q: supported encodings are gzip", name)
-}
-
-// bodyReader gives the body as it comes, or as it was read.
-func bodyReader(c *fiber.Ctx) io.Reader {
-	if s := c.Context().RequestBodyStream(); s != nil {
-		return s
-	}
-	return bytes.NewReader(c.Request().Body())
-}
-
-// body reads the whole body, at most limit bytes of it.
-func body(c *fiber.Ctx, limit int) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(bodyReader(c), int64(limit)+1))
-	switch {
-	case err != nil:
-		return nil, fail(CodeInvalid, "read body: %v", err)
-	case len(raw) > limit:
-		return nil, fail(CodeExhausted, "message is larger than the limit of %d", limit)
-	}
-	return raw, nil
 }

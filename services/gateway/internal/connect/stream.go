@@ -48,13 +48,13 @@ func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler
 // some clients send it (AMB-C1), without.
 func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
 	if !f.enveloped {
-		return h.unaryBody(c)
+		return h.unaryBody(c, h.cfg.MaxMessage, nil)
 	}
 	gzipped, err := encoded(c.Get(headerEncoding))
 	if err != nil {
 		return nil, err
 	}
-	e := envelopes{r: bodyReader(c), gzip: gzipped, max: h.cfg.MaxMessage}
+	e := envelopes{r: stream.Body(c), gzip: gzipped, max: h.cfg.MaxMessage}
 	return e.only()
 }
 

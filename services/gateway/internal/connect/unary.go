@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -19,12 +20,17 @@ type message[T any] interface {
 
 // unary serves one unary method.
 func unary[T any, M message[T]](h *Handler, do func(context.Context, *call, M) (proto.Message, error)) fiber.Handler {
+	return unaryUpTo(h.cfg.MaxMessage, h, do)
+}
+
+// unaryUpTo is unary for messages of at most limit bytes.
+func unaryUpTo[T any, M message[T]](limit int, h *Handler, do func(context.Context, *call, M) (proto.Message, error)) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		f, ok := formatOf(c.Get(fiber.HeaderContentType))
 		if !ok || f.enveloped {
 			return wrongType(c, typeJSON+", "+typeProto)
 		}
-		res, sent, err := handle(h, c, f, do)
+		res, sent, err := handle(limit, h, c, f, do)
 		if err != nil {
 			return answer(c, err)
 		}
@@ -47,8 +53,10 @@ func unary[T any, M message[T]](h *Handler, do func(context.Context, *call, M) (
 
 // handle reads the message and has the method done. sent, if not nil, is to be told
 // what became of the answer.
-func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (res proto.Message, sent func(bool), err error) {
-	raw, err := h.unaryBody(c)
+func handle[T any, M message[T]](limit int, h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (res proto.Message, sent func(bool), err error) {
+	bulk := bulk{slots: h.bulks}
+	defer bulk.release()
+	raw, err := h.unaryBody(c, limit, &bulk)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,13 +80,14 @@ func handle[T any, M message[T]](h *Handler, c *fiber.Ctx, f format, do func(con
 	return res, r.sent, err
 }
 
-// unaryBody reads a unary request's message.
-func (h *Handler) unaryBody(c *fiber.Ctx) ([]byte, error) {
+// unaryBody reads a unary request's message, of at most limit bytes; one that is larger
+// than MaxMessage when it is large's turn.
+func (h *Handler) unaryBody(c *fiber.Ctx, limit int, large *bulk) ([]byte, error) {
 	gzipped, err := encoded(c.Get(fiber.HeaderContentEncoding))
 	if err != nil {
 		return nil, err
 	}
-	raw, err := body(c, h.cfg.MaxMessage)
+	raw, err := body(c, h.cfg.MaxMessage, limit, large)
 	if err != nil {
 		if !stream.DiscardBody(c) {
 			c.Context().SetConnectionClose()
@@ -86,9 +95,22 @@ func (h *Handler) unaryBody(c *fiber.Ctx) ([]byte, error) {
 		return nil, err
 	}
 	if gzipped && len(raw) > 0 {
-		return gunzip(raw, h.cfg.MaxMessage)
+		return h.unzipped(c, raw, limit, large)
 	}
 	return raw, nil
+}
+
+// unzipped is gunzip of a message that may turn out to be a large one.
+func (h *Handler) unzipped(c *fiber.Ctx, raw []byte, limit int, large *bulk) ([]byte, error) {
+	out, err := gunzip(raw, h.cfg.MaxMessage)
+	var w *wireError
+	if limit == h.cfg.MaxMessage || !errors.As(err, &w) || w.code != CodeExhausted {
+		return out, err
+	}
+	if err := large.acquire(c.UserContext()); err != nil {
+		return nil, err
+	}
+	return gunzip(raw, limit)
 }
 
 // wrongType answers a content type that the method does not take.

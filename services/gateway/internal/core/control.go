@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -24,7 +25,8 @@ const (
 // SendInput writes data to the process's stdin or terminal, then closes it if
 // eof, and returns when the process's host has done so. NotFound when the
 // process has ended; Conflict or Precondition when stdin is closed or was never
-// open. After another error it is unknown how much was written.
+// open; Deadline when the process read nothing for Config.InputTimeout. After that, or
+// another error, it is unknown how much was written.
 func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
 	return c.sendInput(ctx, p, id, data, eof, newID)
 }
@@ -45,14 +47,26 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := c.call(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}); err != nil {
-			return err
+		if _, err := c.callFor(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.cfg.InputTimeout); err != nil {
+			return c.unread(t, err)
 		}
 		if last {
 			return nil
 		}
 		data = data[n:]
 	}
+}
+
+// unread says of an input whose time is over that the process let it pass: a host that
+// lives takes it at once, and answers when the process has read it.
+func (c *Core) unread(t target, err error) error {
+	if !kind.Is(err, kind.Unavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if err := c.alive(&t.st); err != nil {
+		return err
+	}
+	return &kind.Error{Op: "send input", ID: string(t.sum.ID), Kind: kind.Deadline, Msg: "the process did not read its input in time", Err: err}
 }
 
 // Signal sends a signal to the process group and returns when it is sent. After
@@ -136,7 +150,7 @@ func (c *Core) callFor(ctx context.Context, t target, id string, body events.Com
 		// The caller's own time is over, which says nothing of the host.
 		return r, kind.Wrap(kind.Of(asked.Err()), "call", string(t.sum.ID), asked.Err())
 	}
-	if kind.Is(err, kind.Deadline) && ctx.Err() != nil {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}
 	return r, logError("call", string(t.sum.ID), err)

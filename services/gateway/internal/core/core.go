@@ -27,6 +27,7 @@ type Config struct {
 	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s
 	StartTimeout   time.Duration // within which a host must claim a start; default 15 s
 	CallTimeout    time.Duration // within which a host must answer; default 10 s
+	InputTimeout   time.Duration // within which a process must read 256 KiB of input; default 1 min
 }
 
 // Core does what the surfaces ask for. Its methods may be called concurrently.
@@ -61,6 +62,7 @@ func New(cfg Config) *Core {
 	orElse(&cfg.DestroyTimeout, 30*time.Second)
 	orElse(&cfg.StartTimeout, 15*time.Second)
 	orElse(&cfg.CallTimeout, 10*time.Second)
+	orElse(&cfg.InputTimeout, time.Minute)
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}

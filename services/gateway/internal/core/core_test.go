@@ -371,6 +371,19 @@ func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	}
 }
 
+// Whose process does not read is told that, and not that the sandbox is away.
+func TestInputThatNobodyReads(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	id := h.start(st.ID, process.Spec{Cmd: "deaf", Stdin: true})
+	c := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 50 * time.Millisecond})
+	err := c.SendInput(t.Context(), alice, id, []byte("x"), false)
+	wantKind(t, "SendInput", err, kind.Deadline)
+	if got, want := kind.Message(err), "the process did not read its input in time"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestInput(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)

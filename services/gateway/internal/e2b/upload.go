@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
-	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // The files that a build copies go to UploadPath, by whoever has a link there: it
@@ -71,7 +71,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	if c.Request().Header.ContentLength() > maxUpload {
 		return fiber.ErrRequestEntityTooLarge
 	}
-	body := newChecked(files.Body(c))
+	body := newChecked(stream.Body(c))
 	defer body.close()
 	if err := h.core.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"mime/multipart"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/klauspost/compress/gzip"
@@ -31,18 +30,11 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-const (
-	metaHeader = "x-metadata-"
-
-	// stall is how long a client may send nothing of its upload.
-	stall = time.Minute
-	// lingering bounds how long a body is read that nobody wants.
-	lingering = 20 * time.Second
-)
+const metaHeader = "x-metadata-"
 
 // post takes one or more files.
 func (h *Handler) post(c *fiber.Ctx) error {
-	out, err := h.upload(c, bodyOf(c))
+	out, err := h.upload(c, stream.Body(c))
 	if err != nil {
 		return err
 	}
@@ -239,63 +231,4 @@ func broken(err error) error {
 		return err
 	}
 	return &kind.Error{Op: "upload", Kind: kind.Invalid, Msg: "the body cannot be read: " + err.Error(), Err: err}
-}
-
-// body is a request's body as it comes.
-type body struct {
-	c     *fiber.Ctx
-	r     io.Reader
-	n     int64 // bytes read
-	ended bool  // nothing more can be read: after the end the next request follows
-	whole bool  // and all of it was
-}
-
-type local struct{}
-
-// Streamed is the middleware that leaves a body to its surface, and sees to what
-// is left of it: read for a while, because a client that is cut off while it sends
-// never sees the answer, or else closed with the connection, because it would be
-// taken for the next request.
-func Streamed(c *fiber.Ctx) error {
-	b := &body{c: c, r: c.Context().RequestBodyStream()}
-	c.Locals(local{}, b)
-	c.Context().SetConnectionClose()
-	err := c.Next()
-	b.drain()
-	if b.whole && !c.Request().Header.ConnectionClose() {
-		c.Response().Header.ResetConnectionClose()
-	}
-	return err
-}
-
-// Body is what Streamed left.
-func Body(c *fiber.Ctx) io.Reader { return bodyOf(c) }
-
-// bodyOf is what the middleware left.
-func bodyOf(c *fiber.Ctx) io.Reader {
-	if b, ok := c.Locals(local{}).(*body); ok {
-		return b
-	}
-	return strings.NewReader(string(c.Request().Body()))
-}
-
-// Read reads the body; a client that sends nothing for long is given up.
-func (b *body) Read(p []byte) (int, error) {
-	if b.ended {
-		return 0, io.EOF
-	}
-	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read tells
-	n, err := b.r.Read(p)
-	b.n += int64(n)
-	if errors.Is(err, io.EOF) && stream.Cut(b.c, b.n) {
-		err = io.ErrUnexpectedEOF
-	}
-	b.ended, b.whole = err != nil, errors.Is(err, io.EOF)
-	return n, err
-}
-
-func (b *body) drain() {
-	for end := time.Now().Add(lingering); !b.ended && time.Now().Before(end); {
-		io.CopyN(io.Discard, b, 1<<20) //nolint:errcheck // ended tells
-	}
 }

@@ -321,7 +321,7 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 		return err
 	}
 	req.Fresh = said && !force
-	content, err := decoded(c.Get(fiber.HeaderContentEncoding), bodyOf(c))
+	content, err := decoded(c.Get(fiber.HeaderContentEncoding), stream.Body(c))
 	if err != nil {
 		return err
 	}
