@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/internal/cli"
 )
 
@@ -79,8 +78,6 @@ func flock(ctx context.Context, f *os.File) error {
 	}
 }
 
-const keyBytes = 20
-
 // firstKey is the key that is given, else that of the last start, else a new
 // one; it is kept where local verbs find it.
 func firstKey(dir, given string) (string, error) {
@@ -94,10 +91,7 @@ func firstKey(dir, given string) (string, error) {
 		return key, nil // nothing is written: the disk may be full
 	}
 	if key = given; key == "" {
-		// Older SDKs accept keys of this form only (WIRE-E2B 1).
-		raw := make([]byte, keyBytes)
-		rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24
-		key = "e2b_" + hex.EncodeToString(raw)
+		key = events.NewAPIKey()
 	}
 	if err := writeFile(path, key+"\n"); err != nil {
 		return "", fmt.Errorf("keep key: %w", err)

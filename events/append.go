@@ -4,17 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
 // put stores data as the next message of subject after the one with stream
@@ -114,54 +110,6 @@ func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev ui
 	}
 	lease, err = decodeLease(m.data)
 	return lease, m.seq, true, err
-}
-
-// Key is an API key as the log knows it.
-type Key struct {
-	ID      string
-	Tenant  string
-	SHA256  [32]byte
-	Hint    string // its first characters, for people
-	Issued  time.Time
-	Revoked bool
-}
-
-func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + id }
-
-// IssueKey stores a key; one that is there already is left alone. Its ID is made
-// from its hash, so that the same key is the same everywhere.
-func (l *Log) IssueKey(ctx context.Context, k Key) error {
-	k.ID = hex.EncodeToString(k.SHA256[:8])
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
-		KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint},
-	}})
-	if err != nil {
-		return kind.Wrap(kind.Internal, "issue key", k.ID, err)
-	}
-	_, err = l.put(ctx, streamAccounts, keySubject(k.Tenant, k.ID), 0, data)
-	if kind.Is(err, kind.Conflict) {
-		return nil
-	}
-	return err
-}
-
-// RevokeKey ends a key for ever.
-func (l *Log) RevokeKey(ctx context.Context, tenant, id string) error {
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
-		KeyRevoked: &pb.KeyRevoked{Id: id},
-	}})
-	if err != nil {
-		return kind.Wrap(kind.Internal, "revoke key", id, err)
-	}
-	m, ok, err := l.lastOf(ctx, streamAccounts, keySubject(tenant, id))
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return kind.New(kind.NotFound, "revoke key", id, "key not found")
-	}
-	_, err = l.put(ctx, streamAccounts, keySubject(tenant, id), m.seq, data)
-	return err
 }
 
 const secretLen = 32

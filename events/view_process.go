@@ -136,7 +136,7 @@ func (v *View) applyAccount(m stored) error {
 	case *pb.AccountEvent_TemplatePublished:
 		return v.applyPublished(m.subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
-		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Issued: fromNanos(b.TimeNs)}
+		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: fromNanos(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
 			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
 		}

@@ -102,7 +102,7 @@ func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
-		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
+		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()

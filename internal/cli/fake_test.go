@@ -60,6 +60,14 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("GET /v1/hosts", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
 	})
+	mux.HandleFunc("GET /api-keys", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `[{"id":"aa","name":"","mask":{"prefix":"e2b_","maskedValuePrefix":"1234"},"createdAt":"2026-01-02T03:04:05Z"}]`)
+	})
+	mux.HandleFunc("POST /api-keys", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"id":"bb","name":"ci","key":"e2b_secret"}`)
+	})
+	mux.HandleFunc("DELETE /api-keys/{id}", g.remove)
 	mux.HandleFunc("GET /v1/events", g.tail)
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

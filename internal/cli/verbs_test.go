@@ -273,3 +273,17 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("p50 %d, p99 %d", quantile(all, 0.5), quantile(all, 0.99))
 	}
 }
+
+// A script that makes a key gets the key and nothing else.
+func TestKeys(t *testing.T) {
+	g := newGate(t)
+	if got := g.verb(nil, "key", "create", "ci"); got.code != 0 || got.out != "e2b_secret\n" || !strings.Contains(got.errOut, "bb") {
+		t.Errorf("create: exit %d %s, stdout %q, stderr %q", got.code, got.say, got.out, got.errOut)
+	}
+	if got := g.verb(nil, "key", "ls"); got.code != 0 || !strings.Contains(got.out, "aa") || !strings.Contains(got.out, "e2b_1234...") {
+		t.Errorf("ls: exit %d %s, stdout %q", got.code, got.say, got.out)
+	}
+	if got := g.verb(nil, "key", "rm", "aa", "bb"); got.code != 0 || strings.Join(g.removed, " ") != "aa bb" {
+		t.Errorf("rm: exit %d %s, removed %q", got.code, got.say, g.removed)
+	}
+}

@@ -2,13 +2,12 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -154,7 +153,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 // open stores the first key and has a view that knows it.
 func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" {
-		k := KeyOf(DefaultTenant, cfg.APIKey, time.Now())
+		k := events.KeyOf(DefaultTenant, cfg.APIKey, time.Now())
 		if err := insist(ctx, func() error { return cfg.Log.IssueKey(ctx, k) }); err != nil {
 			return fmt.Errorf("issue the first key: %w", err)
 		}
@@ -168,6 +167,11 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 	}
 	if err := insist(ctx, func() error { return cfg.View.Sync(ctx) }); err != nil {
 		return fmt.Errorf("open view: %w", err)
+	}
+	if cfg.APIKey != "" && !slices.ContainsFunc(cfg.View.Keys(DefaultTenant), func(k events.Key) bool {
+		return !k.Revoked && k.ID == events.KeyOf(DefaultTenant, cfg.APIKey, time.Time{}).ID
+	}) {
+		cfg.Slog.Warn("the API key that was given has been revoked: no request with it is served")
 	}
 	return nil
 }
@@ -188,20 +192,6 @@ func insist(ctx context.Context, try func() error) error {
 			return err
 		}
 	}
-}
-
-// KeyOf is what the log is told of an API key: never the key itself. The same
-// key always gives the same ID.
-func KeyOf(tenant, key string, now time.Time) events.Key {
-	sum := sha256.Sum256([]byte(key))
-	hint := key
-	if len(hint) > 8 {
-		hint = hint[:8]
-	}
-	if len(key) < 2*len(hint) {
-		hint = "" // what is left of a short key would be easy to guess
-	}
-	return events.Key{ID: hex.EncodeToString(sum[:8]), Tenant: tenant, SHA256: sum, Hint: hint, Issued: now}
 }
 
 // issuer is the URL of who vouches for sandboxes: what was given, or the address that

@@ -41,7 +41,7 @@ func newFront(t *testing.T) *front {
 	f := &front{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
 	f.view = eventstest.View(t, f.log)
 	f.host = coretest.Run(t, f.log, f.view)
-	if err := f.log.IssueKey(t.Context(), gateway.KeyOf("bob", bobKey, time.Now())); err != nil {
+	if err := f.log.IssueKey(t.Context(), events.KeyOf("bob", bobKey, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4900,6 +4900,7 @@ type KeyIssued struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	Hint          string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // the first characters, for people
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"` // what its owner calls it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4951,6 +4952,13 @@ func (x *KeyIssued) GetSha256() []byte {
 func (x *KeyIssued) GetHint() string {
 	if x != nil {
 		return x.Hint
+	}
+	return ""
+}
+
+func (x *KeyIssued) GetName() string {
+	if x != nil {
+		return x.Name
 	}
 	return ""
 }
@@ -6547,11 +6555,12 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12U\n" +
 	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublished\x12M\n" +
 	"\x10signing_key_made\x18\a \x01(\v2!.millrace.event.v1.SigningKeyMadeH\x00R\x0esigningKeyMadeB\x06\n" +
-	"\x04body\"G\n" +
+	"\x04body\"[\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x12\n" +
-	"\x04hint\x18\x03 \x01(\tR\x04hint\"\x1c\n" +
+	"\x04hint\x18\x03 \x01(\tR\x04hint\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\x1c\n" +
 	"\n" +
 	"KeyRevoked\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x8a\x01\n" +

@@ -41,6 +41,9 @@ func New(c *core.Core, cfg Config) *Handler {
 
 // Register adds the control plane's routes; they want an API key's principal.
 func (h *Handler) Register(r fiber.Router) {
+	r.Get("/api-keys", h.listKeys)
+	r.Post("/api-keys", h.createKey)
+	r.Delete("/api-keys/:id", h.revokeKey)
 	r.Post("/sandboxes", h.create(defaultsV1))
 	r.Post("/v2/sandboxes", h.create(defaultsV2))
 	r.Get("/sandboxes", h.listV1)

@@ -1,0 +1,98 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// Key is an API key as the log knows it: never the key itself.
+type Key struct {
+	ID      string // made from its hash, so that the same key is the same everywhere
+	Tenant  string
+	Name    string // for people; may be empty
+	SHA256  [32]byte
+	Hint    string // its first characters, for people
+	Issued  time.Time
+	Revoked bool
+}
+
+const keyBytes = 20
+
+// NewAPIKey makes a key that nobody can guess, in the form that is the only one which
+// E2B's older SDKs accept (WIRE-E2B 1).
+func NewAPIKey() string {
+	raw := make([]byte, keyBytes)
+	rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24
+	return "e2b_" + hex.EncodeToString(raw)
+}
+
+// KeyOf is what the log is told of an API key.
+func KeyOf(tenant, key string, now time.Time) Key {
+	sum := sha256.Sum256([]byte(key))
+	hint := key
+	if len(hint) > 8 {
+		hint = hint[:8]
+	}
+	if len(key) < 2*len(hint) {
+		hint = "" // what is left of a short key would be easy to guess
+	}
+	return Key{ID: keyID(sum), Tenant: tenant, SHA256: sum, Hint: hint, Issued: now}
+}
+
+func keyID(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }
+
+func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + id }
+
+// IssueKey stores a key; one that is there already, or was revoked, is left alone.
+func (l *Log) IssueKey(ctx context.Context, k Key) error {
+	k.ID = keyID(k.SHA256)
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
+		KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
+	}})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "issue key", k.ID, err)
+	}
+	_, err = l.put(ctx, streamAccounts, keySubject(k.Tenant, k.ID), 0, data)
+	if kind.Is(err, kind.Conflict) {
+		return nil
+	}
+	return err
+}
+
+// KeysRev is the stream sequence up to which the view has all keys. What is read from
+// the view after this call is at least as new.
+func (v *View) KeysRev() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.applied[streamAccounts]
+}
+
+// RevokeKey ends a key for ever, if nothing was written of any key since revision rev:
+// who sees to it that one is left sees all. Conflict if something was; Unavailable means
+// that it may or may not be stored. Gateways refuse the key as soon as they heard of it.
+func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
+		KeyRevoked: &pb.KeyRevoked{Id: id},
+	}})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "revoke key", id, err)
+	}
+	_, err = l.publishMsg(ctx, &nats.Msg{Subject: keySubject(tenant, id), Data: data, Header: nats.Header{
+		"Nats-Expected-Last-Sequence": {strconv.FormatUint(rev, 10)},
+	}})
+	if errors.Is(err, errExpectation) {
+		return kind.New(kind.Conflict, "revoke key", id, "somebody else wrote first")
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// keyInfo is an API key as the gateway shows it; the key itself only once.
+type keyInfo struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Key       string    `json:"key,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+	Mask      struct {
+		Prefix string `json:"prefix"`
+		Begin  string `json:"maskedValuePrefix"`
+	} `json:"mask"`
+}
+
+func (a *app) keyCommand() *cobra.Command {
+	c := &cobra.Command{Use: "key", Short: "Create, list and revoke API keys"}
+	c.AddCommand(a.keyCreate(), a.keyList(), &cobra.Command{
+		Use:     "rm ID...",
+		Aliases: []string{"revoke"},
+		Short:   "Revoke keys for ever; not the one in use",
+		Long: `Revoke keys for ever. No gateway serves a request with one any more; what streams
+already goes on. The key that asks cannot be revoked, so that one is always left.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+			_, err := c.call(ctx, &request{method: "DELETE", path: "/api-keys/" + url.PathEscape(id)}, nil)
+			return err
+		}),
+	})
+	return c
+}
+
+func (a *app) keyCreate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "create [NAME]",
+		Short: "Create a key and print it: nobody is told it again",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			var k keyInfo
+			body := map[string]string{"name": ""}
+			if len(args) > 0 {
+				body["name"] = args[0]
+			}
+			if _, err := c.call(cmd.Context(), &request{method: "POST", path: "/api-keys", json: body}, &k); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(k)
+			}
+			a.notef("key %s: it is not shown again", k.ID)
+			_, err = fmt.Fprintln(a.Out, k.Key)
+			return err
+		},
+	}
+}
+
+func (a *app) keyList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List keys, as far as their first characters",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, err := a.json()
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			all := []keyInfo{}
+			if _, err := c.call(cmd.Context(), &request{method: "GET", path: "/api-keys"}, &all); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(all)
+			}
+			rows := make([][]string, len(all))
+			for i, k := range all {
+				rows[i] = []string{k.ID, orDash(k.Name), k.Mask.Prefix + k.Mask.Begin + "...", k.CreatedAt.Format(time.RFC3339)}
+			}
+			return a.table([]string{"ID", "NAME", "KEY", "CREATED"}, rows)
+		},
+	}
+}

@@ -1,0 +1,90 @@
+package e2b
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+// keyBody is TeamAPIKey, or with the key CreatedTeamAPIKey: nobody is told it again.
+type keyBody struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Key       string    `json:"key,omitempty"`
+	Mask      keyMask   `json:"mask"`
+	CreatedAt time.Time `json:"createdAt"`
+	CreatedBy *struct{} `json:"createdBy"` // nobody knows
+	LastUsed  *struct{} `json:"lastUsed"`  // likewise
+}
+
+// keyMask is IdentifierMaskingDetails: what a key begins with.
+type keyMask struct {
+	Prefix      string `json:"prefix"`
+	ValueLength int    `json:"valueLength"` // 0: not known
+	ValuePrefix string `json:"maskedValuePrefix"`
+	ValueSuffix string `json:"maskedValueSuffix"`
+}
+
+const (
+	keyPrefix  = "e2b_"
+	maxKeyName = 255
+)
+
+func keyOf(k *events.Key, secret string) keyBody {
+	b := keyBody{ID: k.ID, Name: k.Name, Key: secret, CreatedAt: k.Issued.UTC()}
+	if rest, ok := strings.CutPrefix(k.Hint, keyPrefix); ok {
+		b.Mask = keyMask{Prefix: keyPrefix, ValuePrefix: rest}
+	} else {
+		b.Mask = keyMask{ValuePrefix: k.Hint}
+	}
+	b.Mask.ValueLength = max(0, len(secret)-len(b.Mask.Prefix))
+	return b
+}
+
+// listKeys answers GET /api-keys: those that may be used.
+func (h *Handler) listKeys(c *fiber.Ctx) error {
+	all, err := h.core.Keys(c.UserContext(), auth.From(c))
+	if err != nil {
+		return err
+	}
+	out := make([]keyBody, len(all))
+	for i := range all {
+		out[i] = keyOf(&all[i], "")
+	}
+	return c.JSON(out)
+}
+
+// createKey answers POST /api-keys.
+func (h *Handler) createKey(c *fiber.Ctx) error {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := decode(c, &body, false); err != nil {
+		return err
+	}
+	if utf8.RuneCountInString(body.Name) > maxKeyName {
+		return invalid("name is longer than %d characters", maxKeyName)
+	}
+	secret, k, err := h.core.IssueKey(c.UserContext(), auth.From(c), body.Name)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(keyOf(&k, secret))
+}
+
+// revokeKey answers DELETE /api-keys/:id.
+func (h *Handler) revokeKey(c *fiber.Ctx) error {
+	id, err := named(c)
+	if err == nil {
+		err = h.core.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
+	}
+	if err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusNoContent)
+}
