@@ -14,5 +14,8 @@
 // They are programs of this package in the languages' own interpreters, which
 // the template must have: python3 for python, bash, r (with R) and java (with a JDK's
 // jshell), node for javascript and typescript (with esbuild, or a node of 22.6 or later).
-// JavaScript that never yields cannot be interrupted, only restarted.
+// Each but node's is watched by a process of its own: code that minds its interrupt not
+// within 10 s loses its kernel, says so (KernelDied), and the context goes on with a new
+// one, as after code that ended its kernel itself. JavaScript that never yields cannot be
+// interrupted, only restarted.
 package interpreter

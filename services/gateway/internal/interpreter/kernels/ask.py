@@ -44,7 +44,7 @@ with connect() as kernel:
     kernel.sendall(json.dumps({"code": code, "env_vars": variables}).encode() + b"\n")
     signal.signal(signal.SIGURG, left)
     say(type="keepalive")
-    last = b""
+    last, half = b"", []
     while True:
         try:
             part = kernel.recv(1 << 16)
@@ -52,8 +52,12 @@ with connect() as kernel:
             part = b""
         if not part:
             break
-        sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
-        last = (last + part)[-64:]
+        end = part.rfind(b"\n") + 1
+        if end:
+            last = b"".join(half + [part[:end]]).replace(b"\n\n", b"\n").lstrip(b"\n")
+            half = []
+            sys.stdout.buffer.write(last)
+            sys.stdout.buffer.flush()
+        half.append(part[end:])
 if not last.endswith(b'{"type":"end_of_execution"}\n'):
     fail("KernelDied", "the kernel ended before the code did")

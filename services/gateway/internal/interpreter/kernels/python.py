@@ -140,9 +140,8 @@ class Kernel:
         file = "<cell %d>" % count
         import linecache
 
-        text = "".join(self.shell(l) for l in code.splitlines(True))
+        text, tree = self.parsed(code, file)
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        tree = ast.parse(text, file)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
             last = ast.Expression(tree.body.pop().value)
@@ -156,6 +155,20 @@ class Kernel:
             self.names["_"] = value
             flush()
             line.say(type="result", is_main_result=True, **forms(value))
+
+    def parsed(self, code, file):
+        """The code and its tree. Lines for the shell are those at which Python stumbles: in
+        a string, or in the middle of an expression, they are what they are."""
+        lines = code.splitlines(True)
+        while True:
+            text = "".join(lines)
+            try:
+                return text, ast.parse(text, file)
+            except SyntaxError as e:
+                at = (e.lineno or 0) - 1
+                if not 0 <= at < len(lines) or (other := self.shell(lines[at])) == lines[at]:
+                    raise
+                lines[at] = other
 
     @staticmethod
     def shell(l):

@@ -1,0 +1,46 @@
+package interpreter
+
+import "testing"
+
+// Code that minds no interrupt loses its kernel; who waits, and who comes later, is
+// served by the next one. So is who comes after code that ends its kernel.
+func TestAKernelHasSuccessors(t *testing.T) {
+	t.Parallel()
+	c := newContext(t, newBox(), "one", "python")
+	first := c.asked(`import os, signal, time
+x = 1
+os.kill(os.getppid(), signal.SIGINT)  # which is not for the guard
+signal.signal(signal.SIGINT, lambda *_: None)
+print("on")
+while True: time.sleep(.01)`)
+	said(t, first, "on")
+	end(first)
+	for _, tt := range [][2]string{
+		{"'x' in globals()", "=False"},
+		{"import os; os._exit(3)", "!KernelDied"},
+		{"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "!KernelDied"},
+		{"import os; os.closerange(3, 64); 1", "!KernelDied"},
+		{"2", "=2"},
+	} {
+		if got := c.run(tt[0]); got != tt[1] {
+			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
+		}
+	}
+}
+
+// Lines for the shell are lines of their own: in a string, or in the middle of an
+// expression, the same characters are what they are.
+func TestLinesForTheShell(t *testing.T) {
+	t.Parallel()
+	c := newContext(t, newBox(), "one", "python")
+	for _, tt := range [][2]string{
+		{"s = '''\n![a](b)\n%pip c'''\n!echo it\\'s\nif s:\n    !echo two\ns", "it's\ntwo\n=\\n![a](b)\\n%pip c"},
+		{"(7\n%matplotlib)", "!NameError"},
+		{"!echo one\nf(:", "!SyntaxError"},
+		{"%matplotlib inline\n3", "=3"},
+	} {
+		if got := c.run(tt[0]); got != tt[1] {
+			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
+		}
+	}
+}
