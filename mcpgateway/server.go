@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,12 +24,12 @@ func prepare(ctx context.Context, dir, name string, e *entry) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	fresh := dir + ".new"
-	if err := os.RemoveAll(fresh); err != nil {
+	fresh, who := dir+".new", unprivileged()
+	if err := who.own(fresh); err != nil {
 		return err
 	}
-	clone := exec.CommandContext(ctx, "git", "clone", "--quiet", "--depth=1", "--", "https://github.com/"+name[len("github/"):], fresh)
-	clone.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
+	clone := who.command(ctx, fresh, "git", "clone", "--quiet", "--depth=1", "--", "https://github.com/"+name[len("github/"):], ".")
+	clone.Env = append(clone.Env, "GIT_TERMINAL_PROMPT=0")
 	if err := do(clone); err != nil {
 		return fmt.Errorf("%q: clone: %w", name, err)
 	}
@@ -43,12 +42,10 @@ func prepare(ctx context.Context, dir, name string, e *entry) error {
 }
 
 func (e *entry) command(ctx context.Context, line, dir string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
-	cmd.Dir, cmd.Env = dir, os.Environ()
+	cmd := unprivileged().command(ctx, dir, "/bin/sh", "-c", line)
 	for k, v := range e.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 

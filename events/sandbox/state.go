@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -56,6 +57,7 @@ type State struct {
 	Created  time.Time
 	Started  time.Time // zero until running
 	Still    time.Time // since when it is paused; zero if it is not
+	Rests    []Rest    // its pauses that are over, the last maxRests of them; not to be changed
 	Ended    time.Time // zero until it ended
 	Deadline time.Time
 	Reboot   bool   // its processes end when it goes on
@@ -70,6 +72,19 @@ type State struct {
 
 	Seq uint64 // of the last event applied
 	Rev uint64 // stream sequence of the last message applied: what an append must expect
+}
+
+// Rest is a time for which a sandbox was paused.
+type Rest struct{ From, To time.Time }
+
+const maxRests = 256
+
+// rested gives a copy of all with one more, unless that never began.
+func rested(all []Rest, r Rest) []Rest {
+	if r.From.IsZero() {
+		return all
+	}
+	return append(slices.Clip(all[max(0, len(all)-maxRests+1):]), r)
 }
 
 // Ended reports whether the sandbox is over, however it ended.
@@ -136,6 +151,7 @@ func (s State) Apply(e Event) (State, error) {
 		s.Cause, s.Reboot = b.Cause, s.Reboot || b.Reboot
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
 	case Resumed:
+		s.Rests = rested(s.Rests, Rest{s.Still, e.Time})
 		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
 	case Snapshotted: // a fact about its past that changes nothing
 	case NetworkSet:

@@ -111,3 +111,28 @@ func TestSnapshotIDs(t *testing.T) {
 		}
 	}
 }
+
+// A record knows its last pauses, and no copy of it sees those of another.
+func TestPausesThatAreOver(t *testing.T) {
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	s := State{Phase: PhaseRunning}
+	pause := func(s State, n int) State {
+		for i, b := range []Body{Pausing{}, Paused{}, Resuming{}, Resumed{}} {
+			var err error
+			if s, err = s.Apply(Event{Body: b, Time: at(4*n + i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	for n := range maxRests + 2 {
+		s = pause(s, n)
+	}
+	if n := len(s.Rests); n != maxRests || s.Rests[0] != (Rest{at(9), at(11)}) {
+		t.Errorf("%d, first %v", n, s.Rests[0])
+	}
+	one, two := pause(s, 1000), pause(s, 2000)
+	if got := one.Rests[maxRests-1]; got != (Rest{at(4001), at(4003)}) || two.Rests[maxRests-1] == got {
+		t.Errorf("got %v", got)
+	}
+}

@@ -17,8 +17,8 @@ type Load struct {
 
 // Load gives a principal's load between two times in equal stretches, of whole
 // seconds and at most most of them, not older than the call. It knows of sandboxes as
-// long as the log does, and of one that is paused that it has not run since. Those of
-// builds do not count.
+// long as the log does, and of each one's last 256 pauses. Those of builds do not count,
+// and who goes on after a pause does not begin to run.
 func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, most int) ([]Load, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -30,20 +30,24 @@ func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, mo
 
 // turn is when one more runs, or one less.
 type turn struct {
-	at time.Time
-	by int
+	at     time.Time
+	by     int
+	begins bool
 }
 
 func loads(all []sandbox.State, since, until time.Time, step time.Duration) []Load {
 	var turns []turn
 	for i := range all {
 		s := &all[i]
-		turns = append(turns, turn{s.Started, 1})
+		turns = append(turns, turn{s.Started, 1, true})
+		for _, r := range s.Rests {
+			turns = append(turns, turn{r.From, -1, false}, turn{r.To, 1, false})
+		}
 		switch {
-		case s.Over():
-			turns = append(turns, turn{s.Ended, -1})
 		case !s.Still.IsZero():
-			turns = append(turns, turn{s.Still, -1})
+			turns = append(turns, turn{s.Still, -1, false})
+		case s.Over():
+			turns = append(turns, turn{s.Ended, -1, false})
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int { return a.at.Compare(b.at) })
@@ -57,7 +61,9 @@ func loads(all []sandbox.State, since, until time.Time, step time.Duration) []Lo
 		for ; next < len(turns) && turns[next].at.Before(begin.Add(step)); next++ {
 			running += turns[next].by
 			l.Concurrent = max(l.Concurrent, running)
-			began += max(0, turns[next].by)
+			if turns[next].begins {
+				began++
+			}
 		}
 		l.Rate = float64(began) / step.Seconds()
 		out = append(out, l)

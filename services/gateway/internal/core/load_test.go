@@ -16,9 +16,10 @@ func TestLoadsAreThoseOfTheRecord(t *testing.T) {
 		{Phase: sandbox.PhaseLost, Started: at(4), Ended: at(5)},
 		{Phase: sandbox.PhasePaused, Started: at(11), Still: at(25)},
 		{Phase: sandbox.PhaseDestroyed, Started: at(-9), Ended: at(-8)},
+		{Phase: sandbox.PhaseDestroyed, Started: at(-9), Rests: []sandbox.Rest{{From: at(-8), To: at(22)}, {From: at(23), To: at(31)}}, Still: at(32), Ended: at(50)},
 		{Phase: sandbox.PhaseRunning, Started: at(40)},
 	}
-	want := []Load{{at(0), 3, 0.2}, {at(10), 3, 0.1}, {at(20), 2, 0}, {at(30), 1, 0}}
+	want := []Load{{at(0), 3, 0.2}, {at(10), 3, 0.1}, {at(20), 3, 0}, {at(30), 2, 0}}
 	if got := loads(all, at(0), at(40), 10*time.Second); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

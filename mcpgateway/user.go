@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// unprivilegedName is whom everything runs as that is not the gateway: the sandbox's user.
+const unprivilegedName = "user"
+
+// runner is who runs commands.
+type runner struct {
+	*user.User // nil: who the gateway is
+	uid, gid   uint32
+}
+
+// unprivileged is the sandbox's user, or who the gateway is where that is not root, or
+// where there is no such user.
+func unprivileged() runner {
+	if os.Getuid() != 0 {
+		return runner{}
+	}
+	u, err := user.Lookup(unprivilegedName)
+	if err != nil {
+		return runner{}
+	}
+	return runnerOf(u)
+}
+
+func runnerOf(u *user.User) runner {
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return runner{}
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return runner{}
+	}
+	return runner{User: u, uid: uint32(uid), gid: uint32(gid)}
+}
+
+// command is a program in dir that ends with the gateway.
+func (r runner) command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Env = dir, os.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if r.User != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: r.uid, Gid: r.gid}
+		cmd.Env = append(cmd.Env, "HOME="+r.HomeDir, "USER="+r.Username, "LOGNAME="+r.Username)
+	}
+	return cmd
+}
+
+// own makes dir an empty directory of the runner's, whatever was there before.
+func (r runner) own(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // servers read what is in it
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil || r.User == nil { //nolint:gosec // likewise
+		return err
+	}
+	return os.Chown(dir, int(r.uid), int(r.gid))
+}
