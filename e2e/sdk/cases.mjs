@@ -105,6 +105,9 @@ export const cases = {
       assert.equal((await sbx.commands.run('id -un', { user: 'root' })).stdout, 'root\n')
       assert.equal((await sbx.commands.run('id -un', { user: 'user' })).stdout, 'user\n')
       await assert.rejects(sbx.commands.run('true', { user: 'nobodyhere' }))
+      const { stdout } = await sbx.commands.run('sudo -n id -un; sudo su user -c "id -un"; echo export LATE=1 | sudo tee /etc/profile.d/late.sh; ls -A')
+      assert.equal(stdout, 'root\nuser\nexport LATE=1\n.bash_logout\n.bashrc\n.profile\n')
+      await assert.rejects(sbx.commands.run('test $LATE = 1 && sudo -u www-data sudo id'), { exitCode: 1, stderr: 'www-data is not in the sudoers file.\n' })
     })
   },
 

@@ -42,6 +42,12 @@ func sudoes(t *testing.T, b *box) {
 			t.Errorf("%s: %q", script, got)
 		}
 	}
+	if got := b.shAs(t, 1000, "for d in $(find /etc -type d) /usr/include /usr/share/doc; do [ ! -d $d ] || sudo touch $d/x; done"); got != "" {
+		t.Errorf("root cannot write to directories: %s", got)
+	}
+	if got := b.shAs(t, 1000, "[ ! -x /bin/su ] && echo www-data || sudo su -s /bin/sh www-data -c 'id -un'"); got != "www-data" {
+		t.Errorf("su: %q", got)
+	}
 	if got := b.shAs(t, 1000, "find /usr/bin /usr/sbin -perm -4000 -user root 2>/dev/null"); got != "/usr/bin/sudo" && !b.own {
 		t.Errorf("set-uid root: %q", got)
 	}

@@ -193,7 +193,8 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
-	spec.Sudo, spec.EtcLower, spec.UsrDirs, spec.Binds, spec.Links = s.Sudo, t.etc, t.usrDirs, t.binds, t.links
+	spec.Sudo, spec.Binds, spec.Links = s.Sudo, t.binds, t.links
+	spec.EtcLower, spec.EtcDirs, spec.UsrDirs = t.etc, t.etcDirs, t.usrDirs
 	spec.Files, spec.Env = t.files(string(s.ID)), environ(t.shell, s.Env)
 	return spec, nil
 }

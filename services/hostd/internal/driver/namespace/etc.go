@@ -40,7 +40,7 @@ func etcWanted() []string {
 }
 
 const (
-	etcVersion = "1"     // of what prepareEtc makes of the same host
+	etcVersion = "2"     // of what prepareEtc makes of the same host
 	maxEtcFile = 4 << 20 // bytes; larger ones are left out
 	newPrefix  = "new-"  // of a directory that is being filled
 )
@@ -71,7 +71,7 @@ func prepareEtc(from, templates, program string) (string, error) {
 			return "", fmt.Errorf("copy /etc/%s: %w", f.name, err)
 		}
 	}
-	if err := copySudo(program, tmp); err != nil {
+	if err := errors.Join(addToEtc(tmp), copySudo(program, tmp)); err != nil {
 		return "", err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
@@ -82,6 +82,30 @@ func prepareEtc(from, templates, program string) (string, error) {
 		return dir, nil
 	}
 	return dir, err
+}
+
+// addToEtc makes what programs expect in /etc and no host need have: directories that
+// root puts files into, and what su wants to see.
+func addToEtc(etc string) error {
+	for _, dir := range []string{"default", "profile.d", "security", "sudoers.d"} {
+		if err := os.MkdirAll(filepath.Join(etc, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	limits := filepath.Join(etc, "security/limits.conf")
+	return errors.Join(os.WriteFile(limits, []byte("# pam_limits wants this file.\n"), 0o644), os.Symlink("/proc/self/mounts", filepath.Join(etc, "mtab")))
+}
+
+// directories lists those in dir, parents first.
+func directories(dir string) ([]string, error) {
+	var all []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && p != dir {
+			all = append(all, strings.TrimPrefix(p, dir+"/"))
+		}
+		return err
+	})
+	return all, err
 }
 
 // removeStale removes what one left who was cut off in the middle.

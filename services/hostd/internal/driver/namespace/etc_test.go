@@ -52,7 +52,9 @@ func TestPrepareEtc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"R/ldpaths", "alternatives/link", "alternatives/x", "os-release", "pam.d/login", "services", "ssl/certs/ca.pem"}
+	want := []string{
+		"R/ldpaths", "alternatives/link", "alternatives/x", "mtab", "os-release", "pam.d/login", "security/limits.conf", "services", "ssl/certs/ca.pem",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -5,6 +5,7 @@ package namespace
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 // for every sandbox and costs nothing to use.
 type hostTemplate struct {
 	etc     string   // a prepared /etc
+	etcDirs []string // the directories in it
 	held    *os.File // keeps it from being removed
 	usrDirs []string
 	binds   []string
@@ -32,7 +34,11 @@ func newHostTemplate(log *slog.Logger, templates, program string) (*hostTemplate
 	if err != nil {
 		return nil, fmt.Errorf("prepare /etc: %w", err)
 	}
-	t := &hostTemplate{etc: etc, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh", sudo: program != ""}
+	etcDirs, err := directories(etc)
+	if err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	t := &hostTemplate{etc: etc, etcDirs: etcDirs, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh", sudo: program != ""}
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		t.shell = "/bin/bash"
 	}
@@ -51,7 +57,8 @@ func newHostTemplate(log *slog.Logger, templates, program string) (*hostTemplate
 func writableUsr(usr string) []string {
 	var dirs []string
 	for _, pattern := range []string{
-		"bin", "sbin", "lib", "share", "lib/node_modules", "lib/python3", "lib/python3/dist-packages",
+		"bin", "sbin", "lib", "share", "include", "src", "lib/*-linux-gnu*", "lib/node_modules", "lib/python3", "lib/python3/dist-packages",
+		"share/applications", "share/ca-certificates", "share/doc", "share/fonts", "share/keyrings", "share/man",
 		"local", "local/*", "local/lib/*", "local/lib/python3*/*", "local/share/man",
 	} {
 		found, err := filepath.Glob(filepath.Join(usr, pattern))
@@ -104,7 +111,7 @@ const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 // of its own is nobody's to manage.
 const pipConf = "[global]\nbreak-system-packages = true\n"
 
-const profile = `export PATH="${PATH:-` + searchPath + `}"
+const profile = `export PATH="${PATH:-` + searchPath + `}" LANG="${LANG:-C.UTF-8}"
 [ -z "$BASH" ] || [ ! -r /etc/bash.bashrc ] || . /etc/bash.bashrc
 for f in /etc/profile.d/*.sh; do [ ! -r "$f" ] || . "$f"; done
 unset f

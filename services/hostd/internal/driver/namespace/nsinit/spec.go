@@ -12,6 +12,7 @@ import (
 // directory on the host's disk.
 type Spec struct {
 	EtcLower string   // the host's directory below /etc
+	EtcDirs  []string // directories in it, parents first, which belong to the sandbox's first user
 	UsrDirs  []string // directories below /usr that the sandbox's first user may write to, parents first
 	Binds    []string // top-level directories of the host to show read-only
 	Links    []Text   // top-level symbolic links
@@ -98,6 +99,7 @@ func readSpec(r io.Reader) (*Spec, error) {
 // code reads or writes every field, so that the two cannot disagree.
 func (s *Spec) code(c *coder) {
 	c.str(&s.EtcLower)
+	c.strs(&s.EtcDirs)
 	c.strs(&s.UsrDirs)
 	c.strs(&s.Binds)
 	c.texts(&s.Links)

@@ -11,7 +11,7 @@ import (
 
 func sample() Spec {
 	return Spec{
-		EtcLower: "/run/a:b,c\\d", UsrDirs: []string{"bin", "local", "local/bin"}, Binds: []string{"lib"},
+		EtcLower: "/run/a:b,c\\d", EtcDirs: []string{"ssl", "ssl/certs"}, UsrDirs: []string{"bin", "local", "local/bin"}, Binds: []string{"lib"},
 		Links: []Text{{"bin", "usr/bin"}}, Files: []File{{"etc/passwd", "root\n", 0o600, 1000}, {Name: "etc/empty"}},
 		Tree: "/var/lib/tree", Sudo: true, Below: "/var/lib/layers", Layers: 3, Disk: true,
 		Volumes: []Text{{"/data", "/var/lib/volumes/v1/files"}},

@@ -206,12 +206,21 @@ func skeleton(s *Spec) error {
 			return &os.PathError{Op: "symlink", Path: l.Name, Err: err}
 		}
 	}
-	for _, d := range s.UsrDirs {
-		if err := unix.Mkdir(filepath.Join(usrSkel, d), rootDir); err != nil {
+	if err := errors.Join(lendOwner(usrSkel, s.UsrDirs), lendOwner(etcSkel, s.EtcDirs)); err != nil {
+		return err
+	}
+	return fill(s)
+}
+
+// lendOwner makes directories of a higher layer, which give their owner to those that
+// they are merged with.
+func lendOwner(skel string, dirs []string) error {
+	for _, d := range dirs {
+		if err := unix.Mkdir(filepath.Join(skel, d), rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
 		}
 	}
-	return fill(s)
+	return nil
 }
 
 // fill makes the files that a sandbox begins with.
@@ -257,9 +266,8 @@ func (f *File) write(path string, owners bool) error {
 
 // mountUsr shows the host's /usr. Its files belong to uids that are unknown
 // inside, so that even the sandbox's root has no more than anybody's rights on
-// them. A directory of a higher layer lends its owner to the merged one: that
-// is how UsrDirs can be written to. Set-uid programs of the host's are of unknown
-// uids, too: only the sandbox's own gain anything.
+// them, but for UsrDirs. Set-uid programs of the host's are of unknown uids, too: only the
+// sandbox's own gain anything.
 func mountUsr(s *Spec) error {
 	return overlayWith(root+"/usr", s.below(usrOver)+usrSkel+":/usr", usrOver, usrWork, s.gains())
 }
