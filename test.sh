@@ -94,6 +94,8 @@ unit() {
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
 	again -race -timeout 10m -p 4 # two cores: many packages wait rather than work
+	step "gVisor's filters, in its own module"
+	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./filters)
 	step "the program that templates have, a module of its own"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }

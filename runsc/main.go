@@ -3,8 +3,9 @@
 // gVisor does not enter the dependencies of millrace.
 //
 // Of runsc it has the commands that the driver uses and those with which runsc
-// calls itself, and one flag more (view.go). gVisor promises no stable API: the version is pinned in go.mod,
-// and the driver's contract tests say whether another one fits.
+// calls itself, and one flag more (view.go); of their system call filters, those that are
+// compiled already (package filters). gVisor promises no stable API: the version is
+// pinned in go.mod, and the driver's contract tests say whether another one fits.
 package main
 
 import (
@@ -15,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/millrace/millrace/runsc/filters"
 )
 
 func main() {
@@ -25,6 +28,7 @@ func main() {
 	}
 	os.Args = args
 
+	filters.Register()
 	const group = ""
 	cli.Run(nil, map[util.SubCommand]string{
 		new(cmd.Run):          group,
