@@ -23,8 +23,9 @@ import (
 const withGroup = "--in-sandbox-cgroup=v2"
 
 // userPIDs is how many of most one user may have; gVisor holds root to it, too. The
-// rest is the shim's (driver.ShimThreads), which dies where it wants a thread and gets
-// none.
+// rest is the shim's, which dies where it wants a thread and gets none. It is less than
+// driver.ShimThreads because here it is taken from the limit, not added to it: most is all
+// that there may be together, also where memory was kept of a place with another limit.
 func userPIDs(most uint32) uint64 {
 	const shims = 24
 	return uint64(most - min(most/4, shims))

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/fresh"
 )
 
@@ -57,8 +58,7 @@ const (
 	oomFd    = 4
 	forksFd  = 5
 
-	shimThreads = 64 // driver.ShimThreads
-	newRoot     = "/newroot"
+	newRoot = "/newroot"
 )
 
 // Init turns this process, the first of a guest, into the shim. It returns only on
@@ -325,7 +325,7 @@ func (s *Spec) group() (g group, err error) {
 		{top + "/cgroup.subtree_control", "+memory +pids"},
 		{forks + "/cgroup.type", "threaded"},
 		{box + "/cgroup.subtree_control", "+pids"},
-		{box + "/pids.max", strconv.Itoa(s.PIDs + shimThreads)},
+		{box + "/pids.max", strconv.Itoa(s.PIDs + driver.ShimThreads)},
 		{forks + "/pids.max", strconv.Itoa(s.PIDs + 1)}, // and the thread
 		{box + "/cgroup.procs", "1"},
 	} {
