@@ -62,6 +62,9 @@ func (l *Lease) Fit(driver string, n Needs) string {
 	return Fit(says, l.System, l.CPU, n)
 }
 
+// On comes before the system in what Fit says.
+const On = " on "
+
 // Fit is Lease.Fit for who has what the driver says, and what the host does.
 func Fit(driver, system, cpu string, n Needs) string {
 	if driver == "" || n.CPU && cpu == "" {
@@ -71,7 +74,7 @@ func Fit(driver, system, cpu string, n Needs) string {
 		driver += ", CPU " + cpu
 	}
 	if n.System {
-		driver += " on " + system
+		driver += On + system
 	}
 	return driver
 }

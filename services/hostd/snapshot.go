@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
@@ -72,6 +73,9 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	}
 	o, _ := b.h.offer(snap.Driver)
+	if built, ok := b.inst.(driver.Built); ok && t.Memory {
+		o.caps.Fits = built.Fits()
+	}
 	snap.Fits = b.h.fit(snap, &o)
 	if !t.Internal {
 		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready

@@ -1,14 +1,18 @@
 package hostd
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
 // snapshot has the host make one and gives it as the log knows it.
@@ -198,4 +202,47 @@ func TestDrain(t *testing.T) {
 	await(2, true)
 	tell(false)
 	await(2, false)
+}
+
+// upgraded is a driver that was replaced while its places run.
+type upgraded struct{ driver.Driver }
+
+func (d upgraded) Probe(ctx context.Context) (driver.Caps, error) {
+	caps, err := d.Driver.Probe(ctx)
+	caps.Memory, caps.Fits, caps.FileFits = true, "build 2", "files"
+	return caps, err
+}
+
+func (d upgraded) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	in, err := d.Driver.Create(ctx, s)
+	return old{in}, err
+}
+
+type old struct{ driver.Instance }
+
+func (old) Fits() string { return "build 1" }
+
+func (o old) Snapshot(ctx context.Context, dir string, _ bool) error {
+	return o.Instance.Snapshot(ctx, dir, false)
+}
+
+// The memory of a sandbox is for the build that the sandbox runs, whatever others are
+// made with now.
+func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
+	r := newRig(t)
+	r.cfg.drivers = []driver.Driver{upgraded{direct.New(direct.Config{})}}
+	r.begin()
+	box := r.sandbox()
+	for memory, want := range map[bool]string{true: "build 1, CPU ", false: "files on "} {
+		id := sandbox.NewSnapshotID()
+		if _, err := r.call(process.NewID(box), events.TakeSnapshot{ID: id, Memory: memory}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.view.Sync(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := r.view.Snapshot(id); !ok || !strings.HasPrefix(s.Fits, want) {
+			t.Errorf("with memory %v it fits %q, want %q...", memory, s.Fits, want)
+		}
+	}
 }

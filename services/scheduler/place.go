@@ -78,8 +78,19 @@ func (o *origin) has(r *room) bool {
 
 // usable reports whether a driver of a host can use the snapshot.
 func (o *origin) usable(r *room, driver string) bool {
-	return o.host == "" || r.Host == o.host && driver == o.driver ||
+	return o.host == "" || r.Host == o.host && driver == o.driver && !o.outgrown(r) ||
 		o.fits != "" && r.Fits != nil && r.Fits(driver, o.needs) == o.fits
+}
+
+// outgrown reports whether the host that made the snapshot has another build of the
+// driver, or another CPU, than its memory needs. That the host's own files have changed
+// since does not matter there.
+func (o *origin) outgrown(r *room) bool {
+	if !o.needs.CPU || o.fits == "" || r.Fits == nil {
+		return false
+	}
+	says := r.Fits(o.driver, fleet.Needs{CPU: true})
+	return says != "" && o.fits != says && !strings.HasPrefix(o.fits, says+fleet.On)
 }
 
 // suits reports whether a host can have the snapshot; alive says whether its own can
@@ -155,16 +166,25 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 		return refuse(kind.Unavailable, "no host takes new sandboxes: those that live are draining")
 	case n.alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
-	case n.offers == 0 && len(req.Volumes) > 0:
-		return refuse(kind.Unavailable, "no host offers a driver that shows volumes and is what was asked for")
-	case n.offers == 0 && req.Isolation != "" && from.driver != "":
-		return refuse(kind.Unavailable, "no host that can use what it begins from, made with driver "+from.driver+", offers isolation "+string(req.Isolation))
-	case n.offers == 0 && req.Isolation != "":
-		return refuse(kind.Unavailable, "no host offers isolation "+string(req.Isolation))
 	case n.offers == 0:
-		return refuse(kind.Unavailable, "no host offers driver "+req.Driver)
+		return refuse(kind.Unavailable, lacking(req, from))
 	}
 	return refuse(kind.Exhausted, "no host has room for another sandbox")
+}
+
+// lacking says what no driver of those hosts is that take sandboxes.
+func lacking(req *sandbox.Requested, from *origin) string {
+	switch {
+	case len(req.Volumes) > 0:
+		return "no host offers a driver that shows volumes and is what was asked for"
+	case req.Isolation != "" && from.driver != "":
+		return "no host that can use what it begins from, made with driver " + from.driver + ", offers isolation " + string(req.Isolation)
+	case req.Isolation != "":
+		return "no host offers isolation " + string(req.Isolation)
+	case from.fits != "":
+		return "no host that takes sandboxes can use the snapshot: it fits " + from.fits
+	}
+	return "no host offers driver " + req.Driver
 }
 
 func less(a, b *room, template string, from *origin) bool {

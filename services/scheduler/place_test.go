@@ -60,6 +60,8 @@ func TestPlace(t *testing.T) {
 		{name: "a snapshot whose host is gone, without", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
 		{name: "a snapshot whose host is in doubt, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
 		{name: "a snapshot that fits no other host", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "memory of a build that its host has no more, but another", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}, {Host: "b", Capacity: 9, Drivers: x, Used: 8, Fits: fits("x 1")}}, want: "b"},
+		{name: "memory of a build that nobody has any more", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}}, refuse: kind.Unavailable},
 		{name: "a snapshot that can be used nowhere else", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("")}}, refuse: kind.Unavailable},
 	}
 	for _, tt := range tests {
@@ -105,6 +107,10 @@ func TestPlaceChoosesADriverForASnapshot(t *testing.T) {
 		{"files in an old form, on their host", sandbox.Requested{}, origin{host: "a", driver: "namespace", fits: "build 0"}, "namespace"},
 		{"files in an old form, elsewhere", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1", copied: true}, ""},
 		{"memory", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1, CPU amd", copied: true, needs: fleet.Needs{CPU: true}}, "gvisor"},
+		{"memory of another build, on its own host", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 0, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
+		{"memory of another CPU, on its own host", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU arm", needs: fleet.Needs{CPU: true}}, ""},
+		{"memory, on its own host, whose files changed", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd on debian 0", needs: fleet.Needs{CPU: true, System: true}}, "gvisor"},
+		{"memory that only its host can use", sandbox.Requested{}, origin{host: "a", driver: "gvisor", needs: fleet.Needs{CPU: true}}, "gvisor"},
 		{"memory, and another driver is demanded", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

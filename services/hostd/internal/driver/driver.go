@@ -221,6 +221,14 @@ type Netted interface {
 	NetNS() (*os.File, error)
 }
 
+// Built is an Instance that may run an older build than its driver would begin another
+// one with.
+type Built interface {
+	// Fits is Caps.Fits of that build: it tells who can use the memory that Snapshot
+	// keeps. Empty where that cannot be told.
+	Fits() string
+}
+
 // Yielding is an Instance that can be told to let all others go first.
 type Yielding interface {
 	// Burned is the CPU time that its processes have used since it was made, at the

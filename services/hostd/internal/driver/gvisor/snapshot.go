@@ -163,6 +163,9 @@ func fits(path string) string {
 	return name + " " + string(bytes.TrimSpace(build))
 }
 
+// Fits is driver.Built.Fits.
+func (b *box) Fits() string { return fits(b.r.path) }
+
 // from checks that a sandbox can begin from what Snapshot left.
 func (r *runsc) from(s *driver.Spec) error {
 	if hasMemory(s.From) && len(s.Volumes) > 0 {

@@ -104,6 +104,9 @@ func TestAnotherBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := again.(driver.Built).Fits(); got != was.Fits {
+		t.Errorf("the sandbox's memory fits %q, want the build that it runs: %q", got, was.Fits)
+	}
 	says(t, again, "cat $HOME/file; echo second > $HOME/file", "first\n")
 	for _, of := range []struct{ files, memory, want string }{
 		{files, memory, "first\n"},
