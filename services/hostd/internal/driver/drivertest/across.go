@@ -58,7 +58,7 @@ const (
 		i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i > kept/$i; done
 		b=0123456789abcdef; while [ ${#b} -lt 300000 ]; do b=$b$b; done; echo $b$b$b$b > big; echo "odd" > "a name with spaces
 and a line"; echo done`
-	acrossMode = `set -e; cd $AT; busybox chmod 400 d/shut; busybox chmod 4751 d/file; busybox chmod 2770 d/deep; busybox chmod 1777 kept; busybox chmod 500 d/deep/er
+	acrossMode = `set -e; cd $AT; rm -f .bash_logout; for f in .bashrc .profile; do [ ! -f $f ] || busybox touch -d @1000000000 $f; done; busybox chmod 400 d/shut; busybox chmod 4751 d/file; busybox chmod 2770 d/deep; busybox chmod 1777 kept; busybox chmod 500 d/deep/er
 		busybox touch -h -d @1000000000 d/link d/file d/shut empty; busybox touch -d @1100000000 d/deep kept; echo done`
 	acrossOwn    = `set -e; cd $AT; busybox chown 1000:1000 d/shut kept; busybox chown -h 7:9 d/link d/pipe; busybox chown 65000:65001 empty gone; echo done`
 	acrossChange = `set -e; cd $AT; rm -rf gone; rm away d/link kept/7; mkdir gone; echo new > gone/new; echo changed > kept/8; echo more >> big

@@ -69,14 +69,32 @@ func (b *box) save(ctx context.Context, dir string) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // it was only read
-	seeded := map[string]bool{}
-	for _, name := range namespace.OwnFiles() {
-		seeded[name] = true
+	seeded, err := seededOver(b.State.From, tree)
+	if err != nil {
+		return err
 	}
 	if err := unpack(ctx, layer, list, store, !tree, seeded); err != nil {
 		return layers.Error(err)
 	}
 	return layer.Commit()
+}
+
+// seededOver are the files that a place over the layers of the snapshot from began with:
+// over a template's tree always all.
+func seededOver(from string, tree bool) (map[string]bool, error) {
+	m, err := layers.Read(from)
+	if err != nil {
+		return nil, err
+	}
+	under, seeded := layers.Under(from, m), map[string]bool{}
+	for _, name := range namespace.OwnFiles() {
+		found, err := under.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		seeded[name] = tree || found.Path == "" && !found.Gone
+	}
+	return seeded, nil
 }
 
 // tree reports whether the sandbox has a template's tree. The state of one that an older

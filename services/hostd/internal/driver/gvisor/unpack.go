@@ -43,6 +43,7 @@ type unpacker struct {
 	// spare are files in seeded that nobody changed, by their names inside: what they are
 	// called beside the parts until the end, for those that have other names, too.
 	spare map[string]string
+	seen  map[string]bool // files in seeded that are still there
 }
 
 // place is a directory on the way.
@@ -57,7 +58,7 @@ var errList = errors.New("the list of files is not one that gVisor makes")
 // unpack makes a layer of list, but for the files in seeded that nobody changed.
 // Errors: Precondition for what a layer cannot hold.
 func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.File, parts bool, seeded map[string]bool) (err error) {
-	u := unpacker{store: store, parts: parts, seeded: seeded, spare: map[string]string{}}
+	u := unpacker{store: store, parts: parts, seeded: seeded, spare: map[string]string{}, seen: map[string]bool{}}
 	for _, part := range nsinit.Uppers() {
 		if err := os.Mkdir(filepath.Join(layer.Dir, part), 0o755); err != nil {
 			return err
@@ -142,6 +143,7 @@ func (u *unpacker) moveTo(name string) error {
 // make makes what is in the directory that we are in.
 func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
 	at, own, dir := int(u.dir.Fd()), u.part(inside), u.dir
+	u.seen[inside] = u.seeded[inside]
 	if own != "" && h.Typeflag != tar.TypeDir {
 		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed: files without it cannot be kept", inside)
 	}
@@ -160,7 +162,7 @@ func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header,
 		return u.enter(u.dir, place{inside, in.at + "/" + name, h})
 	case tar.TypeReg:
 		if u.seeded[inside] && h.ModTime.Unix() == seedTime {
-			dir, name = u.top, "spare."+name
+			dir, name = u.top, fmt.Sprintf("spare.%d", len(u.spare))
 			u.spare[inside] = name
 		}
 		return u.file(ctx, dir, inside, name, h, r)
@@ -233,7 +235,10 @@ func openIn(at int, name string) (*os.File, error) {
 func (u *unpacker) leave() error {
 	last := len(u.path) - 1
 	p, up := u.path[last], u.dir
-	var err error
+	err := u.hide(p.name)
+	if err != nil {
+		return err
+	}
 	switch last {
 	case 0:
 	case 1: // that of a part is not where it is inside
@@ -258,6 +263,23 @@ func (u *unpacker) leave() error {
 	if last > 0 {
 		u.dir.Close() //nolint:errcheck // it was only read
 		u.dir = up
+	}
+	return nil
+}
+
+// hide has those that begin from the layer not find what was removed of a home, in its
+// directory, in which we are: it would be there again.
+func (u *unpacker) hide(dir string) error {
+	if !u.parts || dir != home && dir != "root" {
+		return nil
+	}
+	for inside, began := range u.seeded {
+		if !began || path.Dir(inside) != dir || u.seen[inside] {
+			continue
+		}
+		if err := unix.Mknodat(int(u.dir.Fd()), path.Base(inside), unix.S_IFCHR, 0); err != nil {
+			return fmt.Errorf("keep that /%s was removed: %w", inside, err)
+		}
 	}
 	return nil
 }
