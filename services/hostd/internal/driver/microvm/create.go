@@ -27,6 +27,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 type plan struct {
 	uid       uint32 // the first of those that its program has for itself; 0: none
 	memoryMiB uint32 // the guest's
+	sharedMiB uint32 // of what it begins as, in memory; see seals
 	cpus      uint32
 
 	// launch starts the program in a group. When it was noted down, run lets it go on;
@@ -80,7 +81,7 @@ func start(
 		return nil, err
 	}
 	defer p.close()
-	limits := cgroup.Limits{CPUMilli: s.CPUMilli, MemoryMiB: p.memoryMiB + overheadMiB, Pids: p.cpus + threads}
+	limits := cgroup.Limits{CPUMilli: s.CPUMilli, MemoryMiB: p.memoryMiB + p.sharedMiB + overheadMiB, Pids: p.cpus + threads}
 	state.Cgroups, state.UIDBase = groups.Paths(cgroup.Prefix+string(s.ID), limits), p.uid
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -153,8 +154,12 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 		q.files.close()
 		return nil, err
 	}
+	var shared uint32
+	if m.ram == ramFrom {
+		shared = m.memoryMiB
+	}
 	return &plan{
-		uid: q.base, memoryMiB: m.memoryMiB, cpus: m.cpus, close: q.files.close,
+		sharedMiB: shared, uid: q.base, memoryMiB: m.memoryMiB, cpus: m.cpus, close: q.files.close,
 		launch: func(ctx context.Context, group *cgroup.Group) (*live.Proc, func(context.Context) error, error) {
 			q.group = group
 			return d.start(ctx, q)

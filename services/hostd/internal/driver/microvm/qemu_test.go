@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -173,4 +174,20 @@ func cannotChange(t *testing.T, proc string) {
 	if _, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a shared mapping: %v", err)
 	}
+}
+
+// TestAGuestMayUseAllItsMemory: what it makes its own of the memory that others begin as
+// is not counted twice.
+func TestAGuestMayUseAllItsMemory(t *testing.T) {
+	newDriver(t)
+	d := cached(t, os.Getenv(cacheVariable))
+	s := guestSpec(t)
+	s.MemoryMiB = 1024
+	in := createGuest(t, d, s)
+	const most = "mount -o remount,size=800m /dev/shm && head -c 760000000 /dev/zero > /dev/shm/all && rm /dev/shm/all && echo lives"
+	if got, err := drivertest.Sh(t.Context(), in, most); err != nil || got != "lives\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	stats, err := in.Stats(t.Context())
+	t.Logf("%d MiB, %v", stats.MemoryBytes>>20, err)
 }

@@ -15,7 +15,10 @@ import (
 
 // seals are the memories of guests that wait, as sealed files in this host's memory. QEMU
 // opens what it maps to write, also where it maps it as its own: who breaks out of one
-// could change all others through a file. Its zero value is ready, and may be used by
+// could change all others through a file. Where a guest is the first of its kind that
+// touches a page which nobody has filled, the copy gets a page of zeros, which is counted
+// for that guest's QEMU and stays: one that uses all of its memory has it twice, and the
+// next of its kind once. Its zero value is ready, and may be used by
 // many at a time.
 type seals struct {
 	mu   sync.Mutex
