@@ -46,7 +46,8 @@ func TestFaultUpgrade(t *testing.T) {
 		{"a real one", func(t *testing.T) string { return rig.AtCommit(t, oldest(t)) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			u := rig.NewUp(t, rig.Options{Binary: tt.other(t)})
+			other := tt.other(t)
+			u := rig.NewUp(t, rig.Options{Binary: other})
 			c := newCrowd(t)
 			all := counting(t, u, c)
 			c.progress(t, 50)
@@ -57,7 +58,7 @@ func TestFaultUpgrade(t *testing.T) {
 			must(t, u.Restart())
 			c.progress(t, 50)
 			if tt.back {
-				must(t, u.Become(tt.other(t)))
+				must(t, u.Become(other))
 				c.progress(t, 50)
 				all = append(all, counting(t, u, c)...)
 			}

@@ -66,7 +66,8 @@ func gobuild(dir, pkg, to, cgo string, flags ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, flags, []string{"-o", to, pkg})...)
+	// Without what only debuggers read: half of the time of a link.
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-ldflags=-s -w"}, flags, []string{"-o", to, pkg})...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", to, err, msg)
@@ -118,7 +119,7 @@ func AtCommit(t testing.TB, commit string) string {
 	bin, err := compile(dir, filepath.Join(dir, "bin"))
 	if err == nil && os.Getenv(EnvDriver) == "gvisor" { // as hostd builds it, so that only the last step is new
 		err = gobuild(filepath.Join(dir, "runsc"), ".", filepath.Join(dir, "bin", "millrace-runsc"), "0",
-			"-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+			"-trimpath", "-buildvcs=false")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -113,19 +113,19 @@ func awaitFile(t *testing.T, path string) {
 // does not wait, the shim stays small, and nothing is lost or doubled over two
 // more lives of hostd, one of which is cut off while it catches up.
 func TestAFloodWhileHostdIsAway(t *testing.T) {
-	h, pid := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
-	const lines = 2_000_000 // 200 MB
+	h, pid := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
+	const lines = 1_000_000 // 100 MB
 	done := filepath.Join(t.TempDir(), "done")
 	token := h.start(numbered(lines, done))
 	p := h.procs[token]
 	h.await("some output", func() bool { return len(p.out[process.Stdout]) > 1<<20 })
 	h.leave()
 	awaitFile(t, done)
-	if size, _ := stat(t, h.file); size < 100<<20 {
+	if size, _ := stat(t, h.file); size < 50<<20 {
 		t.Errorf("the file has %d bytes", size)
 	}
 	h.connect()
-	h.await("half of it", func() bool { return len(p.out[process.Stdout]) > 100<<20 })
+	h.await("half of it", func() bool { return len(p.out[process.Stdout]) > 50<<20 })
 	h.connect()
 	checkNumbered(t, h.awaitEnd(token), lines)
 	if size, _ := stat(t, h.file); size != 0 {
