@@ -76,6 +76,7 @@ func stat(t *testing.T, a *rig.API, sandbox string) time.Duration {
 // Each of three NATS servers is killed under load in turn and comes back later:
 // TORTURE 58.
 func TestFaultNATSNodeKilled(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
 	box := s.APIs[0].Create(t)
 	c := newCrowd(t)
