@@ -9,6 +9,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 // Layer is a tar, not compressed, that can be read more than once.
@@ -37,7 +39,7 @@ type entry struct {
 func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Header, body io.Reader) error) error {
 	raw, err := l.Open()
 	if err != nil {
-		return err
+		return unread(err)
 	}
 	defer raw.Close() //nolint:errcheck // it was only read
 	sum := sha256.New()
@@ -71,6 +73,7 @@ func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Hea
 type bounded struct {
 	r    io.Reader
 	left *int64
+	err  error // of r, unless that is its end
 }
 
 var errTooLarge = invalid("it unpacks to more bytes than may be (see --max-size)")
@@ -80,15 +83,31 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if *b.left -= int64(n); *b.left < 0 {
 		return 0, errTooLarge
 	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
 	return n, err
 }
 
-// explain makes the image's owner responsible for what is wrong with its bytes.
+// explain makes the image's owner responsible for what is wrong with its bytes, and who
+// has them for what does not come.
 func (b *bounded) explain(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrInsecurePath) {
 		return invalid("a layer is damaged: %s", err)
 	}
+	if b.err != nil && errors.Is(err, b.err) {
+		return unread(err)
+	}
 	return err
+}
+
+// unread says that a layer cannot be had from where it is. Its Kind is the cause's, if
+// that has one.
+func unread(err error) error {
+	if known, ok := errors.AsType[*kind.Error](err); ok {
+		return known
+	}
+	return &kind.Error{Op: "read layer", Kind: kind.Unavailable, Err: err, Msg: "a layer cannot be read: " + err.Error()}
 }
 
 // apply puts an entry of a layer into the tree.

@@ -28,6 +28,8 @@ type Config struct {
 	ECREndpoint string
 
 	AtOnce int // builds; default 4
+
+	stall time.Duration // default stalled
 }
 
 const (

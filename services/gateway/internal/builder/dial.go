@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 
 // transport reaches registries at public addresses, and those that the operator
 // names: a build's image is named by a stranger, and its registry may send us
-// anywhere.
+// anywhere. One that says nothing for stalled is given up.
 func (cfg *Config) transport() http.RoundTripper {
 	anywhere := &net.Dialer{Timeout: dialTimeout}
 	public := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
@@ -29,15 +30,37 @@ func (cfg *Config) transport() http.RoundTripper {
 		IdleConnTimeout:       time.Minute,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
+			from := public
 			if err == nil && (slices.Contains(cfg.Registries, address) || slices.Contains(cfg.Registries, host)) {
-				return anywhere.DialContext(ctx, network, address)
+				from = anywhere
 			}
-			return public.DialContext(ctx, network, address)
+			conn, err := from.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &impatient{conn, cmp.Or(cfg.stall, stalled)}, nil
 		},
 	}
 }
 
-const dialTimeout = 15 * time.Second
+const (
+	dialTimeout = 15 * time.Second
+	stalled     = time.Minute // without a byte
+)
+
+// impatient is a connection whose reads fail when nothing comes for stall.
+type impatient struct {
+	net.Conn
+	stall time.Duration
+}
+
+// Read reads what has come, or comes in time.
+func (c *impatient) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
 
 // onlyPublic refuses an address that is about to be dialed unless it is public.
 func onlyPublic(address string) error {

@@ -1,10 +1,14 @@
 package builder
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 )
@@ -49,5 +53,28 @@ func TestTheOperatorNamesRegistries(t *testing.T) {
 	}
 	if err := get(Config{Registries: []string{host + ":1"}}); err == nil {
 		t.Error("another port of the same host was reached")
+	}
+}
+
+// A registry that stops in the middle of a layer does not hold a build up for its hour.
+func TestARegistryThatFallsSilentIsGivenUp(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write([]byte("half")) //nolint:errcheck // the client tells
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	cfg := Config{Registries: []string{"127.0.0.1"}, stall: 50 * time.Millisecond}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := cfg.transport().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if b, err := io.ReadAll(res.Body); string(b) != "half" || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v", b, err)
 	}
 }
