@@ -1,4 +1,4 @@
-package natsd_test
+package events_test
 
 import (
 	"context"
