@@ -170,12 +170,11 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	if err := group.Thaw(ctx); err != nil {
 		return err
 	}
-	if group.Holds() {
-		if err := group.Kill(ctx); err != nil {
-			return err
-		}
+	kill := r.killMarked
+	if group.Holds() { // all that runsc started
+		kill = group.Kill
 	}
-	if err := r.killMarked(ctx); err != nil {
+	if err := kill(ctx); err != nil {
 		return err
 	}
 	if err := group.Remove(ctx); err != nil {
@@ -186,7 +185,8 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 }
 
 // killMarked kills every process of runsc's for this sandbox and returns when
-// none is left.
+// none is left. It looks at all processes of the host, which takes longer the more
+// sandboxes there are: where there is a cgroup, that is asked instead.
 func (r *runsc) killMarked(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		all, err := live.Processes()
