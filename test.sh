@@ -93,7 +93,7 @@ unit() {
 	step "the programs that hostd needs besides its own (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
-	again -race -timeout 10m -p 4 # two cores: many packages wait rather than work
+	again -race -timeout 10m -p 3 # two cores: many packages wait rather than work
 	step "gVisor's filters, in its own module"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./filters)
 	step "the program that templates have, a module of its own"

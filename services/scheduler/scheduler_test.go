@@ -54,7 +54,7 @@ func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a thousand creates on a loaded machine
 	t.Cleanup(cancel)
 	return ctx
 }
