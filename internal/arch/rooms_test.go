@@ -67,7 +67,7 @@ var rooms = []room{
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
-	{path: "events/natsd", may: []string{server, nats}}, // its tests are clients
+	{path: "events/natsd", may: []string{server}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
 	{path: "services/scheduler", may: []string{vocabulary, group}},
