@@ -148,7 +148,21 @@ func (s signals) write(h halt) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.dir, stillFile), b, 0o600)
+	path := filepath.Join(s.dir, stillFile)
+	if err := os.WriteFile(path, b, 0o600); err != nil || !s.gone() {
+		return err
+	}
+	// Destroy, which waits for nobody, may have removed all files before.
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// gone reports whether the first process has ended.
+func (s signals) gone() bool {
+	state, _, err := live.Parent(s.pid)
+	return err != nil || state == 'Z' || state == 'X'
 }
 
 // member is a process of a family.
