@@ -44,7 +44,7 @@ func (p *proc) write(f *wire.Stdin) {
 	if p.tried(f) {
 		return
 	}
-	if p.finished { // hostd may not have noticed yet
+	if p.over() { // hostd may not have noticed yet
 		s.refuse(f.Rev, kind.NotFound, "the process has ended")
 		return
 	}
@@ -55,11 +55,11 @@ func (p *proc) write(f *wire.Stdin) {
 	first := p.tries.note(f)
 	refuse := func(text string) { s.conclude(first, refusal(f.Rev, text)) }
 	switch {
-	case in == nil || p.exited:
+	case in == nil:
 		refuse("the process has no stdin")
 		return
 	case in.eof:
-		refuse(stdinClosed)
+		refuse("stdin is closed")
 		return
 	case in.tty && f.EOF:
 		refuse("cannot close the stdin of a terminal: send Ctrl+D (0x04) instead")
@@ -85,7 +85,16 @@ func (p *proc) write(f *wire.Stdin) {
 	}
 }
 
-const stdinClosed = "stdin is closed"
+// over reports whether the process has ended, also if its record has not.
+func (p *proc) over() bool { return p.reaped || p.finished }
+
+// unwritten says why an input that was taken was not written.
+func (p *proc) unwritten(rev uint64) *wire.Reply {
+	if p.over() {
+		return &wire.Reply{Rev: rev, Kind: kind.NotFound, Error: "the process has ended"}
+	}
+	return refusal(rev, "stdin is closed")
+}
 
 // refusal says that stdin takes nothing.
 func refusal(rev uint64, text string) *wire.Reply {
@@ -135,7 +144,7 @@ func (p *proc) feed(in *input) {
 func (p *proc) wrote(c *chunk, err error) {
 	s, in := p.s, p.in
 	if err != nil {
-		s.conclude(c.try, refusal(c.rev, stdinClosed))
+		s.conclude(c.try, p.unwritten(c.rev))
 		p.closeInput()
 		return
 	}
@@ -177,7 +186,7 @@ func (p *proc) closeInput() {
 		f.Close() //nolint:errcheck // a pipe has nothing to flush
 	}
 	for _, c := range in.queue {
-		p.s.conclude(c.try, refusal(c.rev, stdinClosed))
+		p.s.conclude(c.try, p.unwritten(c.rev))
 	}
 	in.queue, in.bytes = nil, 0
 }

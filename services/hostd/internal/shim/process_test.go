@@ -45,6 +45,25 @@ func TestStdin(t *testing.T) {
 	}
 }
 
+// Input that comes after the exit finds no process, though somebody holds its output:
+// clients take all else for an error of theirs.
+func TestStdinAfterTheExit(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.limits = wire.Limits{Grace: time.Minute, GraceMax: time.Minute}
+	h.connect()
+	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "sleep 60 & exit 7"}, Stdin: true})
+	p := h.procs[token]
+	h.await("an exit", func() bool { return p.exit != nil })
+	for _, eof := range []bool{true, false} {
+		if r := h.awaitReply(h.stdin(token, "more", eof)); r.Kind != kind.NotFound {
+			t.Errorf("got %v %q", r.Kind, r.Error)
+		}
+	}
+	h.awaitReply(h.signal(token, int32(syscall.SIGKILL)))
+	h.awaitEnd(token)
+}
+
 func TestStdinRefusals(t *testing.T) {
 	h := connected(t)
 	closed := h.start(process.Spec{Cmd: "sleep", Args: []string{"60"}})
