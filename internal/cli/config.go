@@ -135,6 +135,15 @@ func (a *app) json() (bool, error) {
 	return false, fmt.Errorf("--output %s: table or json", a.output)
 }
 
+// open gives what a verb needs that shows what a gateway says: the client, and whether its
+// output is to be JSON.
+func (a *app) open() (c *client, asJSON bool, err error) {
+	if asJSON, err = a.json(); err == nil {
+		c, err = a.client()
+	}
+	return c, asJSON, err
+}
+
 // notef tells the user something that is not data.
 func (a *app) notef(format string, args ...any) {
 	fmt.Fprintf(a.Err, "millrace: "+format+"\n", args...) //nolint:errcheck // there is nobody else to tell

@@ -68,11 +68,7 @@ const overlap = 5 * time.Second
 // tail writes the events, and comes back where it was when the connection
 // breaks.
 func (a *app) tail(ctx context.Context, f *tailFlags) error {
-	asJSON, err := a.json()
-	if err != nil {
-		return err
-	}
-	c, err := a.client()
+	c, asJSON, err := a.open()
 	if err != nil {
 		return err
 	}

@@ -44,11 +44,7 @@ func (a *app) keyCreate() *cobra.Command {
 		Short: "Create a key and print it: nobody is told it again",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := a.json()
-			if err != nil {
-				return err
-			}
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
@@ -77,11 +73,7 @@ func (a *app) keyList() *cobra.Command {
 		Short:   "List keys, as far as their first characters",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := a.json()
-			if err != nil {
-				return err
-			}
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}

@@ -137,11 +137,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 }
 
 func (a *app) listSnapshots(cmd *cobra.Command, _ []string) error {
-	asJSON, err := a.json()
-	if err != nil {
-		return err
-	}
-	c, err := a.client()
+	c, asJSON, err := a.open()
 	if err != nil {
 		return err
 	}

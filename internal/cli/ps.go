@@ -19,11 +19,7 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "List processes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := a.json()
-			if err != nil {
-				return err
-			}
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
@@ -141,11 +137,7 @@ func (a *app) hostsCommand() *cobra.Command {
 		Short: "List hosts, their leases, capacity and load",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := a.json()
-			if err != nil {
-				return err
-			}
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
