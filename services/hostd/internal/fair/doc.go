@@ -3,14 +3,15 @@
 //
 // # Quiet and loud
 // Each sandbox has a Flow. One that stores no more than its allowance is quiet:
-// it never waits. One that stores more is loud until it has been silent for as
-// long as makes up for that.
+// it never waits. One that stores more is loud until it has wanted to store nothing
+// for as long as makes up for that.
 //
 // # Turns
 // Only so much of what is loud is on its way at a time, and loud flows take turns
 // by bytes: one of a thousand processes gets as much as one of a single process.
-// While anybody else is quiet and stores something, all that is loud is slowed
-// down to a rate that leaves the machine to them; else it is as fast as it can.
+// While anybody else is quiet and stores something, a loud flow is slowed down, together
+// with all others of which that is so, to a rate that leaves the machine to them; else it
+// is as fast as it can, and waits for none that is slowed down.
 // The store does part of its work for a flood in large pieces, which others' commands
 // meet: each block of 8 MiB that is full is compressed at once, on all CPUs, and the
 // garbage collector runs the more often the faster memory fills.

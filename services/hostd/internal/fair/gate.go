@@ -10,11 +10,11 @@ import (
 
 const (
 	messageCost = 4 << 10   // bytes that a message counts besides its own: the log's work for it
-	allowance   = 4 << 20   // bytes a second that a quiet flow may store
+	allowance   = 4 << 20   // bytes a second and CPU that a quiet flow may store
 	burst       = 1 << 20   // bytes that it may be ahead of that
 	window      = 512 << 10 // bytes of all loud flows on their way at a time
 	quantum     = 64 << 10  // bytes of a turn
-	slowRate    = allowance // bytes a second and CPU of all loud flows while others are quiet; see doc.go
+	slowRate    = allowance // bytes a second and CPU of all loud flows that are slowed down; see doc.go
 	slowFor     = time.Second
 )
 
@@ -22,10 +22,10 @@ const (
 // its methods and those of its flows may be called concurrently.
 type Gate struct {
 	mu     sync.Mutex
-	round  []*Flow // those with somebody waiting, in turn
-	flying int     // bytes of loud flows that are on their way
-	free   time.Time
-	timer  *time.Timer // runs while the next one waits for free
+	round  []*Flow     // those with somebody waiting, in turn
+	flying int         // bytes of loud flows that are on their way
+	free   time.Time   // when the next one that is slowed down may pass
+	timer  *time.Timer // runs while all wait for free
 	heard  [2]hearing  // of two different flows, the newest first
 }
 
@@ -38,8 +38,8 @@ type hearing struct {
 // Flow is one sandbox's part of a gate. Its gate's mu guards it.
 type Flow struct {
 	gate    *Gate
-	ahead   int // bytes above the allowance, at seen
-	seen    time.Time
+	ahead   int       // bytes above the allowance, at seen
+	seen    time.Time // it was held back no later
 	loud    bool
 	credit  int // of its turn
 	waiting []*Pass
@@ -49,6 +49,7 @@ type Flow struct {
 type Pass struct {
 	flow  *Flow
 	cost  int
+	slow  bool // it is paced
 	ready chan struct{}
 }
 
@@ -85,7 +86,7 @@ func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 // count adds what is about to be stored, and tells whether that is loud.
 func (f *Flow) count(now time.Time, cost int) {
 	if d := now.Sub(f.seen); d < time.Second {
-		f.ahead -= int(allowance * d / time.Second)
+		f.ahead -= int(d.Seconds() * float64(allowance*runtime.GOMAXPROCS(0)))
 	} else {
 		f.ahead = 0
 	}
@@ -116,26 +117,29 @@ func (g *Gate) quiet(f *Flow, now time.Time) bool {
 	return h.flow != nil && now.Sub(h.at) < slowFor
 }
 
-// grant lets through whoever's turn it is, as far as there is room.
+// grant lets through whoever's turn it is, as far as there is room. Who is slowed down
+// and must wait lets others pass.
 func (g *Gate) grant(now time.Time) {
 	for len(g.round) > 0 && g.flying < window {
-		f := g.round[0]
-		switch wait := g.free.Sub(now); {
-		case wait <= 0 || !g.quiet(f, now):
-			g.free = now
-		default:
-			g.later(wait)
+		i := slices.IndexFunc(g.round, func(f *Flow) bool { return !now.Before(g.free) || !g.quiet(f, now) })
+		if i < 0 {
+			g.later(g.free.Sub(now))
 			return
 		}
+		f := g.round[i]
 		p := f.waiting[0]
 		if f.credit < p.cost {
 			f.credit += quantum
-			g.round = append(g.round[1:], f)
+			g.round = append(slices.Delete(g.round, i, i+1), f)
 			continue
 		}
 		if f.waiting = f.waiting[1:]; len(f.waiting) == 0 {
-			f.credit, g.round = p.cost, g.round[1:]
+			f.credit, g.round = p.cost, slices.Delete(g.round, i, i+1)
 		}
+		if p.slow = g.quiet(f, now); p.slow && g.free.Before(now) {
+			g.free = now
+		}
+		f.seen = now // while it was held back it could not store more
 		p.pay(p.cost)
 		close(p.ready)
 	}
@@ -145,10 +149,12 @@ func (g *Gate) grant(now time.Time) {
 func (p *Pass) pay(cost int) {
 	p.flow.credit -= cost
 	p.flow.gate.flying += cost
-	p.flow.gate.free = p.flow.gate.free.Add(slowly(cost))
+	if p.slow {
+		p.flow.gate.free = p.flow.gate.free.Add(slowly(cost))
+	}
 }
 
-// slowly is how long so many bytes take while others are quiet.
+// slowly is how long so many bytes of those that are slowed down take.
 func slowly(cost int) time.Duration {
 	return time.Duration(cost) * time.Second / time.Duration(slowRate*runtime.GOMAXPROCS(0))
 }

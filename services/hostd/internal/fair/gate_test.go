@@ -106,7 +106,7 @@ func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
 		}()
 		begun = time.Now()
 		drain(granted, 1000)
-		least := slowly(1000*quantum - window)
+		least := slowly(999*quantum - window) // the next one passes at once
 		if d := time.Since(begun); d < least || d > least+time.Second {
 			t.Errorf("a flood of %d bytes beside somebody quiet took %v, want %v", 1000*quantum, d, least)
 		}
@@ -115,6 +115,75 @@ func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
 		drain(granted, 2000)
 		if d := time.Since(begun); d > 2*slowFor {
 			t.Errorf("it took %v when they were silent again", d)
+		}
+	})
+}
+
+func TestWhoIsSlowedDownHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		flooded, busy := loud(t, &g), g.Flow()
+		granted := make(chan *Pass, 100)
+		if _, err := busy.Enter(t.Context(), 100); err != nil { // from here on the flood is slowed down
+			t.Fatal(err)
+		}
+		flood(t.Context(), flooded, 100, window/2, granted)
+		drain(granted, 1)
+		if p, err := busy.Enter(t.Context(), 2*burst); err != nil || p == nil {
+			t.Fatalf("%v, %v: it must be loud", p, err)
+		} else {
+			p.Leave()
+		}
+		begun := time.Now()
+		for range 10 {
+			p, err := busy.Enter(t.Context(), 100)
+			if err != nil || p == nil {
+				t.Fatalf("%v, %v: it must be loud", p, err)
+			}
+			p.Leave()
+		}
+		if d := time.Since(begun); d != 0 {
+			t.Errorf("it waited for %v", d)
+		}
+		drain(granted, 99)
+	})
+}
+
+func TestWhoIsHeldBackStaysLoud(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		const floods, each = 3, 500
+		left := make(chan *Pass, floods*each)
+		quiet := g.Flow()
+		if _, err := quiet.Enter(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		for range floods {
+			f := loud(t, &g)
+			go func() {
+				for range each {
+					p, err := f.Enter(t.Context(), quantum-messageCost)
+					if err != nil {
+						t.Error(err)
+					}
+					p.Leave()
+					left <- p
+				}
+			}()
+		}
+		for i := range floods * each {
+			if i%10 == 0 {
+				if _, err := quiet.Enter(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if p := <-left; p == nil {
+				t.Fatalf("message %d was let through as a quiet one's", i)
+			}
+		}
+		if d, least := time.Since(begun), slowly((floods*each-1)*quantum); d < least {
+			t.Errorf("they took %v, want %v", d, least)
 		}
 	})
 }
