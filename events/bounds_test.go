@@ -73,9 +73,10 @@ func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
 	w := log.Writer(ref, 1)
 	appendAll(t, w, all[:2], 2)
 	const chunk, chunks = 128 << 10, 64
+	data := noise(1, chunk)
 	for i := range chunks {
 		appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0),
-			Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i * chunk), Data: make([]byte, chunk)}}}, 1)
+			Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i * chunk), Data: data}}}, 1)
 	}
 	r := log.Read(ref, 0)
 	_, err := r.Next(t.Context(), time.Minute)

@@ -9,3 +9,10 @@ import (
 func (v *View) SweepPartsOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepParts(ctx, age)
 }
+
+// How messages are packed.
+var (
+	PackBatch   = packBatch
+	UnpackBatch = unpackBatch
+	ParseBatch  = parseBatch
+)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,7 +154,7 @@ func TestASlowReaderReadsFromTheStoreAndMissesNothing(t *testing.T) {
 	w := log.Writer(ref, 1)
 	now := time.Unix(1, 0)
 	data := bytes.Repeat([]byte("x"), 100<<10)
-	const n = 200 // 20 MB, far beyond what a tail keeps in memory
+	const n = 200 // 20 MB, far beyond what a tail keeps in memory, and 200 KB packed
 	for i := range n {
 		e := process.Event{Seq: process.Seq(i + 1), Time: now}
 		switch i {
@@ -175,6 +176,17 @@ func TestASlowReaderReadsFromTheStoreAndMissesNothing(t *testing.T) {
 	}
 	if got := readAll(t, r, r.After()); len(got) == 0 || got[len(got)-1].Seq != n {
 		t.Fatalf("the record did not end")
+	}
+	late := log.Read(ref, 0)
+	defer late.Close()
+	for late.After() < n {
+		got, err := late.Next(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) > 40 {
+			t.Errorf("%d events of 100 KiB came at once, after %d", len(got), late.After())
+		}
 	}
 }
 
@@ -325,14 +337,23 @@ func TestATryThatWasGivenUpIsNotTakenForAnotherWriter(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		lost, next int
+		line       string
 	}{
-		{"more than before", 3, 6},
-		{"as many", 4, 4},
-		{"fewer", 6, 3},
+		{"more than before", 3, 6, ""},
+		{"as many", 4, 4, ""},
+		{"fewer", 6, 3, ""},
+		{"more than before, packed", 3, 6, strings.Repeat("line ", 500)},
+		{"fewer, packed", 6, 3, strings.Repeat("line ", 500)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log := eventstest.Open(t, eventstest.Start(t))
 			ref, all := newRef(), script(10)
+			for i := range all {
+				if w, ok := all[i].Body.(process.Wrote); ok {
+					w.Data = append(w.Data, tt.line...)
+					all[i].Body = w
+				}
+			}
 			w, ghost := log.Writer(ref, 1), log.Writer(ref, 1)
 			appendAll(t, w, all[:1], 1)
 			if _, err := ghost.Recover(t.Context()); err != nil {

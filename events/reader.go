@@ -16,10 +16,11 @@ type Reader struct {
 	err    error // why there is no tail
 	at     place // after the last event given; rev 0: its message is not known
 	fin    bool
-	live   bool // start at the live end, wherever that is
-	batch  int  // of the next read from the store
-	tries  int  // reads in a row that found no store
-	misses int  // reads in a row that found nothing where something must be
+	live   bool     // start at the live end, wherever that is
+	ahead  []stored // read from the store and not given, behind at
+	batch  int      // of the next read from the store
+	tries  int      // reads in a row that found no store
+	misses int      // reads in a row that found nothing where something must be
 	timer  *time.Timer
 	closed bool
 }
@@ -153,6 +154,7 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 // fromRecent takes what the tail holds after the reader's place, one message's
 // events at a time or several short ones'. The tail is locked.
 func (r *Reader) fromRecent() []process.Event {
+	r.ahead = nil
 	recent := r.t.recent
 	i := searchChunk(recent, r.at.seq+1)
 	c := &recent[i]
@@ -201,7 +203,10 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 		}
 		r.at.rev = rev - 1
 	}
-	msgs, err := r.fetch(ctx, base)
+	msgs, err := r.ahead, error(nil)
+	if len(msgs) == 0 {
+		msgs, err = r.fetch(ctx, base)
+	}
 	if err != nil && len(msgs) == 0 {
 		if kind.Is(err, kind.Unavailable) && t.l.pause(ctx, &r.tries) {
 			return nil, nil // the store is away: the reader waits, it does not fail
@@ -212,8 +217,14 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 		return r.missed(ctx)
 	}
 	r.misses, r.tries = 0, 0
+	r.ahead = nil
 	var out []process.Event
-	for _, m := range msgs {
+	for i, size := 0, 0; i < len(msgs); i++ {
+		if size > getBytes { // packed, they were small
+			r.ahead = msgs[i:]
+			break
+		}
+		m := msgs[i]
 		if r.at.rev == 0 {
 			if err := r.checkFirst(m); err != nil {
 				return nil, err
@@ -227,6 +238,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 		for _, c := range chunks {
 			out = append(out, c.events...)
 			r.at = c.place
+			size += c.size
 		}
 	}
 	return out, nil
@@ -271,7 +283,7 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 
 // checkFirst tells a record whose beginning fell out of retention.
 func (r *Reader) checkFirst(m stored) error {
-	b, err := process.ParseBatch(m.data)
+	b, err := parseBatch(m.data)
 	if err == nil && b.FirstSeq > r.at.seq+1 {
 		return gone(r.t.ref.ID, b.FirstSeq)
 	}

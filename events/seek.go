@@ -104,7 +104,7 @@ func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span
 			return span{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
 		}
 		if err == nil {
-			b, err := process.ParseBatch(got[0].data)
+			b, err := parseBatch(got[0].data)
 			return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, got[0].seq}, err
 		}
 		if !l.pause(ctx, &try) {
@@ -117,7 +117,7 @@ func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span
 // is looked for elsewhere and then said to be one; what is there twice is
 // dropped; ok is false if nothing is left.
 func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
-	b, err := process.ParseBatch(m.data)
+	b, err := parseBatch(m.data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
 		l.log.Error("a message is not what its subject says", "subject", m.subject, "rev", m.seq, "err", err)
 		return nil, false
@@ -126,7 +126,7 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: m.seq},
 		first:  b.FirstSeq,
 		events: after(b.Events, last),
-		size:   len(m.data) + 64*b.Frames,
+		size:   b.Size + 64*b.Frames,
 	}
 	if c.seq <= last {
 		return nil, false
@@ -145,7 +145,7 @@ const holeTries = 5
 // replica has becomes a Gap.
 func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
-	end, err := process.ParseBatch(m.data)
+	end, err := parseBatch(m.data)
 	if err != nil {
 		return nil
 	}
@@ -203,12 +203,12 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 			if m.seq >= end {
 				return out, len(out) > 0
 			}
-			b, err := process.ParseBatch(m.data)
+			b, err := parseBatch(m.data)
 			if err != nil || b.FirstSeq > last+1 {
 				return nil, false
 			}
 			last, rev = b.FirstSeq+process.Seq(b.Frames)-1, m.seq+1
-			out = append(out, chunk{place: place{last, m.seq}, first: b.FirstSeq, events: b.Events, size: len(m.data)})
+			out = append(out, chunk{place: place{last, m.seq}, first: b.FirstSeq, events: b.Events, size: b.Size + 64*b.Frames})
 		}
 	}
 	return out, len(out) > 0

@@ -259,6 +259,9 @@ func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
 
 func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 	sc := fileStream(cfg, outStream(shard), fmt.Sprintf("out.%02x.*.*.*", shard))
+	// Messages come packed. The server compresses a block when it is full, all at once, and
+	// nobody else's message is stored meanwhile: some 15 ms for each 8 MiB.
+	sc.Compression = jetstream.NoCompression
 	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
 	keepFor(&sc, cfg.Retention)
 	// Without a bound one process that prints for ever fills the disk, and then

@@ -152,22 +152,22 @@ func (t *tail) setBase(p place, fin bool) {
 	t.announce()
 }
 
-// add appends messages to the live end.
+// add appends messages to the live end, one after the other: packed ones are small until
+// they are decoded.
 func (t *tail) add(ctx context.Context, msgs []stored) {
-	chunks := make([]chunk, 0, len(msgs))
 	t.mu.Lock()
-	at := place{seq: t.last}
+	last := t.last
 	t.mu.Unlock()
 	for _, m := range msgs {
-		c, ok := t.l.decode(ctx, t.ref, at.seq, m)
-		if ok {
-			chunks = append(chunks, c...)
-			at = c[len(c)-1].place
+		if chunks, ok := t.l.decode(ctx, t.ref, last, m); ok {
+			last = chunks[len(chunks)-1].seq
+			t.put(chunks)
 		}
 	}
-	if len(chunks) == 0 {
-		return
-	}
+}
+
+// put appends what one message was decoded to.
+func (t *tail) put(chunks []chunk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range chunks {

@@ -143,7 +143,7 @@ func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
 		}
 		return out, err
 	}
-	b, err := process.ParseBatch(m.data)
+	b, err := parseBatch(m.data)
 	if err != nil {
 		return nil, err
 	}

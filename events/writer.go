@@ -20,7 +20,9 @@ type Writer struct {
 	epoch   uint64
 	rev     uint64 // stream sequence of the last message known to be stored
 	last    process.Seq
-	buf     []byte
+	buf     []byte // the message to store, not packed,
+	head    int    // of which this much is the head
+	packed  []byte // memory for it as it is stored
 }
 
 // MaxBatch is the most bytes of output that one message carries. Append splits
@@ -109,7 +111,7 @@ func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 }
 
 func tipOf(m stored) (Tip, error) {
-	b, err := process.ParseBatch(m.data)
+	b, err := parseBatch(m.data)
 	if err != nil {
 		return Tip{}, kind.Wrap(kind.Internal, "read", m.subject, err)
 	}
@@ -171,6 +173,7 @@ func (w *Writer) encode(events []process.Event) int {
 		Host: w.ref.Host, Epoch: w.epoch, FirstSeq: events[0].Seq,
 	}
 	w.buf = process.AppendBatchHead(w.buf[:0], &head)
+	w.head = len(w.buf)
 	for i := range events {
 		was := len(w.buf)
 		w.buf = process.AppendBatchFrame(w.buf, &events[i])
@@ -187,8 +190,13 @@ const headRoom = 4 << 10
 
 // store publishes w.buf, whose last event has seq upTo, until it is stored.
 func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
+	msg := w.buf
+	var smaller bool
+	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
+		msg = w.packed
+	}
 	for try := 0; ; {
-		rev, err := w.l.publish(ctx, w.subject, w.rev, w.buf)
+		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
 		last := upTo
 		if errors.Is(err, errExpectation) {
 			rev, last, err = w.resolve(ctx)
@@ -222,12 +230,16 @@ func (w *Writer) resolve(ctx context.Context) (uint64, process.Seq, error) {
 		w.rev = 0
 		return 0, 0, nil
 	}
-	b, err := process.ParseBatch(m.data)
+	plain, err := unpackBatch(m.data)
+	if err != nil {
+		return 0, 0, kind.Wrap(kind.Internal, "append", w.subject, err)
+	}
+	b, err := process.ParseBatch(plain)
 	if err != nil {
 		return 0, 0, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
 	switch {
-	case w.sameAs(m.data):
+	case w.sameAs(plain):
 		return m.seq, b.FirstSeq + process.Seq(b.Frames) - 1, nil
 	case m.seq == w.rev:
 		return 0, 0, nil // a replica spoke out of turn: the record is as expected
@@ -237,7 +249,7 @@ func (w *Writer) resolve(ctx context.Context) (uint64, process.Seq, error) {
 	return 0, 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
 
-// sameAs reports whether the stored bytes are those just published, or those of
+// sameAs reports whether the stored bytes, unpacked, are those just published, or those of
 // an earlier try that was given up, which began at the same event and ended
 // sooner or later: a message is its head, with host, epoch and first seq, and then
 // one event after the other.
@@ -248,6 +260,6 @@ func (w *Writer) sameAs(data []byte) bool {
 // shrink lets go of a large buffer: most writers are quiet most of the time.
 func (w *Writer) shrink() {
 	if cap(w.buf) > 16<<10 && len(w.buf) < 4<<10 {
-		w.buf = nil
+		w.buf, w.packed = nil, nil
 	}
 }

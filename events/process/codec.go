@@ -24,6 +24,7 @@ type Batch struct {
 	Epoch    uint64
 	FirstSeq Seq
 	Frames   int     // how many seqs the message takes; set by ParseBatch
+	Size     int     // bytes that Events share; set by ParseBatch
 	Events   []Event // to be appended: one frame each, from FirstSeq on
 }
 
@@ -57,10 +58,10 @@ func AppendBatchFrame(dst []byte, e *Event) []byte {
 	return field.PutMessage(dst, 7, func(dst []byte) []byte { return AppendEvent(dst, e) })
 }
 
-// ParseBatch reads a message of a record. Its events share b's memory. Frames
-// of a kind this version does not know are skipped, but keep their seq.
+// ParseBatch reads a message of a record that is not packed. Its events share b's memory.
+// Frames of a kind this version does not know are skipped, but keep their seq.
 func ParseBatch(b []byte) (Batch, error) {
-	var out Batch
+	out := Batch{Size: len(b)}
 	frames := make([][]byte, 0, 8)
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {

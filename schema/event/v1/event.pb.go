@@ -77,7 +77,8 @@ func (Stream) EnumDescriptor() ([]byte, []int) {
 }
 
 // Batch is one message of a process's record: consecutive frames. The seq of
-// frames[i] is first_seq + i, dense from 1 for ever.
+// frames[i] is first_seq + i, dense from 1 for ever. Fields are in the order of their
+// numbers.
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	V             uint32                 `protobuf:"varint,1,opt,name=v,proto3" json:"v,omitempty"`
@@ -87,6 +88,7 @@ type Batch struct {
 	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	FirstSeq      uint64                 `protobuf:"varint,6,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
 	Frames        []*Frame               `protobuf:"bytes,7,rep,name=frames,proto3" json:"frames,omitempty"`
+	Packed        []byte                 `protobuf:"bytes,8,opt,name=packed,proto3" json:"packed,omitempty"` // in place of frames: them, tags and all, as one S2 block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +168,13 @@ func (x *Batch) GetFirstSeq() uint64 {
 func (x *Batch) GetFrames() []*Frame {
 	if x != nil {
 		return x.Frames
+	}
+	return nil
+}
+
+func (x *Batch) GetPacked() []byte {
+	if x != nil {
+		return x.Packed
 	}
 	return nil
 }
@@ -6149,7 +6158,7 @@ var File_event_v1_event_proto protoreflect.FileDescriptor
 
 const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x14event/v1/event.proto\x12\x11millrace.event.v1\"\xc2\x01\n" +
+	"\x14event/v1/event.proto\x12\x11millrace.event.v1\"\xda\x01\n" +
 	"\x05Batch\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x18\n" +
@@ -6157,7 +6166,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\tfirst_seq\x18\x06 \x01(\x04R\bfirstSeq\x120\n" +
-	"\x06frames\x18\a \x03(\v2\x18.millrace.event.v1.FrameR\x06frames\"\xc0\x05\n" +
+	"\x06frames\x18\a \x03(\v2\x18.millrace.event.v1.FrameR\x06frames\x12\x16\n" +
+	"\x06packed\x18\b \x01(\fR\x06packed\"\xc0\x05\n" +
 	"\x05Frame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x129\n" +
 	"\baccepted\x18\x02 \x01(\v2\x1b.millrace.event.v1.AcceptedH\x00R\baccepted\x126\n" +

@@ -12,9 +12,9 @@
 // While anybody else is quiet and stores something, a loud flow is slowed down, together
 // with all others of which that is so, to a rate that leaves the machine to them; else it
 // is as fast as it can, and waits for none that is slowed down.
-// The store does part of its work for a flood in large pieces, which others' commands
-// meet: each block of 8 MiB that is full is compressed at once, on all CPUs, and the
-// garbage collector runs the more often the faster memory fills.
+// A flood's part of the store's work comes in large pieces, which others' commands meet:
+// what is flushed to the disk each second, and a garbage collector that runs the more often
+// the faster memory fills.
 //
 // # Back pressure
 // Who waits acks nothing, so that its shim's window closes and its processes
