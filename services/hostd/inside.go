@@ -12,12 +12,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 	"github.com/millrace/millrace/services/hostd/internal/sudo"
+	"github.com/millrace/millrace/services/hostd/internal/tick"
 )
 
 const shimRole = "shim"
 
-// Inside plays the hidden roles that hostd's own program has inside a sandbox; args are os.Args. It must be called before anything else in main: ok
-// tells that it was one of them, and the program must exit with code.
+// Inside plays the hidden roles that hostd's own program has, inside a sandbox and beside
+// hostd; args are os.Args. It must be called before anything else in main: ok tells that it
+// was one of them, and the program must exit with code.
 func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	if sudo.Called(args) {
 		return sudo.Main(args[1:], stdout, stderr), true
@@ -28,6 +30,8 @@ func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	switch args[1] {
 	case shimRole:
 		return shim.Main(args[2:], stderr), true
+	case tick.Arg:
+		return tick.Main(), true
 	case vminit.Arg:
 		vminit.Init(args[2:]) //nolint:errcheck // it has said so on the console
 		return 1, true

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/tick"
 )
 
 const (
@@ -14,6 +15,7 @@ const (
 	much       = 0.70                   // of a CPU: who uses that lets others go first
 	little     = 0.20                   // and who uses less no more
 	sharePause = time.Second            // nor for that long after
+	tickOn     = 2 * time.Second        // for how long the CPUs tick after the last one who yielded
 )
 
 // share has sandboxes that compute all the time let all else go first: the services,
@@ -23,16 +25,52 @@ const (
 // yields, also others than Millrace, he is their equal again before he starves, and
 // yields for a tenth of the time at most.
 func (h *host) share(ctx context.Context) error {
+	ticks := ticks{wanted: tick.Wanted()}
+	defer ticks.stop()
 	for {
-		boxes := h.measured()
+		boxes, yields := h.measured(), false
 		for _, b := range boxes {
 			b.share(time.Now())
+			yields = yields || b.burner.yields && !b.standing()
+		}
+		if err := ticks.follow(ctx, time.Now(), yields); err != nil {
+			h.slog.Warn("the CPUs do not tick more often than the kernel has them", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(shareEvery + time.Duration(len(boxes))*shareEach):
 		}
+	}
+}
+
+// ticks is the program that has the CPUs look more often who is to run.
+type ticks struct {
+	wanted bool
+	of     *tick.Ticker
+	until  time.Time
+}
+
+// follow starts it when somebody yields, and ends it a while after nobody does any more.
+// What cannot be started is not tried again.
+func (t *ticks) follow(ctx context.Context, now time.Time, yields bool) (err error) {
+	switch {
+	case !t.wanted:
+	case yields:
+		if t.until = now.Add(tickOn); t.of == nil {
+			t.of, err = tick.Start(ctx, "/proc/self/exe")
+			t.wanted = err == nil
+		}
+	case now.After(t.until):
+		t.stop()
+	}
+	return err
+}
+
+func (t *ticks) stop() {
+	if t.of != nil {
+		t.of.Stop()
+		t.of = nil
 	}
 }
 

@@ -1,0 +1,35 @@
+package hostd
+
+import (
+	"testing"
+	"time"
+)
+
+// The CPUs tick while somebody yields, and a while after.
+func TestTicksFollowWhoYields(t *testing.T) {
+	ticks, now := ticks{wanted: true}, time.Unix(1000, 0)
+	defer ticks.stop()
+	for i, tt := range []struct {
+		after  time.Duration
+		yields bool
+		want   bool
+	}{
+		{0, false, false},
+		{0, true, true},
+		{tickOn, true, true},
+		{tickOn, false, true},
+		{time.Millisecond, false, false},
+		{0, true, true},
+	} {
+		now = now.Add(tt.after)
+		if err := ticks.follow(t.Context(), now, tt.yields); err != nil || (ticks.of != nil) != tt.want {
+			t.Fatalf("%d: %v, ticks %v, want %v", i, err, ticks.of != nil, tt.want)
+		}
+	}
+	unwanted := ticks
+	unwanted.stop()
+	unwanted.wanted = false
+	if err := unwanted.follow(t.Context(), now, true); err != nil || unwanted.of != nil {
+		t.Error("it ticks where the kernel does it often enough")
+	}
+}
