@@ -10,6 +10,9 @@ func (v *View) SweepPartsOlder(ctx context.Context, age time.Duration) (int, err
 	return v.sweepParts(ctx, age)
 }
 
+// Forget is forget.
+func (v *View) Forget(before time.Time) { v.forget(before) }
+
 // How messages are packed.
 var (
 	PackBatch   = packBatch

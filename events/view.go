@@ -23,6 +23,7 @@ type View struct {
 	applied   map[string]uint64 // stream -> stream sequence
 	sandboxes map[sandbox.ID]sandbox.State
 	processes map[process.ID]*entry
+	alike     interner // of processes
 	members   map[sandbox.ID]*members
 	counts    map[process.Outcome]uint64
 	hosts     map[string]fleet.Host
@@ -257,10 +258,14 @@ func (v *View) forget(before time.Time) {
 			delete(v.builds, id)
 		}
 	}
+	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {
 		if !e.Active() && e.Ended.Before(before) {
 			delete(v.processes, id)
-			v.leave(id, e.PID)
+			of[id.Sandbox()] = true
 		}
+	}
+	for id := range of {
+		v.leave(id)
 	}
 }

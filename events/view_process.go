@@ -17,6 +17,7 @@ func (v *View) applySummary(m stored) error {
 	if err != nil {
 		return err
 	}
+	v.alike.summary(&s)
 	if old := v.processes[s.ID]; old != nil {
 		if counted(&old.Summary) {
 			v.counts[old.Outcome()]--
@@ -50,18 +51,14 @@ func (v *View) join(s *process.Summary) {
 	mem.all = append(mem.all, s.ID)
 }
 
-// leave takes a process out of its sandbox's.
-func (v *View) leave(id process.ID, pid uint32) {
-	mem := v.members[id.Sandbox()]
-	if mem == nil {
-		return
-	}
-	mem.all = slices.DeleteFunc(mem.all, func(x process.ID) bool { return x == id })
-	if mem.byPID[pid] == id {
-		delete(mem.byPID, pid)
-	}
+// leave takes out of a sandbox's processes those that are in the catalogue no more.
+func (v *View) leave(sbx sandbox.ID) {
+	mem := v.members[sbx]
+	gone := func(id process.ID) bool { return v.processes[id] == nil }
+	mem.all = slices.DeleteFunc(mem.all, gone)
+	maps.DeleteFunc(mem.byPID, func(_ uint32, id process.ID) bool { return gone(id) })
 	if len(mem.all) == 0 {
-		delete(v.members, id.Sandbox())
+		delete(v.members, sbx)
 	}
 }
 
