@@ -13,11 +13,19 @@ const (
 	leastMemory  = 256 << 20
 	mostMemory   = 1 << 30
 	memoryFactor = 8 // of the machine's memory, the part that is ours without asking
+
+	// Each collection takes all CPUs that this program leaves idle, from sandboxes, too, and
+	// commands that start then wait for it.
+	garbage = 200 // percent of what lives, before the collector runs
 )
 
 // limitMemory has the collector keep the memory of this program within its part
-// of the machine's, as far as what lives allows; GOMEMLIMIT says otherwise.
+// of the machine's, as far as what lives allows, and run rarely within that; GOMEMLIMIT and
+// GOGC say otherwise.
 func limitMemory(getenv func(string) string) {
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	if getenv("GOMEMLIMIT") != "" {
 		return
 	}
