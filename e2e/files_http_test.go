@@ -341,8 +341,9 @@ func TestFilesInConstantMemory(t *testing.T) {
 	mb := float64(size) / 1e6
 	t.Logf("%.0f MB up at %.0f MB/s, down at %.0f MB/s; the process (all services) peaked %d MiB higher",
 		mb, mb/up.Seconds(), mb/time.Since(began).Seconds(), grown>>20)
-	// One process holds the NATS server with its stream of 64 MiB in memory, too.
-	if grown > 256<<20 {
+	// One process holds the NATS server with its stream of 64 MiB in memory, too, and lets
+	// twice of what lives gather.
+	if grown > 384<<20 {
 		t.Errorf("the peak rose by %d MiB", grown>>20)
 	}
 }
