@@ -122,12 +122,7 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 		l.log.Error("a message is not what its subject says", "subject", m.subject, "rev", m.seq, "err", err)
 		return nil, false
 	}
-	c := chunk{
-		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: m.seq},
-		first:  b.FirstSeq,
-		events: after(b.Events, last),
-		size:   b.Size + 64*b.Frames,
-	}
+	c := chunkOf(b, last, m.seq)
 	if c.seq <= last {
 		return nil, false
 	}
@@ -135,6 +130,16 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 		chunks = l.fill(ctx, ref, last, m)
 	}
 	return append(chunks, c), true
+}
+
+// chunkOf is what the message at stream sequence rev says after event last.
+func chunkOf(b process.Batch, last process.Seq, rev uint64) chunk {
+	return chunk{
+		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: rev},
+		first:  b.FirstSeq,
+		events: after(b.Events, last),
+		size:   b.Size + 64*b.Frames,
+	}
 }
 
 // holeTries is how often a hole is asked for again, of whichever replica
@@ -207,8 +212,9 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 			if err != nil || b.FirstSeq > last+1 {
 				return nil, false
 			}
-			last, rev = b.FirstSeq+process.Seq(b.Frames)-1, m.seq+1
-			out = append(out, chunk{place: place{last, m.seq}, first: b.FirstSeq, events: b.Events, size: b.Size + 64*b.Frames})
+			c := chunkOf(b, last, m.seq)
+			last, rev = max(last, c.seq), m.seq+1
+			out = append(out, c)
 		}
 	}
 	return out, len(out) > 0
