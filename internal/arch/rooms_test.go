@@ -89,7 +89,7 @@ var rooms = []room{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "remove", sys, group}},
 	{path: hd + "remove", may: []string{sys}},
@@ -102,10 +102,11 @@ var rooms = []room{
 
 	// The client speaks the public wire only: nothing of ours but the form of
 	// templates, which it makes.
-	{path: "internal/cli", may: []string{"events/template", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
+	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci}, std: []string{"os/exec", "net/http"}},
+	{path: "internal/cpustat"},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch"},
 }

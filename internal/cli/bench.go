@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/cpustat"
 )
 
 // benchFlags bound what bench does.
@@ -252,9 +254,6 @@ func (b *bench) limit(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, time.Duration(b.f.seconds*float64(time.Second)))
 }
 
-// clockTicks is how many of the units in which Linux counts CPU time are a second.
-const clockTicks = 100
-
 // usage is what a process used, as Linux tells; ok is false elsewhere.
 type usage struct {
 	cpu       time.Duration
@@ -278,7 +277,7 @@ func (b *bench) usage() (u usage, ok bool) {
 		if err != nil {
 			return u, false
 		}
-		u.cpu += time.Duration(n) * time.Second / clockTicks
+		u.cpu += time.Duration(n) * time.Second / cpustat.Ticks
 	}
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {

@@ -3,11 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/millrace/millrace/internal/cpustat"
 )
 
 // noise is what a neighbour does to a sandbox.
@@ -127,13 +126,13 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 
 // settle lets a moment pass in silence, and notes what others compute meanwhile.
 func (t *turns) settle(ctx context.Context) error {
-	before, known := machineCPU()
+	before, known := cpustat.Read()
 	at := time.Now()
 	if !pause(ctx, settle) {
 		return ctx.Err()
 	}
-	if after, ok := machineCPU(); known && ok {
-		t.others, t.rest = t.others+after-before, t.rest+time.Since(at)
+	if after, err := cpustat.Read(); known == nil && err == nil {
+		t.others, t.rest = t.others+after.Busy-before.Busy, t.rest+time.Since(at)
 	}
 	return nil
 }
@@ -142,28 +141,4 @@ func (t *turns) settle(ctx context.Context) error {
 func (b *bench) round(ctx context.Context, all []time.Duration) ([]time.Duration, error) {
 	_, got, err := b.someStarts(ctx, b.share(noisyRounds/2), "/bin/true", nil, eventStart)
 	return append(all, got...), err
-}
-
-// machineCPU is the CPU time that this machine has used since it began, in so far as it
-// tells as Linux does.
-func machineCPU() (time.Duration, bool) {
-	b, err := os.ReadFile("/proc/stat")
-	return busyCPU(string(b)), err == nil
-}
-
-// busyCPU sums up the first line of a /proc/stat, without what was idle or waited for a
-// disk; what a hypervisor gave to somebody else counts, and a guest's time counts once.
-func busyCPU(stat string) (busy time.Duration) {
-	line, _, _ := strings.Cut(stat, "\n")
-	for i, f := range strings.Fields(strings.TrimPrefix(line, "cpu ")) {
-		const idle, iowait, guest = 3, 4, 8
-		n, err := strconv.Atoi(f)
-		if err != nil || i >= guest {
-			break
-		}
-		if i != idle && i != iowait {
-			busy += time.Duration(n) * time.Second / clockTicks
-		}
-	}
-	return busy
 }

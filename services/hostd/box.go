@@ -244,13 +244,11 @@ func (b *box) bury(ctx context.Context, why error) error {
 	b.shut()
 	b.passEarly()             // they are refused
 	b.linkUsed(h.linksUsed()) // its interface goes with it
-	if errors.Is(why, errShimGone) {
-		switch {
-		case b.evicted.Load():
-			why = errNoDisk
-		case b.starved(ctx):
-			why = errNoMemory
-		}
+	switch {
+	case b.evicted.Load():
+		why = errNoDisk
+	case errors.Is(why, errShimGone) && b.starved(ctx):
+		why = errNoMemory
 	}
 	said := driver.Said(h.dirOf(b.place))
 	if err := b.destroy(ctx); err != nil {

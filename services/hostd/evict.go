@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 const (
 	spareDisk = 1 << 30 // bytes of the host's disk that are kept free, or
+	spareFile = 1 << 16 // of the files that it can have, or
 	sparePart = 20      // that part of a small one
 	spareHog  = 4       // who has less than that part of it is nobody's trouble
 	spareLook = 100 * time.Millisecond
@@ -22,6 +24,32 @@ const (
 )
 
 var errNoDisk = errors.New("the sandbox had most of what its host's disk was short of, and was ended for that")
+
+// disk is what a file system has.
+type disk struct {
+	free, total uint64 // bytes; free for anybody but root
+	freed, most uint64 // files that it may still have and can have; 0 where that has no bound of its own
+}
+
+// scarcity is what a disk is short of.
+type scarcity struct {
+	what        string
+	free, spare uint64
+	of          func(*driver.Stats) uint64 // what a sandbox has of it
+}
+
+// short tells what the disk is short of, if of anything.
+func (d disk) short() (scarcity, bool) {
+	for _, s := range [...]scarcity{
+		{"bytes", d.free, min(d.total/sparePart, spareDisk), func(s *driver.Stats) uint64 { return s.DiskBytes }},
+		{"files", d.freed, min(d.most/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
+	} {
+		if s.free < s.spare {
+			return s, true
+		}
+	}
+	return scarcity{}, false
+}
 
 // evict keeps some of the host's disk free, on which the services may store what
 // processes print: a sandbox could else fill it, as one may that has no limit, and then
@@ -32,20 +60,19 @@ func (h *host) evict(ctx context.Context) error {
 	wait := spareLook
 	for rest(ctx, wait) {
 		wait = spareLook
-		free, total := room(h.cfg.DataDir)
-		spare := min(total/sparePart, spareDisk)
-		short := free < spare
+		scarce, short := room(h.cfg.DataDir).short()
 		h.short.Store(short)
 		if !short {
 			continue
 		}
-		hog, size := hogOf(holdings(ctx, h.measured()), max(free, spare/spareHog))
+		hog, size := hogOf(holdings(ctx, h.measured(), scarce.of), max(scarce.free, scarce.spare/spareHog))
+		log := h.slog.With("of", scarce.what, "free", scarce.free)
 		if hog == nil {
-			h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "free", free)
+			log.Warn("the disk is nearly full, and no sandbox has much of it")
 			wait = spareWait
 			continue
 		}
-		h.slog.Warn("the disk is nearly full: the sandbox that has most of it is ended", "sandbox", hog.id, "bytes", size, "free", free)
+		log.Warn("the disk is nearly full: the sandbox that has most of it is ended", "sandbox", hog.id, "has", size)
 		hog.evicted.Store(true)
 		if err := hog.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
 			h.slog.Error("end a sandbox", "sandbox", hog.id, "err", err)
@@ -63,15 +90,15 @@ func (h *host) roomFor(what, id string) error {
 	return nil
 }
 
-// holding is what a sandbox has of the disk.
+// holding is what a sandbox has of what the disk is short of.
 type holding struct {
 	box     *box
-	bytes   uint64
+	size    uint64
 	limited bool // to no more than it asked for
 }
 
 // holdings measures the boxes; whom it cannot measure it leaves out.
-func holdings(ctx context.Context, boxes []*box) []holding {
+func holdings(ctx context.Context, boxes []*box, of func(*driver.Stats) uint64) []holding {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	var mu sync.Mutex
@@ -87,7 +114,7 @@ func holdings(ctx context.Context, boxes []*box) []holding {
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				all = append(all, holding{b, s.DiskBytes, b.req.DiskMiB > 0})
+				all = append(all, holding{b, of(&s), b.req.DiskMiB > 0})
 			}
 			return nil
 		})
@@ -96,9 +123,9 @@ func holdings(ctx context.Context, boxes []*box) []holding {
 	return all
 }
 
-// hogOf is who has most, at least so many bytes; nil if nobody has.
+// hogOf is who has most, at least so much; nil if nobody has.
 func hogOf(all []holding, least uint64) (*box, uint64) {
-	all = slices.DeleteFunc(all, func(h holding) bool { return h.bytes < least })
+	all = slices.DeleteFunc(all, func(h holding) bool { return h.size < least })
 	if len(all) == 0 {
 		return nil, 0
 	}
@@ -106,9 +133,9 @@ func hogOf(all []holding, least uint64) (*box, uint64) {
 		if a.limited != b.limited {
 			return cmp.Compare(unlimited(a), unlimited(b))
 		}
-		return cmp.Compare(a.bytes, b.bytes)
+		return cmp.Compare(a.size, b.size)
 	})
-	return hog.box, hog.bytes
+	return hog.box, hog.size
 }
 
 func unlimited(h holding) int {

@@ -1,7 +1,6 @@
 package hostd
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -12,12 +11,21 @@ import (
 
 // Who fills the host's disk is ended, and says so; who is beside him goes on.
 func TestWhoFillsTheDiskIsEnded(t *testing.T) {
+	for name, tt := range map[string]struct{ disk, fill string }{
+		"bytes": {"size=256m", "head -c 300000000 /dev/zero > fill"},
+		"files": {"nr_inodes=100k", "(mkdir many; cd many; i=0; while [ $i -lt 200000 ]; do : > $i; i=$((i+1)); done)"},
+	} {
+		t.Run(name, func(t *testing.T) { testFull(t, tt.disk, tt.fill) })
+	}
+}
+
+func testFull(t *testing.T, disk, fill string) {
 	r := newRig(t)
 	small, err := os.MkdirTemp("", "hostd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("none", small, "tmpfs", 0, fmt.Sprintf("size=%d", 256<<20)); err != nil {
+	if err := unix.Mount("none", small, "tmpfs", 0, disk); err != nil {
 		t.Skipf("mount: %v", err)
 	}
 	t.Cleanup(func() {
@@ -30,8 +38,8 @@ func TestWhoFillsTheDiskIsEnded(t *testing.T) {
 	r.begin()
 	r.awaitLease(0)
 	beside, hog := r.sandbox(), r.sandbox()
-	fill := r.start(hog, sh("head -c 300000000 /dev/zero > fill; sleep 600"))
-	if exit := r.whole(fill).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
+	filler := r.start(hog, sh(fill+"; sleep 600"))
+	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
 		t.Errorf("its process ended as %s", describe(exit)) // the shim may still have told how
 	}
 	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
@@ -40,8 +48,8 @@ func TestWhoFillsTheDiskIsEnded(t *testing.T) {
 	if exit := r.whole(r.start(beside, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 		t.Errorf("a neighbour's process that writes ended as %s", describe(exit))
 	}
-	if free, total := room(small); free < total/2 {
-		t.Errorf("%d bytes of %d are free after it", free, total)
+	if d := room(small); d.free < d.total/2 || d.freed < d.most/2 {
+		t.Errorf("after it: %+v", d)
 	}
 }
 

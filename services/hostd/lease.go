@@ -102,7 +102,7 @@ func (l *lease) observe() {
 	l.System, l.CPU = l.h.system, l.h.cpu
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
-	_, l.DiskTotal = room(l.h.cfg.DataDir)
+	l.DiskTotal = room(l.h.cfg.DataDir).total
 	l.Templates = l.h.templatesHere()
 	l.Draining = l.h.draining.Load()
 }

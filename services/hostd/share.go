@@ -4,36 +4,31 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/internal/cpustat"
 	"github.com/millrace/millrace/services/hostd/internal/tick"
 )
 
 const (
 	shareEvery = 100 * time.Millisecond // between two looks at all sandboxes,
 	shareEach  = time.Millisecond       // and for each of them
-	much       = 0.70                   // of a CPU: who uses that lets others go first
-	little     = 0.20                   // and who uses less no more
-	sharePause = time.Second            // nor for that long after
 	tickOn     = 2 * time.Second        // for how long the CPUs tick after the last one who yielded
 )
 
 // share has sandboxes that compute all the time let all else go first: the services,
-// and sandboxes that mostly wait for something. A spinner leaves no CPU idle: who wakes
-// up shares one with all others that do, or waits until the spinner's turn is over;
+// and sandboxes that now and then wait for something. A spinner leaves no CPU idle: who
+// wakes up shares one with all others that do, or waits until the spinner's turn is over;
 // but the CPU of who yields is as good as idle. Where others leave nothing to who
 // yields, also others than Millrace, he is their equal again before he starves, and
-// yields for a tenth of the time at most.
+// yields for a third of the time at most.
 func (h *host) share(ctx context.Context) error {
 	ticks := ticks{wanted: tick.Wanted()}
 	defer ticks.stop()
+	var turn turn
 	for {
-		boxes, yields := h.measured(), false
-		for _, b := range boxes {
-			b.share(time.Now())
-			yields = yields || b.burner.yields && !b.standing()
-		}
-		if err := ticks.follow(ctx, time.Now(), yields); err != nil {
+		boxes, now := h.measured(), time.Now()
+		times, _ := cpustat.Read() //nolint:errcheck // no CPU rests then
+		yields := turn.take(boxes, use{at: now, idle: times.Idle})
+		if err := ticks.follow(ctx, now, yields); err != nil {
 			h.slog.Warn("the CPUs do not tick more often than the kernel has them", "err", err)
 		}
 		select {
@@ -42,6 +37,37 @@ func (h *host) share(ctx context.Context) error {
 		case <-time.After(shareEvery + time.Duration(len(boxes))*shareEach):
 		}
 	}
+}
+
+// turn is one look after the other at all sandboxes of a host.
+type turn struct {
+	last  use // of the machine
+	short int // so many looks found no CPU for anybody else
+}
+
+// take looks at the boxes, tells them who yields, and reports whether anybody does. Where
+// nobody does and nearly nothing is left of the CPUs, who uses most has to: he alone may be
+// who leaves nothing, and what each of the rest wants shows when he yields.
+func (t *turn) take(boxes []*box, now use) (yields bool) {
+	_, rested := now.since(t.last)
+	t.last = now
+	var most *box
+	for _, b := range boxes {
+		b.look(now)
+		yields = yields || b.burner.yields && !b.standing()
+		if most == nil || b.burner.used > most.burner.used {
+			most = b
+		}
+	}
+	if t.short++; yields || rested >= nothing {
+		t.short = 0
+	}
+	yields = false
+	for _, b := range boxes {
+		b.share(now.at, rested >= nothing, b == most && t.short >= shortLooks && b.burner.used >= much)
+		yields = yields || b.burner.yields && !b.standing()
+	}
+	return yields
 }
 
 // ticks is the program that has the CPUs look more often who is to run.
@@ -72,58 +98,4 @@ func (t *ticks) stop() {
 		t.of.Stop()
 		t.of = nil
 	}
-}
-
-// share looks at what the box has used since the last time, if it runs. What cannot be
-// done here is not tried again.
-func (b *box) share(now time.Time) {
-	inst, ok := b.inst.(driver.Yielding)
-	if !ok || b.burner.exempt {
-		return
-	}
-	if b.standing() {
-		b.burner.at = time.Time{}
-		return
-	}
-	cpu, err := inst.Burned()
-	if err == nil && b.burner.look(now, cpu) {
-		err = inst.Yield(b.burner.yields)
-	}
-	if err != nil {
-		b.burner.exempt = true
-		if !kind.Is(err, kind.Unimplemented) && !kind.Is(err, kind.Unavailable) {
-			b.h.slog.Warn("a sandbox cannot be told to let others go first", "sandbox", b.id, "err", err)
-		}
-	}
-}
-
-// burner tells who uses much of a CPU.
-type burner struct {
-	at     time.Time     // of the last look; zero: it says nothing about now
-	cpu    time.Duration // that had been used then
-	equal  time.Time     // until then it does not yield
-	told   bool          // what follows holds; else it is of an earlier life
-	yields bool
-	exempt bool // it cannot yield
-}
-
-// look takes what has been used until now and reports whether yields is to be told: who
-// yields is told again each time, since a pause ends that.
-func (u *burner) look(now time.Time, cpu time.Duration) bool {
-	past, used := now.Sub(u.at).Seconds(), (cpu - u.cpu).Seconds()
-	first := u.at.IsZero()
-	u.at, u.cpu = now, cpu
-	if first || past <= 0 {
-		return false
-	}
-	before := u.yields
-	switch {
-	case before && used < little*past:
-		u.yields, u.equal = false, now.Add(sharePause)
-	case !before:
-		u.yields = used >= much*past && now.After(u.equal)
-	}
-	tell := before || u.yields || !u.told
-	u.told = true
-	return tell
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -24,46 +25,124 @@ func (c *computes) Yield(yes bool) error {
 	return c.err
 }
 
-// Who uses most of a CPU lets others go first, until he uses little, whether he wants
-// no more or gets no more.
-func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
-	place := &computes{used: time.Hour}
-	b, now := &box{inst: place}, time.Unix(1000, 0)
-	b.share(now)
-	if len(place.yields) > 0 {
-		t.Errorf("told %v before anything was known", place.yields)
+// computing is a host of some places that compute.
+type computing struct {
+	places []*computes
+	boxes  []*box
+	now    use
+	turn   turn
+}
+
+func newComputing(n int) *computing {
+	c := &computing{now: use{at: time.Unix(1000, 0)}}
+	for range n {
+		p := &computes{used: time.Hour}
+		c.places, c.boxes = append(c.places, p), append(c.boxes, &box{inst: p})
 	}
-	for _, tt := range []struct {
+	c.turn.take(c.boxes, c.now)
+	return c
+}
+
+// look is the next one, after a while in which percents of a CPU were used and rested. It
+// gives what each place was told.
+func (c *computing) look(after time.Duration, rested int, used ...int) (told [][]bool) {
+	c.now.at, c.now.idle = c.now.at.Add(after), c.now.idle+after*time.Duration(rested)/100
+	for i, p := range c.places {
+		p.used += after * time.Duration(used[i]) / 100
+	}
+	c.turn.take(c.boxes, c.now)
+	for _, p := range c.places {
+		told, p.yields = append(told, p.yields), nil
+	}
+	return told
+}
+
+// Who uses a whole CPU lets others go first, until he uses little, whether he wants no
+// more or gets no more.
+func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
+	c := newComputing(1)
+	if told := c.places[0].yields; len(told) > 0 {
+		t.Errorf("told %v before anything was known", told)
+	}
+	for i, tt := range []struct {
 		percent int // of a CPU
 		told    []bool
 	}{
 		{10, []bool{false}}, // an earlier life may have told something else
-		{60, nil},
+		{96, nil},
 		{100, []bool{true}},
 		{200, []bool{true}}, // somebody may have ended it
-		{25, []bool{true}},
-		{15, []bool{false}},
-		{100, nil}, // he may have got no more: he is an equal for a while
-		{69, nil},
-		{70, []bool{true}},
+		{91, []bool{true}},
+		{19, []bool{false}},
+		{100, []bool{true}}, // so long after it is no equal any more
+		{89, []bool{false}}, // though there was more
+		{97, []bool{true}},
 		{0, []bool{false}},
 	} {
-		place.yields = nil
-		now, place.used = now.Add(sharePause), place.used+time.Duration(tt.percent)*(sharePause/100)
-		if b.share(now); !slices.Equal(place.yields, tt.told) {
-			t.Errorf("at %d %%: told %v, want %v", tt.percent, place.yields, tt.told)
+		if told := c.look(span, 100, tt.percent); !slices.Equal(told[0], tt.told) {
+			t.Errorf("%d, at %d %%: told %v, want %v", i, tt.percent, told[0], tt.told)
 		}
 	}
 }
 
-func TestWhoCannotYieldIsNotAskedAgain(t *testing.T) {
-	place := &computes{err: kind.New(kind.Unimplemented, "yield", "", "no")}
-	b, now := &box{inst: place}, time.Unix(1000, 0)
-	for range 5 {
-		b.share(now)
-		now, place.used = now.Add(time.Second), place.used+time.Second
+// Where nothing is left of the CPUs one at a time yields, who uses most; who uses less than
+// a CPU and has what he wants then does not.
+func TestWhoLeavesNothingYields(t *testing.T) {
+	c := newComputing(3)
+	yields := func() (all []bool) {
+		for _, b := range c.boxes {
+			all = append(all, b.burner.yields)
+		}
+		return all
 	}
-	if len(place.yields) != 1 {
-		t.Errorf("asked %d times", len(place.yields))
+	for i, tt := range []struct {
+		rested int
+		used   [3]int
+		want   []bool
+	}{
+		{100, [3]int{85, 10, 5}, []bool{false, false, false}},
+		{0, [3]int{75, 115, 5}, []bool{false, false, false}}, // a moment
+		{29, [3]int{75, 115, 5}, []bool{false, true, false}},
+		{0, [3]int{95, 80, 5}, []bool{false, true, false}},  // who yields leaves it to others,
+		{0, [3]int{99, 19, 75}, []bool{false, true, false}}, // who may be those who leave nothing,
+		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
+		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
+		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
+		{0, [3]int{99, 19, 75}, []bool{false, false, false}},  // and he would starve:
+		{0, [3]int{69, 190, 10}, []bool{false, false, false}}, // he is an equal for a while
+		{0, [3]int{69, 190, 10}, []bool{false, false, false}},
+		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may have to
+	} {
+		c.look(shareEvery, tt.rested, tt.used[:]...)
+		if got := yields(); !slices.Equal(got, tt.want) {
+			t.Errorf("%d, with %v: %v yield, want %v", i, tt.used, got, tt.want)
+		}
+	}
+}
+
+// What stood still meanwhile is told at once again, and nothing follows from what it used
+// before.
+func TestWhoYieldedDoesAfterAPause(t *testing.T) {
+	c := newComputing(1)
+	c.look(span, 100, 100)
+	c.boxes[0].told = sandbox.PhasePaused
+	if told := c.look(span, 200, 0); len(told[0]) > 0 {
+		t.Errorf("told %v while it stands still", told)
+	}
+	c.boxes[0].told = sandbox.PhaseRunning
+	if told := c.look(shareEvery, 200, 0); !slices.Equal(told[0], []bool{true}) {
+		t.Errorf("told %v after it", told)
+	}
+}
+
+func TestWhoCannotYieldIsNotAskedAgain(t *testing.T) {
+	c := newComputing(1)
+	c.places[0].err = kind.New(kind.Unimplemented, "yield", "", "no")
+	asked := 0
+	for range 5 {
+		asked += len(c.look(span, 100, 100)[0])
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }

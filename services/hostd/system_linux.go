@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// room is how many bytes of the file system of a path anybody but root may still fill, and
-// how many it has; 0 where it cannot be told.
-func room(path string) (free, total uint64) {
+// room tells of the file system of a path; nothing where it cannot be told.
+func room(path string) disk {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return 0, 0
+		return disk{}
 	}
-	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize)
+	return disk{st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), st.Ffree, st.Files}
 }
 
 // nameless opens a file in dir that has no name from the beginning.

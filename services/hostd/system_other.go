@@ -8,7 +8,7 @@ import (
 )
 
 // room is for Linux.
-func room(string) (free, total uint64) { return 0, 0 }
+func room(string) disk { return disk{} }
 
 // nameless is for Linux.
 func nameless(string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -249,6 +249,7 @@ type Stats struct {
 	CPU         time.Duration // since it was made
 	MemoryBytes uint64        // now, without what the kernel can take back at once
 	DiskBytes   uint64        // that it wrote and that are there; of very many files at least so many
+	DiskFiles   uint64        // that are there, and directories, at least so many; 0 where they are none of the host's
 	Processes   uint32
 	OOMKills    uint64 // processes that the kernel killed for want of memory; told until Destroy
 }

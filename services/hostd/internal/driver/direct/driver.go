@@ -245,7 +245,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.U
 	if err != nil {
 		return s, err
 	}
-	s.DiskBytes, err = usage.Of(ctx, filepath.Join(dir, homeDir))
+	s.DiskBytes, s.DiskFiles, err = usage.Of(ctx, filepath.Join(dir, homeDir))
 	return s, err
 }
 

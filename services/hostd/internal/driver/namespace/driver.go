@@ -189,7 +189,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.U
 		s.DiskBytes = (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
 		return s, nil
 	}
-	s.DiskBytes, err = usage.Of(ctx, filepath.Join(dir, workDir))
+	s.DiskBytes, s.DiskFiles, err = usage.Of(ctx, filepath.Join(dir, workDir))
 	return s, err
 }
 

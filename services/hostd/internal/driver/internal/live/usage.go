@@ -20,35 +20,39 @@ type Usage struct {
 
 	mu    sync.Mutex
 	bytes uint64
+	files uint64
 	skip  int // looks that are left out
 }
 
 var errEnough = errors.New("enough files")
 
-// Of is the disk space that the directory path takes: of very many files what those
-// take that were looked at, or took when they were looked at last. What a look that
-// ctx ends has found counts, too.
-func (u *Usage) Of(ctx context.Context, path string) (uint64, error) {
+// Of is the disk space that the directory path takes, and how many files and directories
+// are in it: of very many files those that were looked at, or were when they were looked at
+// last. What a look that ctx ends has found counts, too.
+func (u *Usage) Of(ctx context.Context, path string) (bytes, files uint64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.skip > 0 {
 		u.skip--
-		return u.bytes, nil
+		return u.bytes, u.files, nil
 	}
-	most, files := cmp.Or(u.most, 200_000), 0
-	bytes, err := diskUsage(ctx, path, func(string, *unix.Stat_t) error {
-		if files++; files >= most {
+	most, n := cmp.Or(u.most, 200_000), 0
+	bytes, err = diskUsage(ctx, path, func(string, *unix.Stat_t) error {
+		if n++; n >= most {
 			return errEnough
 		}
 		return nil
 	})
 	whole := err == nil
 	if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if whole || bytes > u.bytes {
 		u.bytes = bytes
 	}
-	u.skip = files / cmp.Or(u.step, 5_000)
-	return u.bytes, nil
+	if whole || uint64(n) > u.files {
+		u.files = uint64(n)
+	}
+	u.skip = n / cmp.Or(u.step, 5_000)
+	return u.bytes, u.files, nil
 }

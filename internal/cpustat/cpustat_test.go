@@ -1,0 +1,19 @@
+package cpustat
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	for stat, want := range map[string]Times{
+		"cpu  100 20 3 5000 600 40 7 30 90 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n": {2 * time.Second, 56 * time.Second}, // a guest's time is in user's
+		"cpu  100 20 3 5000": {1230 * time.Millisecond, 50 * time.Second},
+		"intr 12\n":          {},
+		"":                   {},
+	} {
+		if got := parse(stat); got != want {
+			t.Errorf("%q: %v, want %v", stat, got, want)
+		}
+	}
+}

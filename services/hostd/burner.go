@@ -1,0 +1,139 @@
+package hostd
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+const (
+	whole      = 0.97            // of a CPU, over a span: who uses that wants it all the time
+	less       = 0.90            // of a CPU, over a span: who had no more, though there was
+	plenty     = 0.60            // of a CPU that rested, wants no more
+	span       = 2 * time.Second // for so long who starts a command after the other keeps no CPU
+	much       = 0.70            // of a CPU: who uses that where there is nothing left is the first to yield
+	nothing    = 0.30            // of a CPU: less is nothing
+	shortLooks = 2               // until it is sure that there is nothing left
+	little     = 0.20            // of a CPU: who yields and gets no more, with nothing left,
+	leanLooks  = 5               // for so many looks
+	sharePause = time.Second     // is an equal again for that long
+)
+
+// burner tells who computes all the time. What a sandbox uses while nobody hinders it is
+// what it wants: one that starts a command after the other may well use most of a CPU,
+// and must not be taken for who spins, with whom it would have to share then.
+type burner struct {
+	last   use
+	used   float64   // CPUs, between the last two looks; below 0 if that is not known
+	from   use       // when the span began
+	over   float64   // CPUs, over the last span; below 0 if that is not known
+	rested float64   // CPUs that had nothing to do, over the last span
+	lean   int       // so many looks found that it yields and gets little
+	equal  time.Time // until then it does not yield
+	told   bool      // what follows holds; else it is of an earlier life
+	yields bool
+	exempt bool // it cannot yield
+}
+
+// use is what had been used at a time, and for how long CPUs had had nothing to do.
+type use struct {
+	at        time.Time // zero: it says nothing about now
+	cpu, idle time.Duration
+}
+
+// since is how many CPUs were used from then on, and how many rested; 0 if that is not known.
+func (u use) since(then use) (used, rested float64) {
+	past := u.at.Sub(then.at).Seconds()
+	if then.at.IsZero() || past <= 0 {
+		return 0, 0
+	}
+	return (u.cpu - then.cpu).Seconds() / past, (u.idle - then.idle).Seconds() / past
+}
+
+// look measures what the box has used since the last time, if it runs. now says what the
+// machine has.
+func (b *box) look(now use) {
+	inst, ok := b.inst.(driver.Yielding)
+	if !ok || b.burner.exempt {
+		return
+	}
+	if b.standing() {
+		b.burner.forget()
+		return
+	}
+	var err error
+	if now.cpu, err = inst.Burned(); err != nil {
+		b.exempt(err)
+		return
+	}
+	b.burner.look(now)
+}
+
+// share has the box yield, or not any more. Who yields is told so each time, since a pause
+// ends that. left and must are burner.judge's.
+func (b *box) share(now time.Time, left, must bool) {
+	inst, ok := b.inst.(driver.Yielding)
+	if !ok || b.burner.exempt || b.standing() || !b.burner.judge(now, left, must) {
+		return
+	}
+	if err := inst.Yield(b.burner.yields); err != nil {
+		b.exempt(err)
+	}
+}
+
+// exempt leaves the box as it is: what cannot be done here is not tried again.
+func (b *box) exempt(err error) {
+	b.burner.exempt, b.burner.yields = true, false
+	if !kind.Is(err, kind.Unimplemented) && !kind.Is(err, kind.Unavailable) {
+		b.h.slog.Warn("a sandbox cannot be told to let others go first", "sandbox", b.id, "err", err)
+	}
+}
+
+// forget is for who stands still: what it used says nothing about later.
+func (u *burner) forget() {
+	u.last, u.used = use{}, -1
+	u.begin(use{})
+}
+
+// begin begins a span.
+func (u *burner) begin(now use) { u.from, u.over, u.rested = now, -1, 0 }
+
+func (u *burner) look(now use) {
+	if u.last.at.IsZero() {
+		u.forget()
+		u.begin(now)
+	} else {
+		u.used, _ = now.since(u.last)
+	}
+	if u.last = now; now.at.Sub(u.from.at) >= span {
+		u.over, u.rested = now.since(u.from)
+		u.from = now
+	}
+}
+
+// judge says who yields, and reports whether that is to be told. left: there were CPUs that
+// had nothing to do. must: it is to yield whatever it wants.
+func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
+	before := u.yields
+	if u.used < 0 {
+		return before
+	}
+	if u.lean++; !before || left || u.used >= little {
+		u.lean = 0
+	}
+	switch {
+	case u.lean >= leanLooks:
+		u.yields, u.equal = false, now.Add(sharePause)
+	case before:
+		u.yields = u.over < 0 || u.over >= less || u.rested < plenty
+	case now.After(u.equal):
+		u.yields = must || u.over >= whole
+	}
+	if u.yields != before {
+		u.begin(u.last)
+	}
+	tell = before || u.yields || !u.told
+	u.told = true
+	return tell
+}
