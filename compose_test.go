@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,21 +96,30 @@ func TestComposeIsTheTopologyWePromise(t *testing.T) {
 type plain struct {
 	t     *testing.T
 	dir   string
-	ports map[string]string
+	ports map[string]string // by name
+	taken map[string]bool
 }
 
-// address gives a free address for the name of one.
+// address gives a free address for the name of one. Its port is none that the kernel gives
+// to who asks for any, as those do that have begun meanwhile.
 func (p *plain) address(name string) string {
 	if a, ok := p.ports[name]; ok {
 		return a
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		p.t.Fatal(err)
+	for range 100 {
+		a := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
+		ln, err := net.Listen("tcp", a)
+		if err != nil {
+			continue
+		}
+		if ln.Close(); p.taken[a] {
+			continue
+		}
+		p.ports[name], p.taken[a] = a, true
+		return a
 	}
-	defer ln.Close()
-	p.ports[name] = ln.Addr().String()
-	return p.ports[name]
+	p.t.Fatal("no port is free")
+	return ""
 }
 
 func (p *plain) rewrite(s *service) {
@@ -141,7 +152,7 @@ func TestSplitAsComposed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds")
 	}
-	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}}
+	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}, taken: map[string]bool{}}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	nats, stopNATS := context.WithCancel(context.WithoutCancel(t.Context()))
 	var servers, services sync.WaitGroup

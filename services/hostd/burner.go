@@ -15,8 +15,8 @@ const (
 	much       = 0.70            // of a CPU: who uses that where there is nothing left is the first to yield
 	nothing    = 0.30            // of a CPU: less is nothing
 	shortLooks = 2               // until it is sure that there is nothing left
-	little     = 0.20            // of a CPU: who yields and gets no more, with nothing left,
-	leanLooks  = 5               // for so many looks
+	little     = 0.10            // of a CPU: who yields and gets no more, with nothing left,
+	leanLooks  = 3               // for so many looks
 	sharePause = time.Second     // is an equal again for that long
 )
 

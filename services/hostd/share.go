@@ -19,7 +19,7 @@ const (
 // wakes up shares one with all others that do, or waits until the spinner's turn is over;
 // but the CPU of who yields is as good as idle. Where others leave nothing to who
 // yields, also others than Millrace, he is their equal again before he starves, and
-// yields for a third of the time at most.
+// yields for a quarter of the time at most.
 func (h *host) share(ctx context.Context) error {
 	ticks := ticks{wanted: tick.Wanted()}
 	defer ticks.stop()

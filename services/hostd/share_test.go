@@ -103,12 +103,10 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 		{100, [3]int{85, 10, 5}, []bool{false, false, false}},
 		{0, [3]int{75, 115, 5}, []bool{false, false, false}}, // a moment
 		{29, [3]int{75, 115, 5}, []bool{false, true, false}},
-		{0, [3]int{95, 80, 5}, []bool{false, true, false}},  // who yields leaves it to others,
-		{0, [3]int{99, 19, 75}, []bool{false, true, false}}, // who may be those who leave nothing,
-		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
-		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
-		{0, [3]int{99, 19, 75}, []bool{false, true, false}},
-		{0, [3]int{99, 19, 75}, []bool{false, false, false}},  // and he would starve:
+		{0, [3]int{95, 80, 5}, []bool{false, true, false}}, // who yields leaves it to others,
+		{0, [3]int{99, 9, 75}, []bool{false, true, false}}, // who may be those who leave nothing,
+		{0, [3]int{99, 9, 75}, []bool{false, true, false}},
+		{0, [3]int{99, 9, 75}, []bool{false, false, false}},   // and he would starve:
 		{0, [3]int{69, 190, 10}, []bool{false, false, false}}, // he is an equal for a while
 		{0, [3]int{69, 190, 10}, []bool{false, false, false}},
 		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may have to
