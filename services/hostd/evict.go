@@ -27,8 +27,8 @@ var errNoDisk = errors.New("the sandbox had most of what its host's disk was sho
 
 // disk is what a file system has.
 type disk struct {
-	free, total uint64 // bytes; free for anybody but root
-	freed, most uint64 // files that it may still have and can have; 0 where that has no bound of its own
+	free, total      uint64 // bytes; free for anybody but root
+	freeFiles, files uint64 // that it may still have, and can have; 0 where that has no bound of its own
 }
 
 // scarcity is what a disk is short of.
@@ -42,7 +42,7 @@ type scarcity struct {
 func (d disk) short() (scarcity, bool) {
 	for _, s := range [...]scarcity{
 		{"bytes", d.free, min(d.total/sparePart, spareDisk), func(s *driver.Stats) uint64 { return s.DiskBytes }},
-		{"files", d.freed, min(d.most/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
+		{"files", d.freeFiles, min(d.files/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
 		if s.free < s.spare {
 			return s, true
