@@ -51,6 +51,8 @@ type box struct {
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 
+	handing sync.WaitGroup // until the journal has whose place it is, or handed says why not
+	handed  error
 	moving  sync.WaitGroup   // processes that are about to have a record here
 	keeping sync.Mutex       // held while a snapshot is made
 	order   sync.Mutex       // held while a command is passed on; taken before mu
@@ -126,6 +128,7 @@ func (b *box) tell(s *sandbox.State) {
 
 // run is the box's life.
 func (b *box) run(ctx context.Context) error {
+	defer b.handing.Wait()
 	err := b.make(ctx)
 	if err == nil {
 		err = b.serve(ctx)
@@ -206,12 +209,11 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 	return d.Create(ctx, spec)
 }
 
-// moveIn makes a place that is ready the sandbox's.
+// moveIn makes a place that is ready the sandbox's. The journal has that before the record
+// says that it runs; a life that ends in between leaves a place that is nobody's.
 func (b *box) moveIn(ready warmPlace) error {
-	if err := b.h.journal.hand(b.id, made{b.driver.Name(), ready.id}); err != nil {
-		return err
-	}
 	b.place, b.inst = ready.id, ready.inst
+	b.handing.Go(func() { b.handed = b.h.journal.hand(b.id, made{b.driver.Name(), ready.id}) })
 	return b.h.fault("created")
 }
 
@@ -219,6 +221,9 @@ func (b *box) moveIn(ready warmPlace) error {
 func (b *box) running(ctx context.Context) error {
 	if b.phase != sandbox.PhasePlaced {
 		return nil
+	}
+	if b.handing.Wait(); b.handed != nil {
+		return b.handed
 	}
 	s, err := b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePlaced {
@@ -280,6 +285,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	if err := h.fault("buried"); err != nil {
 		return err
 	}
+	b.handing.Wait()
 	return h.journal.forgetSandbox(b.id)
 }
 

@@ -147,7 +147,8 @@ func (h *host) live(clean context.Context) error {
 		return err
 	}
 	h.sweepVeth()
-	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", len(h.boxes))
+	sandboxes, _ := h.counts()
+	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
 	work, stop := context.WithCancel(life)
 	defer stop()

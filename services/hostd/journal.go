@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,7 +25,20 @@ import (
 
 // journal is what a host must know after a restart and the log does not say:
 // how far its commands are done, and by which driver each sandbox was made.
-type journal struct{ db *bbolt.DB }
+type journal struct {
+	db *bbolt.DB
+
+	turn sync.Mutex // held while notes are synced; taken before mu
+	mu   sync.Mutex
+	wait []*note
+}
+
+// note is a change that somebody waits for.
+type note struct {
+	change func(sandboxes *bbolt.Bucket) error
+	done   bool // by turn, as is err
+	err    error
+}
 
 const (
 	bucketMeta      = "meta"
@@ -35,10 +49,6 @@ const (
 	journalFile   = "hostd.db"
 	damagedSuffix = ".damaged"
 	lockTimeout   = 5 * time.Second // the hostd before may still be ending
-
-	// batchDelay is how long a note waits for others, to be synced with them: about
-	// as long as a sync takes. Each create waits for one.
-	batchDelay = time.Millisecond
 )
 
 // openJournal opens the journal in dir. One that is damaged is put aside, and an empty one
@@ -62,7 +72,6 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	db.MaxBatchDelay = batchDelay
 	err = db.Update(func(tx *bbolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists([]byte(bucketMeta))
 		_, err2 := tx.CreateBucketIfNotExists([]byte(bucketSandboxes))
@@ -164,25 +173,52 @@ func madeOf(b []byte) made {
 	return made{name, sandbox.ID(place)}
 }
 
+// write makes a change of the sandboxes durable. What others want while one sync is
+// under way the next one has in it: each create waits for one.
+func (j *journal) write(change func(sandboxes *bbolt.Bucket) error) error {
+	n := &note{change: change}
+	j.mu.Lock()
+	j.wait = append(j.wait, n)
+	j.mu.Unlock()
+
+	j.turn.Lock()
+	defer j.turn.Unlock()
+	if n.done { // in somebody else's sync
+		return n.err
+	}
+	j.mu.Lock()
+	all := j.wait
+	j.wait = nil
+	j.mu.Unlock()
+	err := j.db.Update(func(tx *bbolt.Tx) error {
+		sandboxes := tx.Bucket([]byte(bucketSandboxes))
+		for _, n := range all {
+			if err := n.change(sandboxes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, n := range all {
+		n.done, n.err = true, err
+	}
+	return err
+}
+
 // setSandbox notes how a sandbox is made, before the driver is called.
 func (j *journal) setSandbox(id sandbox.ID, m made) error {
-	return j.db.Batch(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketSandboxes)).Put([]byte(id), m.bytes())
-	})
+	return j.write(func(b *bbolt.Bucket) error { return b.Put([]byte(id), m.bytes()) })
 }
 
 // hand notes that a place which was nobody's is a sandbox's from now on.
 func (j *journal) hand(id sandbox.ID, m made) error {
-	return j.db.Batch(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(bucketSandboxes))
+	return j.write(func(b *bbolt.Bucket) error {
 		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()))
 	})
 }
 
 func (j *journal) forgetSandbox(id sandbox.ID) error {
-	return j.db.Batch(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketSandboxes)).Delete([]byte(id))
-	})
+	return j.write(func(b *bbolt.Bucket) error { return b.Delete([]byte(id)) })
 }
 
 // sandboxes are all that were noted and not forgotten, with how they were made.

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -37,6 +39,46 @@ func TestCursor(t *testing.T) {
 			t.Errorf("%s: at %d, want %d", s.name, got, s.place)
 		}
 	}
+}
+
+// Whoever notes something while another sync is under way shares the next one.
+func TestNotesAreSyncedTogether(t *testing.T) {
+	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	before := j.synced(t)
+	const count = 50
+	j.turn.Lock() // as who syncs
+	var notes errgroup.Group
+	for i := range count {
+		notes.Go(func() error { return j.setSandbox(sandbox.ID(strconv.Itoa(i)), made{driver: "direct"}) })
+	}
+	until(t, "waiting", count, func() int {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return len(j.wait)
+	})
+	j.turn.Unlock()
+	if err := notes.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := j.synced(t) - before; n != 1 {
+		t.Errorf("%d syncs, want one for all", n)
+	}
+	if left, err := j.sandboxes(); len(left) != count || err != nil {
+		t.Errorf("%d of %d are noted, %v", len(left), count, err)
+	}
+}
+
+// synced is how many changes the journal's file has had.
+func (j *journal) synced(t *testing.T) (n int) {
+	t.Helper()
+	if err := j.db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestJournalKeeps(t *testing.T) {
