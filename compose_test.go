@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,7 +99,6 @@ type plain struct {
 	t     *testing.T
 	dir   string
 	ports map[string]string // by name
-	taken map[string]bool
 }
 
 // address gives a free address for the name of one. Its port is none that the kernel gives
@@ -112,10 +113,11 @@ func (p *plain) address(name string) string {
 		if err != nil {
 			continue
 		}
-		if ln.Close(); p.taken[a] {
+		ln.Close()
+		if slices.Contains(slices.Collect(maps.Values(p.ports)), a) {
 			continue
 		}
-		p.ports[name], p.taken[a] = a, true
+		p.ports[name] = a
 		return a
 	}
 	p.t.Fatal("no port is free")
@@ -152,7 +154,7 @@ func TestSplitAsComposed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds")
 	}
-	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}, taken: map[string]bool{}}
+	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	nats, stopNATS := context.WithCancel(context.WithoutCancel(t.Context()))
 	var servers, services sync.WaitGroup

@@ -82,6 +82,9 @@ func (b *box) share(now time.Time, left, must bool) {
 	}
 }
 
+// yielding reports whether the box leaves CPUs to others now.
+func (b *box) yielding() bool { return b.burner.yields && !b.standing() }
+
 // exempt leaves the box as it is: what cannot be done here is not tried again.
 func (b *box) exempt(err error) {
 	b.burner.exempt, b.burner.yields = true, false

@@ -54,7 +54,7 @@ func (t *turn) take(boxes []*box, now use) (yields bool) {
 	var most *box
 	for _, b := range boxes {
 		b.look(now)
-		yields = yields || b.burner.yields && !b.standing()
+		yields = yields || b.yielding()
 		if most == nil || b.burner.used > most.burner.used {
 			most = b
 		}
@@ -65,7 +65,7 @@ func (t *turn) take(boxes []*box, now use) (yields bool) {
 	yields = false
 	for _, b := range boxes {
 		b.share(now.at, rested >= nothing, b == most && t.short >= shortLooks && b.burner.used >= much)
-		yields = yields || b.burner.yields && !b.standing()
+		yields = yields || b.yielding()
 	}
 	return yields
 }

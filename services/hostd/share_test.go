@@ -57,8 +57,8 @@ func (c *computing) look(after time.Duration, rested int, used ...int) (told [][
 	return told
 }
 
-// Who uses a whole CPU lets others go first, until he uses little, whether he wants no
-// more or gets no more.
+// Who uses a whole CPU lets others go first, until he uses less while CPUs rest, whether he
+// wants no more or gets no more.
 func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 	c := newComputing(1)
 	if told := c.places[0].yields; len(told) > 0 {
