@@ -41,7 +41,8 @@ type host struct {
 	veths    string
 	cache    int64
 	ahead    int64
-	destroy  func() bool // see hostd.Config.DestroyOnExit
+	destroy  func() bool  // see hostd.Config.DestroyOnExit
+	view     *events.View // see hostd.Config.View
 
 	kernel    string
 	tcg       bool
@@ -159,7 +160,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	for {
 		err = hostd.Run(ctx, hostd.Config{
 			Shim: shim, TemplateCache: h.cache, CopyAhead: h.ahead,
-			Log: log, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+			Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
 		})

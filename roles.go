@@ -157,7 +157,7 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 		}
 		defer unlock()
 		n.Slog = logger
-		limitMemory(cfg.Getenv)
+		limitMemory(ctx, cfg.Getenv)
 		return runNATS(ctx, &n, logger)
 	})
 }

@@ -67,7 +67,7 @@ other verbs find it.`
 // longest, the gateway drains while all behind it still works.
 func (u *up) run(ctx context.Context) error {
 	begun := time.Now()
-	limitMemory(u.cfg.Getenv)
+	limitMemory(ctx, u.cfg.Getenv)
 	if err := u.prepare(); err != nil {
 		return err
 	}
@@ -138,10 +138,13 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 	// What is behind the gateway lives until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	view, err := front.OpenView(behind)
+	viewing, blind := context.WithCancel(context.WithoutCancel(ctx))
+	defer blind()
+	view, err := front.OpenView(viewing)
 	if err != nil {
 		return err
 	}
+	u.host.view = view
 	last, _ := view.Host(upHost) // the lease of an earlier life says nothing of this one
 	g, behind := errgroup.WithContext(behind)
 	g.Go(func() error {

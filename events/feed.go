@@ -156,9 +156,12 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	return nil, nil
 }
 
-// wholeBatch is how many messages of a whole stream are read at once: they are
-// small, and whoever begins waits for all of them.
-const wholeBatch = 2048
+// How many messages of a whole stream are read at once: they are small, whoever begins
+// waits for all of them, and the server counts what is left of the stream for each read.
+const (
+	wholeBatch = 16 << 10
+	wholeBytes = 8 << 20
+)
 
 // read reads the next messages from the store. Those of a single subject are
 // most often none, or few: then the store need not look for them.
@@ -170,7 +173,7 @@ func (f *feed) read(ctx context.Context) ([]stored, error) {
 	}
 	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
 	if f.whole() {
-		req.Batch = wholeBatch
+		req.Batch, req.MaxBytes = wholeBatch, wholeBytes
 	}
 	if f.last == 0 && !f.since.IsZero() {
 		req.Seq, req.StartTime = 0, &f.since

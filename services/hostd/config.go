@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Log      *events.Log   // required
 	Name     string        // of the host, unique among all; required
+	View     *events.View  // of a Log to the same servers, folded at least until Run returns; default: one of its own
 	DataDir  string        // of the journal and the sandboxes, made if missing, for one hostd at a time; required
 	Drivers  []string      // to offer, the first is the default; default: Auto. direct must be named
 	Shim     []string      // program and arguments of the shim, or ShimSelf; default: millrace-shim beside this program or built from its source, until then this program

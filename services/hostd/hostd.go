@@ -190,7 +190,9 @@ func (h *host) look(ctx context.Context) (*lease, error) {
 	opened := make(chan error, 1)
 	go func() {
 		var err error
-		h.view, err = h.log.OpenView(h.life)
+		if h.view = h.cfg.View; h.view == nil {
+			h.view, err = h.log.OpenView(h.life)
+		}
 		opened <- err
 	}()
 	lease, err := h.takeLease(ctx)
