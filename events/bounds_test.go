@@ -16,7 +16,9 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 func openWith(t *testing.T, s *eventstest.Server, cfg events.Config) *events.Log {
@@ -102,6 +104,30 @@ func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
 			}
 			want++
 		}
+	}
+}
+
+// Whatever small room there is, all streams have some of it, and records that are not
+// bounded by themselves have, too.
+func TestStreamsFitInAnySmallRoom(t *testing.T) {
+	for mib := int64(96); mib <= 2048; mib += 61 {
+		srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: mib << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		log, err := events.Open(ctx, events.Config{InProcess: srv})
+		if err != nil {
+			t.Errorf("%d MiB: %v", mib, err)
+		} else {
+			view := eventstest.View(t, log)
+			if _, err := view.CreateSandbox(ctx, "t", sandbox.NewID(), sandbox.Requested{Template: "base"}); err != nil {
+				t.Errorf("%d MiB: a sandbox: %v", mib, err)
+			}
+			log.Close()
+		}
+		cancel()
+		srv.Stop()
 	}
 }
 

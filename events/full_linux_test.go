@@ -86,6 +86,58 @@ func TestADiskThatWasFull(t *testing.T) {
 	}
 }
 
+// A server that begins on a full disk takes something as soon as there is room, and in the end
+// as much as one that began with that room.
+func TestAServerThatBeginsOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 128<<20)
+	begin := func() *natsd.Server {
+		srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return srv
+	}
+	srv := begin()
+	storeMiB(t, srv, 0, 1)
+	srv.Stop()
+	fill := filepath.Join(dir, "fill")
+	takeAll(fill) //nolint:errcheck // it is full
+	srv = begin()
+	defer func() { srv.Stop() }()
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	storeMiB(t, srv, 1, 80)
+}
+
+// storeMiB stores messages of a MiB each, from one number to before another.
+func storeMiB(t *testing.T, srv *natsd.Server, from, to int) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); from < to; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a server that ends does not answer
+		_, err := js.Publish(ctx, "s", make([]byte, 1<<20), jetstream.WithMsgID(strconv.Itoa(from)), jetstream.WithRetryAttempts(0))
+		cancel()
+		switch {
+		case err == nil:
+			from++
+		case time.Now().After(deadline):
+			t.Fatalf("after %d MiB: %v", from, err)
+		}
+	}
+}
+
 // smallDisk is a directory on a disk of its own.
 func smallDisk(t *testing.T, size int64) string {
 	t.Helper()

@@ -58,17 +58,40 @@ const (
 // that promised more than it has refuses every change, also the one that would
 // give room back.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
-	shards, err := l.ensureOutput(ctx, cfg)
+	shards, share, err := l.ensureOutput(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	l.shards = shards
-	for _, sc := range l.missing(ctx, fixedStreams(cfg)) {
+	fixed := fixedStreams(cfg)
+	within(fixed, share*int64(shards)/2)
+	for _, sc := range l.missing(ctx, fixed) {
 		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// within has the streams whose bytes are set aside on the disk take no more than room, all
+// of them alike less: the first that asks would else leave nothing to the last.
+func within(all []jetstream.StreamConfig, room int64) {
+	var sum int64
+	for i := range all {
+		sum += setAside(&all[i])
+	}
+	for i := range all {
+		if sc := &all[i]; sum > room && setAside(sc) > 0 {
+			sc.MaxBytes = max(leastBytes, int64(float64(sc.MaxBytes)*float64(room)/float64(sum)))
+		}
+	}
+}
+
+func setAside(sc *jetstream.StreamConfig) int64 {
+	if sc.Storage != jetstream.FileStorage {
+		return 0
+	}
+	return max(sc.MaxBytes, 0)
 }
 
 // missing gives those streams that are not seen to be there, by one look at all.
@@ -93,35 +116,36 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	return out
 }
 
-// ensureOutput makes the streams of the output and tells how many there are.
-func (l *Log) ensureOutput(ctx context.Context, cfg Config) (int, error) {
+// ensureOutput makes the streams of the output and tells how many there are, and what each
+// of them may take: there is as much again for all else.
+func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, share int64, err error) {
 	sc := outConfig(cfg, 0, cfg.Shards)
 	// Room for as much again: all that is not output must fit beside it. The first
 	// stream asks for all of it, and then gives back what is not its own.
 	sc.MaxBytes = 2 * cfg.MaxOutput
 	info, err := l.ensureFitting(ctx, sc, 0)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	shards, err := strconv.Atoi(info.Config.Metadata[shardsKey])
+	shards, err = strconv.Atoi(info.Config.Metadata[shardsKey])
 	if err != nil || shards < 1 {
-		return 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
+		return 0, 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
 	}
-	share := info.Config.MaxBytes
+	share = info.Config.MaxBytes
 	if info.Config.Metadata[boundKey] == boundWhole {
 		share = share / 2 / int64(shards)
 		if err := l.giveBack(ctx, info.Config, share); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	for i := 1; i < shards; i++ {
 		sc := outConfig(cfg, i, shards)
 		sc.MaxBytes = share
 		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return shards, nil
+	return shards, share, nil
 }
 
 // giveBack leaves the first stream of the output its share. Whoever sees that it

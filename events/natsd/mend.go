@@ -20,10 +20,11 @@ const (
 	mendWell   = 5 * time.Minute // until it went well for so long
 )
 
-// mend begins the server again where something could not be written, as on a disk that
-// was full: the server does not write to such a stream any more, also when there is
-// room again, until it begins anew. Nothing is lost by that: what it could not store it
-// has not acknowledged, and who wanted it stored tries until it is.
+// mend begins the server again where the disk has more for it than when it began and it
+// needs that, or where something could not be written, as on a disk that was full: the
+// server does not write to such a stream any more, also when there is room again, until it
+// begins anew. Nothing is lost by that: what it could not store it has not acknowledged, and
+// who wanted it stored tries until it is.
 func (s *Server) mend(ctx context.Context) {
 	defer close(s.over)
 	var pause time.Duration
@@ -33,6 +34,10 @@ func (s *Server) mend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.hurt:
+		case <-s.full:
+			if s.limit() < s.given+s.given/4 {
+				continue // it is as full as it was told to get
+			}
 		}
 		if pause = max(min(2*pause, mendPauses), mendPause); time.Since(last) > mendWell {
 			pause = 0
@@ -78,11 +83,11 @@ func (s *Server) again() {
 	}
 	ns, err := s.start()
 	if err != nil {
-		logger{s.cfg.Slog, s.hurt}.Errorf("begin again after a write error: %v", err)
+		s.logger().Errorf("begin again after a write error: %v", err)
 		return
 	}
 	s.ns.Store(ns)
-	logger{s.cfg.Slog, s.hurt}.Warnf("began again, because it could not write before")
+	s.logger().Warnf("began again, because it could not store everything before")
 }
 
 func rest(ctx context.Context, d time.Duration) bool {
@@ -101,7 +106,10 @@ func rest(ctx context.Context, d time.Duration) bool {
 type logger struct {
 	l    *slog.Logger
 	hurt chan<- struct{}
+	full chan<- struct{}
 }
+
+func (s *Server) logger() logger { return logger{s.cfg.Slog, s.hurt, s.full} }
 
 var _ server.Logger = logger{}
 
@@ -124,9 +132,16 @@ func (g logger) Errorf(f string, v ...any) {
 	// Of a stream, a consumer, or a cluster's log; or of all, where a cluster's server
 	// has no room.
 	if strings.Contains(words, "write error") || strings.Contains(words, "will be DISABLED") {
-		select {
-		case g.hurt <- struct{}{}:
-		default:
-		}
+		poke(g.hurt)
+	}
+	if strings.Contains(words, "limits exceeded for server") {
+		poke(g.full)
+	}
+}
+
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

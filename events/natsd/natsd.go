@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,7 @@ type Config struct {
 	ClusterOn  string   // HOST:PORT for the other servers
 	Routes     []string // nats://HOST:PORT of the other servers
 	Token      string   // services and the other servers must show it; required off loopback
-	MaxStore   int64    // bytes that streams can be given; default three quarters of what is free on the disk
+	MaxStore   int64    // bytes that streams can be given; default three quarters of what is free on the disk or theirs
 	SyncAlways bool     // every append is on the disk before it is acked (0.25 ms)
 	Slog       *slog.Logger
 }
@@ -36,8 +37,11 @@ type Server struct {
 	cfg  Config
 	ns   atomic.Pointer[server.Server]
 	hurt chan struct{} // has a value when something could not be written
+	full chan struct{} // has one when something was refused because of the limit
 	stop func()        // ends mend
 	over chan struct{} // closed when mend has ended
+
+	given int64 // the limit of the server of the moment; of mend's goroutine
 }
 
 const (
@@ -49,7 +53,7 @@ const (
 // Start runs a server and returns when it serves; in a cluster that is before
 // the cluster has a leader.
 func Start(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, hurt: make(chan struct{}, 1), over: make(chan struct{})}
+	s := &Server{cfg: cfg, hurt: make(chan struct{}, 1), full: make(chan struct{}, 1), over: make(chan struct{})}
 	ns, err := s.start()
 	if err != nil {
 		return nil, err
@@ -73,11 +77,16 @@ func (s *Server) start() (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
+	s.given = s.limit()
+	opts.JetStreamMaxStore = s.given
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
-	ns.SetLoggerV2(logger{s.cfg.Slog, s.hurt}, false, false, false)
+	ns.SetLoggerV2(s.logger(), false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(readyTimeout) {
 		ns.Shutdown()
@@ -101,17 +110,16 @@ func options(cfg *Config) (*server.Options, error) {
 		name = "millrace"
 	}
 	opts := &server.Options{
-		ServerName:        name,
-		DontListen:        cfg.Listen == "",
-		JetStream:         true,
-		StoreDir:          cfg.Dir,
-		JetStreamMaxStore: cfg.MaxStore,
-		SyncInterval:      syncInterval,
-		SyncAlways:        cfg.SyncAlways,
-		MaxPayload:        maxPayload,
-		MaxPending:        256 << 20, // a live reader that lags is caught up by direct get, not cut off
-		Authorization:     cfg.Token,
-		NoSigs:            true,
+		ServerName:    name,
+		DontListen:    cfg.Listen == "",
+		JetStream:     true,
+		StoreDir:      cfg.Dir,
+		SyncInterval:  syncInterval,
+		SyncAlways:    cfg.SyncAlways,
+		MaxPayload:    maxPayload,
+		MaxPending:    256 << 20, // a live reader that lags is caught up by direct get, not cut off
+		Authorization: cfg.Token,
+		NoSigs:        true,
 	}
 	if cfg.Listen != "" {
 		host, port, err := hostPort(cfg.Listen)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -38,17 +39,17 @@ type scarcity struct {
 	of          func(*driver.Stats) uint64 // what a sandbox has of it
 }
 
-// short tells what the disk is short of, if of anything.
-func (d disk) short() (scarcity, bool) {
+// short tells what the disk is short of.
+func (d disk) short() (all []scarcity) {
 	for _, s := range [...]scarcity{
 		{"bytes", d.free, min(d.total/sparePart, spareDisk), func(s *driver.Stats) uint64 { return s.DiskBytes }},
 		{"files", d.freeFiles, min(d.files/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
 		if s.free < s.spare {
-			return s, true
+			all = append(all, s)
 		}
 	}
-	return scarcity{}, false
+	return all
 }
 
 // evict keeps some of the host's disk free, on which the services may store what
@@ -60,24 +61,61 @@ func (h *host) evict(ctx context.Context) error {
 	wait := spareLook
 	for rest(ctx, wait) {
 		wait = spareLook
-		scarce, short := room(h.cfg.DataDir).short()
-		h.short.Store(short)
-		if !short {
-			continue
-		}
-		hog, size := hogOf(holdings(ctx, h.measured(), scarce.of), max(scarce.free, scarce.spare/spareHog))
-		log := h.slog.With("of", scarce.what, "free", scarce.free)
-		if hog == nil {
-			log.Warn("the disk is nearly full, and no sandbox has much of it")
+		short := room(h.cfg.DataDir).short()
+		h.short.Store(len(short) > 0)
+		if len(short) > 0 && h.evictOne(ctx, h.measured(), short) == nil {
 			wait = spareWait
+		}
+	}
+	return nil
+}
+
+// makeRoom is evict before a life has its lease: where there is no room at all none can be
+// stored, and without one nothing be ended. Who has a limit is not known yet.
+func (h *host) makeRoom(ctx context.Context) error {
+	if len(room(h.cfg.DataDir).short()) == 0 {
+		return nil
+	}
+	noted, err := h.journal.sandboxes()
+	if err != nil {
+		return err
+	}
+	var boxes []*box
+	for id, was := range noted {
+		d, err := h.driverFor(was.driver)
+		if err != nil {
+			continue // another system's
+		}
+		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.place, id), &sandbox.Requested{})); err == nil {
+			boxes = append(boxes, &box{h: h, id: id, inst: inst})
+		}
+	}
+	h.ousted = make(map[sandbox.ID]bool)
+	for {
+		short := room(h.cfg.DataDir).short()
+		hog := h.evictOne(ctx, boxes, short)
+		if hog == nil {
+			return nil
+		}
+		h.ousted[hog.id] = true
+	}
+}
+
+// evictOne ends who has most of something that the disk is short of; nil: there is nobody.
+func (h *host) evictOne(ctx context.Context, boxes []*box, short []scarcity) *box {
+	for _, s := range short {
+		hog, size := hogOf(holdings(ctx, boxes, s.of), max(s.free, s.spare/spareHog))
+		if hog == nil {
+			h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "of", s.what, "free", s.free)
 			continue
 		}
-		log.Warn("the disk is nearly full: the sandbox that has most of it is ended", "sandbox", hog.id, "has", size)
+		h.slog.Warn("the disk is nearly full: the sandbox that has most of it is ended", "of", s.what, "free", s.free, "sandbox", hog.id, "has", size)
 		hog.evicted.Store(true)
 		if err := hog.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
 			h.slog.Error("end a sandbox", "sandbox", hog.id, "err", err)
-			wait = spareWait
+			return nil
 		}
+		return hog
 	}
 	return nil
 }

@@ -1,11 +1,16 @@
 package hostd
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -21,20 +26,7 @@ func TestWhoFillsTheDiskIsEnded(t *testing.T) {
 
 func testFull(t *testing.T, disk, fill string) {
 	r := newRig(t)
-	small, err := os.MkdirTemp("", "hostd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", small, "tmpfs", 0, disk); err != nil {
-		t.Skipf("mount: %v", err)
-	}
-	t.Cleanup(func() {
-		r.kill()
-		r.clear()
-		unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
-		os.Remove(small)                     //nolint:errcheck // best effort
-	})
-	r.cfg.DataDir = small
+	r.onSmallDisk(disk)
 	r.begin()
 	r.awaitLease(0)
 	beside, hog := r.sandbox(), r.sandbox()
@@ -48,8 +40,88 @@ func testFull(t *testing.T, disk, fill string) {
 	if exit := r.whole(r.start(beside, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 		t.Errorf("a neighbour's process that writes ended as %s", describe(exit))
 	}
-	if d := room(small); d.free < d.total/2 || d.freeFiles < d.files/2 {
+	if d := room(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
 		t.Errorf("after it: %+v", d)
+	}
+}
+
+// onSmallDisk has the host's data on a file system of its own.
+func (r *rig) onSmallDisk(options string) {
+	r.t.Helper()
+	small, err := os.MkdirTemp("", "hostd")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := unix.Mount("none", small, "tmpfs", 0, options); err != nil {
+		r.t.Skipf("mount: %v", err)
+	}
+	r.t.Cleanup(func() {
+		r.kill()
+		r.clear()
+		unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
+		os.Remove(small)                     //nolint:errcheck // best effort
+	})
+	r.cfg.DataDir = small
+}
+
+// A life that begins where there is no room at all makes some before it asks for anything,
+// as servers on the same disk need that first. The record says why the sandbox ended.
+func TestALifeBeginsOnAFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.onSmallDisk("size=256m")
+	r.begin()
+	r.awaitLease(0)
+	beside, hog := r.sandbox(), r.sandbox()
+	held := r.start(beside, counts())
+	home := strings.TrimSpace(string(r.whole(r.start(hog, sh("pwd"))).out[process.Stdout]))
+	r.kill()
+	fill, err := os.Create(filepath.Join(home, "fill")) // as the sandbox might while no host looks
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = fill.Write(make([]byte, 1<<20))
+	}
+	fill.Close()
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	r.srv.Stop()
+	r.begin()
+	until(t, "disks with room", 1, func() int {
+		if d := room(r.cfg.DataDir); d.free < d.total/2 {
+			return 0
+		}
+		return 1
+	})
+	r.srv.Resume()
+	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+		t.Errorf("the record says %+v", s)
+	}
+	r.awaitOutput(held, "\n20\n")
+	r.stopSandbox(beside)
+	wantCount(t, "beside it", r.whole(held).upTo(1<<60))
+}
+
+// What the disk is short of is all looked at.
+func TestADiskMayBeShortOfBoth(t *testing.T) {
+	for _, tt := range []struct {
+		disk disk
+		want []string
+	}{
+		{disk{free: 2 << 30, total: 100 << 30, freeFiles: 1e6, files: 1e7}, nil},
+		{disk{free: 1 << 29, total: 100 << 30, freeFiles: 1e6, files: 1e7}, []string{"bytes"}},
+		{disk{free: 2 << 30, total: 100 << 30, freeFiles: 1e3, files: 1e7}, []string{"files"}},
+		{disk{free: 1 << 29, total: 100 << 30, freeFiles: 1e3, files: 1e7}, []string{"bytes", "files"}},
+		{disk{free: 1 << 29, total: 1 << 30}, nil},
+	} {
+		var got []string
+		for _, s := range tt.disk.short() {
+			got = append(got, s.what)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: short of %v, want %v", tt.disk, got, tt.want)
+		}
 	}
 }
 

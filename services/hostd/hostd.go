@@ -57,11 +57,12 @@ type host struct {
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
 	ring      *identity.Ring
-	origin    sync.Mutex  // held while a snapshot's directory is looked for, or given away
-	system    string      // what the host's own files are
-	cpu       string      // what its CPU can
-	short     atomic.Bool // the disk has little room
-	veth      *veth.Net   // nil: no sandbox has an interface of its own
+	origin    sync.Mutex          // held while a snapshot's directory is looked for, or given away
+	system    string              // what the host's own files are
+	cpu       string              // what its CPU can
+	short     atomic.Bool         // the disk has little room
+	ousted    map[sandbox.ID]bool // ended for the disk before there was a lease
+	veth      *veth.Net           // nil: no sandbox has an interface of its own
 }
 
 // leaveTimeout bounds a clean end.
@@ -124,6 +125,9 @@ func (h *host) live(clean context.Context) error {
 	start, cancel := context.WithCancel(life)
 	defer cancel()
 	defer context.AfterFunc(clean, cancel)() // whoever stops us while we wait for NATS
+	if err := h.makeRoom(start); err != nil {
+		return err
+	}
 	lease, err := h.look(start)
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ func (h *host) recover(ctx context.Context) error {
 			b := newBox(h, &s)
 			// The life before may have died while it had the place stand still.
 			b.found, b.still = true, true
+			b.evicted.Store(h.ousted[s.ID])
 			b.learn()
 			h.find(attaching, b, was)
 			h.open(b)
