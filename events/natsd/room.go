@@ -3,8 +3,7 @@ package natsd
 import (
 	"io/fs"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 const (
@@ -31,8 +30,8 @@ func (s *Server) limit() int64 {
 		}
 		return nil
 	})
-	var disk unix.Statfs_t
-	if err := unix.Statfs(s.cfg.Dir, &disk); err != nil {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.cfg.Dir, &disk); err != nil {
 		return 0 // the server guesses
 	}
 	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize)) //nolint:unconvert // elsewhere it is signed
