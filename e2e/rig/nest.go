@@ -20,7 +20,8 @@ type Nest struct {
 	Dir      string
 	programs []*Program
 	made     made
-	last     func() // what is done while all still runs, before the end
+	given    []string // addresses that freeAddr gave
+	last     func()   // what is done while all still runs, before the end
 }
 
 // newNest makes a nest in a directory of its own.
@@ -154,6 +155,18 @@ func Poll(timeout time.Duration, yes func() bool) bool {
 		}
 	}
 	return true
+}
+
+// freeAddr is a FreeAddr that no program of the nest was given before: one that
+// does not listen yet is not seen otherwise.
+func (n *Nest) freeAddr() (string, error) {
+	for {
+		addr, err := FreeAddr()
+		if err != nil || !slices.Contains(n.given, addr) {
+			n.given = append(n.given, addr)
+			return addr, err
+		}
+	}
 }
 
 // FreeAddr is a loopback address that nobody listens on. It is none of those that

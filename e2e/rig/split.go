@@ -64,7 +64,7 @@ func (s *Split) begin(top *Topology) error {
 	}
 	to := []string{"--nats", s.URL, "--replicas", strconv.Itoa(top.NATS), "--log-level", "info"}
 	for i := range top.Gateways {
-		addr, err := FreeAddr()
+		addr, err := s.freeAddr()
 		if err != nil {
 			return err
 		}
@@ -100,11 +100,11 @@ func (s *Split) begin(top *Topology) error {
 func (s *Split) nats(top *Topology) error {
 	var clients, routes []string
 	for range top.NATS {
-		c, err := FreeAddr()
+		c, err := s.freeAddr()
 		if err != nil {
 			return err
 		}
-		r, err := FreeAddr()
+		r, err := s.freeAddr()
 		if err != nil {
 			return err
 		}

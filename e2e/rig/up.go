@@ -65,7 +65,7 @@ func StartUp(opt Options) (*Up, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, err := FreeAddr()
+	addr, err := nest.freeAddr()
 	if err != nil {
 		return nil, err
 	}
