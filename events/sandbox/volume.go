@@ -34,7 +34,7 @@ func ParseVolumeID(s string) (VolumeID, error) {
 // placed there, and while that host is away it cannot be used, which every call
 // says. A host never makes a volume anew that it once had: one whose files are
 // gone from its disk is an error, not an empty directory. It is as safe as that
-// disk, and has no bound of its own.
+// disk, and has no bound of its own; where it fills the disk, those who see it are ended.
 type Volume struct {
 	ID      VolumeID
 	Tenant  string

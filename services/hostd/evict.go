@@ -20,8 +20,11 @@ const (
 	spareFile = 1 << 16 // of the files that it can have, or
 	sparePart = 20      // that part of a small one
 	spareHog  = 4       // who has less than that part of it is nobody's trouble
+	spareNear = 2       // times that: who grows is watched
+	spareLast = 1. / 16 // of it: where those are ended whose volumes grew
 	spareLook = 100 * time.Millisecond
-	spareWait = 5 * time.Second // where there is nobody to be ended
+	sparePace = 10              // times as long as it looked it rests at least
+	spareTell = 5 * time.Second // where there is nobody to be ended
 )
 
 var errNoDisk = errors.New("the sandbox had most of what its host's disk was short of, and was ended for that")
@@ -39,13 +42,13 @@ type scarcity struct {
 	of          func(*driver.Stats) uint64 // what a sandbox has of it
 }
 
-// short tells what the disk is short of.
-func (d disk) short() (all []scarcity) {
+// short tells of what the disk has less than part of what is to be kept free.
+func (d disk) short(part float64) (all []scarcity) {
 	for _, s := range [...]scarcity{
 		{"bytes", d.free, min(d.total/sparePart, spareDisk), func(s *driver.Stats) uint64 { return s.DiskBytes }},
 		{"files", d.freeFiles, min(d.files/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
-		if s.free < s.spare {
+		if float64(s.free) < part*float64(s.spare) {
 			all = append(all, s)
 		}
 	}
@@ -56,24 +59,59 @@ func (d disk) short() (all []scarcity) {
 // processes print: a sandbox could else fill it, as one may that has no limit, and then
 // nobody's output could be stored and no sandbox be ended. Where the disk runs short it
 // ends the sandbox that has most of it, if that is more than is left: one without a limit
-// before any with one.
+// before any with one. Of who fills it by a volume nothing comes free; that nobody else is
+// ended for it, less is to be kept free after it, until there is more again.
 func (h *host) evict(ctx context.Context) error {
-	wait := spareLook
-	for rest(ctx, wait) {
-		wait = spareLook
-		short := room(h.cfg.DataDir).short()
-		h.short.Store(len(short) > 0)
-		if len(short) > 0 && h.evictOne(ctx, h.measured(), short) == nil {
-			wait = spareWait
-		}
+	k := keeper{h: h, volumes: growth{h: h}}
+	for wait := spareLook; rest(ctx, wait); {
+		begun := time.Now()
+		k.look(ctx, room(h.cfg.DataDir))
+		wait = max(spareLook, sparePace*time.Since(begun))
 	}
 	return nil
+}
+
+// keeper is what evict knows from one look to the next.
+type keeper struct {
+	h       *host
+	volumes growth
+	part    float64 // of the spare that is kept
+	told    time.Time
+}
+
+func (k *keeper) look(ctx context.Context, d disk) {
+	near, short := len(d.short(spareNear)) > 0, len(d.short(1)) > 0
+	k.h.near.Store(near)
+	k.h.short.Store(short)
+	if !short {
+		k.part = 1
+	}
+	if !near {
+		k.volumes.of = nil
+		return
+	}
+	boxes := k.h.measured()
+	grew := k.volumes.look(ctx, boxes)
+	scarce := d.short(k.part)
+	if len(scarce) == 0 {
+		return
+	}
+	hog := k.h.evictOne(ctx, boxes, grew, scarce)
+	switch {
+	case hog == nil && time.Since(k.told) > spareTell:
+		k.h.tellFull(scarce)
+		k.told = time.Now()
+	case hog != nil && hog.volume != "":
+		for k.part > spareLast && len(d.short(k.part)) > 0 {
+			k.part /= 2
+		}
+	}
 }
 
 // makeRoom is evict before a life has its lease: where there is no room at all none can be
 // stored, and without one nothing be ended. Who has a limit is not known yet.
 func (h *host) makeRoom(ctx context.Context) error {
-	if len(room(h.cfg.DataDir).short()) == 0 {
+	if len(room(h.cfg.DataDir).short(1)) == 0 {
 		return nil
 	}
 	noted, err := h.journal.sandboxes()
@@ -92,32 +130,51 @@ func (h *host) makeRoom(ctx context.Context) error {
 	}
 	h.ousted = make(map[sandbox.ID]bool)
 	for {
-		short := room(h.cfg.DataDir).short()
-		hog := h.evictOne(ctx, boxes, short)
+		short := room(h.cfg.DataDir).short(1)
+		hog := h.evictOne(ctx, boxes, nil, short)
 		if hog == nil {
+			h.tellFull(short)
 			return nil
 		}
-		h.ousted[hog.id] = true
+		for _, b := range hog.boxes {
+			h.ousted[b.id] = true
+		}
 	}
 }
 
-// evictOne ends who has most of something that the disk is short of; nil: there is nobody.
-func (h *host) evictOne(ctx context.Context, boxes []*box, short []scarcity) *box {
+// evictOne ends who has most of something that the disk is short of, or sees a volume that
+// grew by that much; nil: there is nobody.
+func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short []scarcity) *holding {
+	if len(short) == 0 {
+		return nil
+	}
+	all := append(holdings(ctx, boxes), grew...)
 	for _, s := range short {
-		hog, size := hogOf(holdings(ctx, boxes, s.of), max(s.free, s.spare/spareHog))
+		hog := hogOf(all, max(s.free, s.spare/spareHog), s.of)
 		if hog == nil {
-			h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "of", s.what, "free", s.free)
 			continue
 		}
-		h.slog.Warn("the disk is nearly full: the sandbox that has most of it is ended", "of", s.what, "free", s.free, "sandbox", hog.id, "has", size)
-		hog.evicted.Store(true)
-		if err := hog.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
-			h.slog.Error("end a sandbox", "sandbox", hog.id, "err", err)
-			return nil
+		log := h.slog.With("of", s.what, "free", s.free, "has", s.of(&hog.has))
+		if hog.volume != "" {
+			log = h.slog.With("of", s.what, "free", s.free, "volume", hog.volume, "grew", s.of(&hog.has)/growthCounts)
+		}
+		for _, b := range hog.boxes {
+			log.Warn("the disk is nearly full: a sandbox is ended for it", "sandbox", b.id)
+			b.evicted.Store(true)
+			if err := b.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
+				h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
+			}
 		}
 		return hog
 	}
 	return nil
+}
+
+// tellFull warns of a disk that is short where nobody is to be ended for it.
+func (h *host) tellFull(short []scarcity) {
+	for _, s := range short {
+		h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "of", s.what, "free", s.free)
+	}
 }
 
 // roomFor refuses what would fill a disk that is short of room.
@@ -128,15 +185,16 @@ func (h *host) roomFor(what, id string) error {
 	return nil
 }
 
-// holding is what a sandbox has of what the disk is short of.
+// holding is what a sandbox has of the disk, or by how much a volume grew.
 type holding struct {
-	box     *box
-	size    uint64
+	boxes   []*box           // that end for it
+	volume  sandbox.VolumeID // empty: a sandbox
+	has     driver.Stats
 	limited bool // to no more than it asked for
 }
 
 // holdings measures the boxes; whom it cannot measure it leaves out.
-func holdings(ctx context.Context, boxes []*box, of func(*driver.Stats) uint64) []holding {
+func holdings(ctx context.Context, boxes []*box) []holding {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	var mu sync.Mutex
@@ -152,7 +210,7 @@ func holdings(ctx context.Context, boxes []*box, of func(*driver.Stats) uint64) 
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				all = append(all, holding{b, of(&s), b.req.DiskMiB > 0})
+				all = append(all, holding{boxes: []*box{b}, has: s, limited: b.req.DiskMiB > 0})
 			}
 			return nil
 		})
@@ -162,18 +220,18 @@ func holdings(ctx context.Context, boxes []*box, of func(*driver.Stats) uint64) 
 }
 
 // hogOf is who has most, at least so much; nil if nobody has.
-func hogOf(all []holding, least uint64) (*box, uint64) {
-	all = slices.DeleteFunc(all, func(h holding) bool { return h.size < least })
+func hogOf(all []holding, least uint64, of func(*driver.Stats) uint64) *holding {
+	all = slices.DeleteFunc(slices.Clone(all), func(h holding) bool { return of(&h.has) < least })
 	if len(all) == 0 {
-		return nil, 0
+		return nil
 	}
 	hog := slices.MaxFunc(all, func(a, b holding) int {
 		if a.limited != b.limited {
 			return cmp.Compare(unlimited(a), unlimited(b))
 		}
-		return cmp.Compare(a.size, b.size)
+		return cmp.Compare(of(&a.has), of(&b.has))
 	})
-	return hog.box, hog.size
+	return &hog
 }
 
 func unlimited(h holding) int {

@@ -2,23 +2,28 @@ package hostd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // Who fills the host's disk is ended, and says so; who is beside him goes on.
 func TestWhoFillsTheDiskIsEnded(t *testing.T) {
 	for name, tt := range map[string]struct{ disk, fill string }{
 		"bytes": {"size=256m", "head -c 300000000 /dev/zero > fill"},
-		"files": {"nr_inodes=100k", "(mkdir many; cd many; i=0; while [ $i -lt 200000 ]; do : > $i; i=$((i+1)); done)"},
+		// Files that only a descriptor leads to.
+		"bytes without a name": {"size=256m", "exec 3> fill; rm fill; head -c 300000000 /dev/zero >&3"},
+		"files":                {"nr_inodes=100k", "(mkdir many; cd many; i=0; while [ $i -lt 200000 ]; do : > $i; i=$((i+1)); done)"},
 	} {
 		t.Run(name, func(t *testing.T) { testFull(t, tt.disk, tt.fill) })
 	}
@@ -116,7 +121,7 @@ func TestADiskMayBeShortOfBoth(t *testing.T) {
 		{disk{free: 1 << 29, total: 1 << 30}, nil},
 	} {
 		var got []string
-		for _, s := range tt.disk.short() {
+		for _, s := range tt.disk.short(1) {
 			got = append(got, s.what)
 		}
 		if !slices.Equal(got, tt.want) {
@@ -127,18 +132,70 @@ func TestADiskMayBeShortOfBoth(t *testing.T) {
 
 func TestHogOf(t *testing.T) {
 	a, b, c := &box{id: "a"}, &box{id: "b"}, &box{id: "c"}
+	has := func(b *box, bytes uint64, limited bool) holding {
+		return holding{boxes: []*box{b}, has: driver.Stats{DiskBytes: bytes}, limited: limited}
+	}
 	for _, tt := range []struct {
 		all  []holding
 		want *box
 	}{
 		{nil, nil},
-		{[]holding{{a, 99, false}, {b, 98, false}}, nil},
-		{[]holding{{a, 100, false}, {b, 101, false}, {c, 99, false}}, b},
-		{[]holding{{a, 100, false}, {b, 1000, true}}, a},
-		{[]holding{{a, 99, false}, {b, 1000, true}, {c, 2000, true}}, c},
+		{[]holding{has(a, 99, false), has(b, 98, false)}, nil},
+		{[]holding{has(a, 100, false), has(b, 101, false), has(c, 99, false)}, b},
+		{[]holding{has(a, 100, false), has(b, 1000, true)}, a},
+		{[]holding{has(a, 99, false), has(b, 1000, true), has(c, 2000, true)}, c},
 	} {
-		if got, _ := hogOf(tt.all, 100); got != tt.want {
+		got := hogOf(tt.all, 100, func(s *driver.Stats) uint64 { return s.DiskBytes })
+		if (got == nil) != (tt.want == nil) || got != nil && got.boxes[0] != tt.want {
 			t.Errorf("%v: %v", tt.all, got)
 		}
 	}
 }
+
+// Who fills the disk by a volume is ended, and so is who else sees that one; not who had
+// much on the disk before, though that would make room and this does not.
+func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
+	r := newRig(t)
+	r.onSmallDisk("size=256m")
+	r.begin()
+	r.awaitLease(0)
+	full, other := r.volume("full"), r.volume("other")
+	sees := func(v sandbox.VolumeID) sandbox.ID {
+		return r.awaitPhase(r.request(sandbox.Requested{Template: "base", Volumes: []sandbox.Mount{{Volume: v, Path: r.seen(v)}}}), sandbox.PhaseRunning).ID
+	}
+	hog, with, beside, quiet := sees(full), sees(full), sees(other), r.sandbox()
+	for _, run := range []process.ID{
+		r.start(quiet, sh("head -c 40000000 /dev/zero > mine")),
+		r.start(beside, sh("head -c 40000000 /dev/zero > "+r.seen(other)+"/mine")),
+	} {
+		if exit := r.whole(run).end(); describe(exit) != "exited 0" {
+			t.Fatalf("it ended as %s", describe(exit))
+		}
+	}
+	left := room(r.cfg.DataDir)
+	r.start(hog, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.free-left.total/8)))
+	for _, id := range []sandbox.ID{hog, with} {
+		if s := r.awaitPhase(id, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+			t.Errorf("the record of %s says %+v", id, s)
+		}
+	}
+	for _, id := range []sandbox.ID{beside, quiet} {
+		if exit := r.whole(r.start(id, sh("sleep 0.5; head -c 100000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
+			t.Errorf("a neighbour's process that writes ended as %s", describe(exit))
+		}
+	}
+}
+
+// volume is a new one.
+func (r *rig) volume(name string) sandbox.VolumeID {
+	r.t.Helper()
+	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: tenant, Name: name, Host: r.cfg.Name, Created: time.Now()}
+	if err := r.log.PutVolume(r.ctx(), &v); err != nil {
+		r.t.Fatal(err)
+	}
+	r.awaitTrue(func() bool { v, _ := r.view.Volume(v.ID); return v.Made })
+	return v.ID
+}
+
+// seen is where a sandbox sees a volume. Without a root of its own it is made on the host.
+func (r *rig) seen(v sandbox.VolumeID) string { return filepath.Join(r.cfg.DataDir, "see-"+string(v)) }

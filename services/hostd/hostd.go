@@ -60,7 +60,8 @@ type host struct {
 	origin    sync.Mutex          // held while a snapshot's directory is looked for, or given away
 	system    string              // what the host's own files are
 	cpu       string              // what its CPU can
-	short     atomic.Bool         // the disk has little room
+	near      atomic.Bool         // the disk has not much room
+	short     atomic.Bool         // it has little
 	ousted    map[sandbox.ID]bool // ended for the disk before there was a lease
 	veth      *veth.Net           // nil: no sandbox has an interface of its own
 }

@@ -144,7 +144,7 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	var srv *files.Server
 	if err == nil {
-		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true})
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.roomForVolumes})
 	}
 	if err != nil {
 		s.Abort(err)
@@ -152,6 +152,15 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	defer srv.Close() //nolint:errcheck // it was only a directory
 	srv.Serve(s)
+}
+
+// roomForVolumes refuses what would make volumes grow where the disk is not far from being
+// short of room: then sandboxes are ended whose volumes grow.
+func (h *host) roomForVolumes() error {
+	if h.near.Load() {
+		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
+	}
+	return nil
 }
 
 // volumeAccount is whom new files of a volume are given to: an owner and a group by

@@ -237,8 +237,21 @@ func (o *op) put(at *place, fill func(*os.File) error) error {
 
 // fill writes what comes.
 func (o *op) fill(f *os.File) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{o.in}, make([]byte, copyBuffer))
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, guarded{o.in, o.room}, make([]byte, copyBuffer))
 	return err
+}
+
+// guarded is what comes as long as it may be written.
+type guarded struct {
+	in   io.Reader
+	room func() error
+}
+
+func (g guarded) Read(b []byte) (int, error) {
+	if err := g.room(); err != nil {
+		return 0, err
+	}
+	return g.in.Read(b)
 }
 
 // finish makes a file what it is to be.

@@ -21,6 +21,7 @@ type Config struct {
 	Lookup func(user string) (Account, error)
 	Name   func(group bool, id uint32) string
 	Times  bool
+	Room   func() error
 }
 
 // Server refuses: only Linux walks a path within a root by itself (openat2), and a

@@ -26,6 +26,7 @@ type Config struct {
 	Lookup func(user string) (Account, error) // empty: the default user
 	Name   func(group bool, id uint32) string // of an owner or a group
 	Times  bool                               // entries have all of their times
+	Room   func() error                       // says why nothing more may be written; default: something may
 }
 
 // Server works on files. Its methods may be called concurrently.
@@ -103,6 +104,13 @@ func (s *Server) serve(st io.ReadWriter) error {
 	return o.out.Flush()
 }
 
+func (s *Server) room() error {
+	if s.cfg.Room == nil {
+		return nil
+	}
+	return s.cfg.Room()
+}
+
 func (o *op) do() error {
 	switch o.req.Op {
 	case file.OpStat:
@@ -110,6 +118,9 @@ func (o *op) do() error {
 	case file.OpList:
 		return o.list()
 	case file.OpMakeDir:
+		if err := o.room(); err != nil {
+			return err
+		}
 		return o.makeDir()
 	case file.OpMove:
 		return o.move()

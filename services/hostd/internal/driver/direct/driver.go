@@ -28,6 +28,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 )
 
 const (
@@ -214,11 +215,11 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	group, usage := cgroup.Reopen(state.Cgroups), &live.Usage{}
+	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, usage, state.PID) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state.PID) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
@@ -239,13 +240,14 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	return b
 }
 
-// measure is what a sandbox uses; of the disk, what is in its home.
-func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.Usage, pid int) (driver.Stats, error) {
-	s, err := live.Measure(group, pid)
+// measure is what a sandbox uses; of the disk, what is in its home, and
+// what is nowhere but open.
+func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, pid int) (driver.Stats, error) {
+	s, processes, err := live.Measure(group, pid)
 	if err != nil {
 		return s, err
 	}
-	s.DiskBytes, s.DiskFiles, err = usage.Of(ctx, filepath.Join(dir, homeDir))
+	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, homeDir), processes...)
 	return s, err
 }
 

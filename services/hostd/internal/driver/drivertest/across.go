@@ -98,7 +98,7 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	want := a.list(t, owners)
 	dir := a.snapshot(t)
 	same(a, want)
-	if used, err := live.DiskUsage(t.Context(), dir); err != nil || used > 16<<20 {
+	if used, err := live.DiskUsage(t.Context(), dir, nil); err != nil || used > 16<<20 {
 		t.Errorf("the snapshot has %d bytes, %v: the hole was written", used, err)
 	}
 	b := begin(second, dir)

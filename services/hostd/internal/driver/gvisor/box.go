@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
@@ -44,7 +45,7 @@ type box struct {
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	r := &runsc{path: programOf(state.PID), id: state.ID, dir: filepath.Join(dir, workDir)}
-	group := cgroup.Reopen(state.Cgroups)
+	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &box{d: d, r: r, group: group, control: newControl(r)}
 	b.Box = &live.Box{
 		State: state, Dir: dir, Proc: proc,
@@ -52,8 +53,10 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) {
 			n, counted := b.processes(ctx)
-			s, err := live.Measure(group, state.PID)
-			s.DiskBytes = written(state.PID)
+			s, processes, err := live.Measure(group, state.PID)
+			if err == nil { // what it wrote is in a file that has no name
+				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), processes...)
+			}
 			if counted == nil { // else it ends, stands or is of an older hostd: gVisor's own are told
 				s.Processes = n
 			}
@@ -124,16 +127,6 @@ func (r *runsc) pair() (p serial.Pair, err error) {
 		p.In.Close() //nolint:errcheck // the first error is told
 	}
 	return p, err
-}
-
-// written is the size on the disk of what the sandbox wrote.
-func written(pid int) uint64 {
-	var st unix.Stat_t
-	path, err := storePath(pid)
-	if err != nil || unix.Stat(path, &st) != nil {
-		return 0
-	}
-	return uint64(st.Blocks) * 512
 }
 
 // store opens the file that has the contents of what the sandbox wrote, to read it.

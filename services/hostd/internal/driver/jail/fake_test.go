@@ -201,7 +201,7 @@ func (f fake) work(name string, args []string) error {
 func (f fake) list(args []string, set string) error {
 	if slices.Contains(args, "used") {
 		root, _ := f.get("sets", set)
-		n, err := live.DiskUsage(context.Background(), root)
+		n, err := live.DiskUsage(context.Background(), root, nil)
 		fmt.Println(n)
 		return err
 	}

@@ -106,7 +106,7 @@ func (d *Driver) measure(ctx context.Context, state *live.State) (driver.Stats, 
 		return s, err
 	}
 	if !d.limited() {
-		s, err = live.Measure(cgroup.Reopen(nil), state.PID)
+		s, _, err = live.Measure(cgroup.Reopen(nil), state.PID)
 		s.DiskBytes = number(disk)
 		return s, err
 	}

@@ -118,7 +118,8 @@ func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep)
 		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
 		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
 		Measure: func(context.Context) (driver.Stats, error) {
-			return live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
+			s, _, err := live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
+			return s, err
 		},
 	}
 }

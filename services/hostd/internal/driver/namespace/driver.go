@@ -51,6 +51,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/nslaunch"
+	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 )
 
 const name = "namespace"
@@ -159,12 +160,12 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 // box is the Instance of a living sandbox. Its pid 1 takes all others with it:
 // the kernel lets it end only when they have ended.
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
-	group, usage := cgroup.Reopen(state.Cgroups), &live.Usage{}
+	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &live.Box{
 		State: state, Dir: dir, Proc: proc, Net: true,
 		Brake:   signals{dir, state.PID},
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
-		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, usage, state) },
+		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state) },
 	}
 	if group.CanFreeze() {
 		b.Brake = group
@@ -175,8 +176,8 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 }
 
 // measure is what a sandbox uses.
-func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.Usage, state live.State) (driver.Stats, error) {
-	s, err := live.Measure(group, state.PID)
+func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, state live.State) (driver.Stats, error) {
+	s, processes, err := live.Measure(group, state.PID)
 	if err != nil {
 		return s, err
 	}
@@ -189,7 +190,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, usage *live.U
 		s.DiskBytes = (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
 		return s, nil
 	}
-	s.DiskBytes, s.DiskFiles, err = usage.Of(ctx, filepath.Join(dir, workDir))
+	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, workDir), processes...)
 	return s, err
 }
 

@@ -119,7 +119,7 @@ func TestCopyTree(t *testing.T) {
 	if _, err := f.ReadAt(b, 1<<39-1); err != nil || string(b) != "\x00middle\x00" {
 		t.Errorf("in the sparse file: %q, %v", b, err)
 	}
-	if used, err := DiskUsage(t.Context(), to); err != nil || used > 1<<20 {
+	if used, err := DiskUsage(t.Context(), to, nil); err != nil || used > 1<<20 {
 		t.Errorf("%d bytes used, %v: are the holes filled?", used, err)
 	}
 }
@@ -198,11 +198,11 @@ func TestCopyTreeOfGreatDepth(t *testing.T) {
 	if err := CopyTree(t.Context(), from, filepath.Join(dir, "copy"), Copy{}); err != nil {
 		t.Fatal(err)
 	}
-	was, err := DiskUsage(t.Context(), from)
+	was, err := DiskUsage(t.Context(), from, nil)
 	if err != nil || was < depth*4096 {
 		t.Fatalf("%d bytes, %v", was, err)
 	}
-	if is, err := DiskUsage(t.Context(), filepath.Join(dir, "copy")); err != nil || is != was {
+	if is, err := DiskUsage(t.Context(), filepath.Join(dir, "copy"), nil); err != nil || is != was {
 		t.Errorf("the copy has %d bytes, %v; want %d", is, err, was)
 	}
 }

@@ -19,19 +19,19 @@ func Descendants(all map[int]int, root int) []int {
 	return found
 }
 
-// Measure is what the processes of a group use; what the group does not tell
-// is added up over the process root and those below it, where the time of one
-// that has ended counts once its parent knows, and shared memory several times.
-func Measure(group *cgroup.Group, root int) (driver.Stats, error) {
+// Measure is what the processes of a group use, and which they are; what the group
+// does not tell is added up over the process root and those below it, where the time of
+// one that has ended counts once its parent knows, and shared memory several times.
+func Measure(group *cgroup.Group, root int) (driver.Stats, []int, error) {
 	u := group.Usage()
 	s := driver.Stats{CPU: u.CPU, MemoryBytes: u.Memory, Processes: uint32(len(u.PIDs)), OOMKills: u.OOMKills}
 	if u.HasCPU && u.HasMemory && u.HasPIDs {
-		return s, nil
+		return s, u.PIDs, nil
 	}
 	if !u.HasPIDs {
 		all, err := Processes()
 		if err != nil {
-			return s, err
+			return s, nil, err
 		}
 		u.PIDs = append(Descendants(all, root), root)
 	}
@@ -45,5 +45,5 @@ func Measure(group *cgroup.Group, root int) (driver.Stats, error) {
 			s.MemoryBytes += memory
 		}
 	}
-	return s, nil
+	return s, u.PIDs, nil
 }

@@ -163,13 +163,9 @@ func (w *walker) enter(at int, name string) error {
 
 // DiskUsage is how many bytes of the disk the files in a tree take. While
 // somebody writes there it is not exact. A tree that is not there takes none.
-func DiskUsage(ctx context.Context, path string) (uint64, error) {
-	return diskUsage(ctx, path, func(string, *unix.Stat_t) error { return nil })
-}
-
-// diskUsage is DiskUsage that ends with the error of each, which sees all entries
-// first; then it gives what it has found so far.
-func diskUsage(ctx context.Context, path string, each func(string, *unix.Stat_t) error) (uint64, error) {
+// It ends with the error of each, which is called for every entry first unless it
+// is nil; then it gives what it has found so far.
+func DiskUsage(ctx context.Context, path string, each func() error) (uint64, error) {
 	w := walker{}
 	err := w.enter(unix.AT_FDCWD, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,9 +177,11 @@ func diskUsage(ctx context.Context, path string, each func(string, *unix.Stat_t)
 	defer func() { w.dir.Close() }()
 	var sum uint64
 	linked := map[devIno]struct{}{} // seen already
-	count := func(name string, st *unix.Stat_t) error {
-		if err := each(name, st); err != nil {
-			return err
+	count := func(_ string, st *unix.Stat_t) error {
+		if each != nil {
+			if err := each(); err != nil {
+				return err
+			}
 		}
 		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			id := inode(st)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package live
+package usage
 
 import (
 	"context"
@@ -25,9 +25,9 @@ func fill(t *testing.T, dir string, from, to int) {
 }
 
 // Who has many files is looked at seldom, and never longer than so many take.
-func TestUsageIsBounded(t *testing.T) {
+func TestALookIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	u := Usage{most: 100, step: 10}
+	u := Disk{most: 100, step: 10}
 	look := func() uint64 {
 		t.Helper()
 		n, files, err := u.Of(t.Context(), dir)
@@ -55,7 +55,7 @@ func TestUsageIsBounded(t *testing.T) {
 	if n := look(); n < 60*4096 {
 		t.Errorf("after a while 60 files take %d bytes", n)
 	}
-	u = Usage{most: 100, step: 1000}
+	u = Disk{most: 100, step: 1000}
 	fill(t, dir, 60, 1000)
 	if n := look(); n < 50*4096 || n > 150*4096 {
 		t.Errorf("of 1000 files a look at 100 finds %d bytes", n)

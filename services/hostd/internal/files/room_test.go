@@ -1,0 +1,48 @@
+//go:build linux
+
+package files
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Where there is room no more, as in the middle of an upload, nothing is written.
+func TestNothingIsWrittenWithoutRoom(t *testing.T) {
+	full := kind.New(kind.Exhausted, "test", "", "no room")
+	for _, tt := range []struct {
+		req   file.Request
+		calls int // that find room
+	}{
+		{file.Request{Op: file.OpMakeDir, Path: "dir"}, 0},
+		{file.Request{Op: file.OpWrite, Path: "f"}, 0},
+		{file.Request{Op: file.OpWrite, Path: "f"}, 1},
+	} {
+		r := newRig(t)
+		r.put(t, "home/u/f", "old")
+		calls := 0
+		r.cfg.Room = func() error {
+			if calls++; calls > tt.calls {
+				return full
+			}
+			return nil
+		}
+		err := r.talk(t, tt.req, func(c *net.UnixConn) {
+			c.Write(make([]byte, 100)) //nolint:errcheck // nobody may read it
+			c.CloseWrite()             //nolint:errcheck // nor that
+		})
+		names, _ := os.ReadDir(r.at("home/u"))
+		if got, _ := os.ReadFile(r.at("home/u/f")); !errors.Is(err, full) || string(got) != "old" || len(names) != 1 {
+			t.Errorf("%v: %v, %q, %v", tt.req, err, got, names)
+		}
+		r.cfg.Room = func() error { return full }
+		if _, err := r.read(t, "f", file.Range{}); err != nil {
+			t.Errorf("what is there cannot be read: %v", err)
+		}
+	}
+}
