@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const batch = 512 // descriptors held at a time
+const batch = 512 // names held at a time
 
 // nameless adds up what files take that have no name any more and that the processes
-// have open: they are on the disk until the last descriptor is closed. Files in memory
-// count only where dir is in memory, too. It ends with the error of each, which sees all
-// descriptors first.
+// have open, or mapped where the kernel tells us (root): they are on the disk as long.
+// Files in memory count only where dir is in memory, too. It ends with the error of each,
+// which sees all descriptors and mappings first.
 func nameless(dir string, processes []int, each func() error) (uint64, error) {
 	var home unix.Stat_t
 	if err := unix.Stat(dir, &home); err != nil {
@@ -20,8 +20,10 @@ func nameless(dir string, processes []int, each func() error) (uint64, error) {
 	}
 	n := counter{home: home.Dev, seen: map[[2]uint64]struct{}{}, each: each}
 	for _, pid := range processes {
-		if err := n.process(pid); err != nil {
-			return n.sum, err
+		for _, list := range []string{"fd", "map_files"} {
+			if err := n.links(fmt.Sprintf("/proc/%d/%s", pid, list)); err != nil {
+				return n.sum, err
+			}
 		}
 	}
 	return n.sum, nil
@@ -34,20 +36,20 @@ type counter struct {
 	sum  uint64
 }
 
-// process adds what a process has open; one that has ended has nothing.
-func (n *counter) process(pid int) error {
-	fds, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
+// links adds what a process's links in dir lead to; of one that has ended nothing.
+func (n *counter) links(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil //nolint:nilerr // as it says
 	}
-	defer fds.Close()
+	defer d.Close()
 	for {
-		names, err := fds.Readdirnames(batch)
+		names, err := d.Readdirnames(batch)
 		for _, name := range names {
 			if err := n.each(); err != nil {
 				return err
 			}
-			n.descriptor(fds, name)
+			n.link(d, name)
 		}
 		if err != nil || len(names) == 0 {
 			return nil
@@ -55,13 +57,13 @@ func (n *counter) process(pid int) error {
 	}
 }
 
-func (n *counter) descriptor(fds *os.File, name string) {
+func (n *counter) link(dir *os.File, name string) {
 	var st unix.Stat_t
-	if unix.Fstatat(int(fds.Fd()), name, &st, 0) != nil || st.Nlink > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if unix.Fstatat(int(dir.Fd()), name, &st, 0) != nil || st.Nlink > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return
 	}
-	id := [2]uint64{st.Dev, st.Ino}
-	if _, ok := n.seen[id]; ok || st.Dev != n.home && inMemory(fds.Name()+"/"+name) {
+	id := [2]uint64{st.Ino, uint64(st.Blocks)} // an overlay's file is on another device when it is mapped
+	if _, ok := n.seen[id]; ok || st.Dev != n.home && inMemory(dir.Name()+"/"+name) {
 		return
 	}
 	n.seen[id] = struct{}{}

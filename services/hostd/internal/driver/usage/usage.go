@@ -30,8 +30,8 @@ var errEnough = errors.New("enough files")
 // Of is the disk space that the directory path takes, and how many files and directories
 // are in it: of very many files those that were looked at, or were when they were looked at
 // last. What a look that ctx ends has found counts, too. Files that have no name any more
-// and that the processes have open are added; not seen are those that are only mapped, or
-// on their way through a socket.
+// and that the processes have open or mapped are added; not seen are those that are on
+// their way through a socket.
 func (d *Disk) Of(ctx context.Context, path string, processes ...int) (bytes, files uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
