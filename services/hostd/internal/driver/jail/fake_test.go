@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 )
 
 // The test binary is also every program of FreeBSD's that the driver runs, by the
@@ -201,7 +202,11 @@ func (f fake) work(name string, args []string) error {
 func (f fake) list(args []string, set string) error {
 	if slices.Contains(args, "used") {
 		root, _ := f.get("sets", set)
-		n, err := live.DiskUsage(context.Background(), root, nil)
+		processes, err := f.in(root)
+		if err != nil {
+			return err
+		}
+		n, _, err := new(usage.Disk).Of(context.Background(), root, processes...)
 		fmt.Println(n)
 		return err
 	}
@@ -308,6 +313,19 @@ func first(jail string) int {
 		return 0
 	}
 	return pid
+}
+
+// in are the processes of the jails with that root.
+func (f fake) in(root string) ([]int, error) {
+	all, err := live.Processes()
+	var out []int
+	for _, name := range f.all("jails", "") {
+		jail, _ := f.get("jails", name)
+		if pid := first(jail); pid > 0 && strings.HasPrefix(jail, root+"\n") {
+			out = append(append(out, pid), live.Descendants(all, pid)...)
+		}
+	}
+	return out, err
 }
 
 // keep copies what a snapshot is of while nothing in a jail runs: to ZFS that is
