@@ -23,6 +23,7 @@ import (
 type benchFlags struct {
 	only        []string
 	noises      []string
+	every       time.Duration
 	sandbox     string
 	count       int
 	seconds     float64
@@ -93,6 +94,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringSliceVar(&b.f.only, "only", nil, "scenarios to run; default: all")
 	f.StringSliceVar(&b.f.noises, "noises", nil, "that noisy makes: "+strings.Join(noiseNames(), ", ")+"; default: all")
+	f.DurationVar(&b.f.every, "every", 0, "that noisy starts a command; default: as soon as the last one has ended")
 	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in; default: one made for it")
 	f.IntVar(&b.f.count, "count", 500, "of single measurements in a scenario, at most")
 	f.Float64Var(&b.f.seconds, "seconds", 5, "of a scenario, at most")
@@ -197,8 +199,8 @@ func (b *bench) known() error {
 			}
 		}
 	}
-	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 {
-		return errors.New("counts must be at least 1")
+	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 || b.f.every < 0 {
+		return errors.New("counts must be at least 1, and times not below 0")
 	}
 	return nil
 }

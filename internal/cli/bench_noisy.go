@@ -139,6 +139,8 @@ func (t *turns) settle(ctx context.Context) error {
 
 // round adds one round's commands, some that come first left out.
 func (b *bench) round(ctx context.Context, all []time.Duration) ([]time.Duration, error) {
-	_, got, err := b.someStarts(ctx, b.share(noisyRounds/2), "/bin/true", nil, eventStart)
+	s := b.share(noisyRounds / 2)
+	s.every = b.f.every
+	_, got, err := b.someStarts(ctx, s, "/bin/true", nil, eventStart)
 	return append(all, got...), err
 }

@@ -43,23 +43,30 @@ func (b *bench) starts(ctx context.Context, cmd string, args []string, kind int)
 	return b.someStarts(ctx, b.share(1), cmd, args, kind)
 }
 
-// sampling is how many measurements are made, and for how long at most.
+// sampling is how many measurements are made, and for how long at most, one each every, or
+// as soon as the last one has ended.
 type sampling struct {
 	count int
 	most  time.Duration
+	every time.Duration
 }
 
 // share is one of n parts of what a scenario may measure.
 func (b *bench) share(n int) sampling {
-	return sampling{max(b.f.count/n, 1), time.Duration(b.f.seconds * float64(time.Second) / float64(n))}
+	return sampling{count: max(b.f.count/n, 1), most: time.Duration(b.f.seconds * float64(time.Second) / float64(n))}
 }
 
 // someStarts is starts within bounds of its own.
 func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
 	limited, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
+	next := time.Now()
 	for i := 0; i < s.count+warmUp && limited.Err() == nil; i++ {
+		if s.every > 0 && !pause(limited, time.Until(next)) {
+			break
+		}
 		begun := time.Now()
+		next = begun.Add(s.every)
 		var toFirst, toEnd time.Duration
 		err := b.c.connectStart(ctx, b.sbx, cmd, args, func(k, _ int) {
 			if k == kind && toFirst == 0 {

@@ -87,6 +87,7 @@ func (b *box) yielding() bool { return b.burner.yields && !b.standing() }
 
 // exempt leaves the box as it is: what cannot be done here is not tried again.
 func (b *box) exempt(err error) {
+	b.burner.forget()
 	b.burner.exempt, b.burner.yields = true, false
 	if !kind.Is(err, kind.Unimplemented) && !kind.Is(err, kind.Unavailable) {
 		b.h.slog.Warn("a sandbox cannot be told to let others go first", "sandbox", b.id, "err", err)
@@ -113,6 +114,12 @@ func (u *burner) look(now use) {
 		u.over, u.rested = now.since(u.from)
 		u.from = now
 	}
+}
+
+// leavesNothing reports whether it may be who leaves nothing of the CPUs to others. all is
+// how many all boxes used.
+func (u *burner) leavesNothing(all float64) bool {
+	return u.used >= whole || u.used >= much && all-u.used >= little
 }
 
 // judge says who yields, and reports whether that is to be told. left: there were CPUs that

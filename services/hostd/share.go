@@ -47,14 +47,18 @@ type turn struct {
 
 // take looks at the boxes, tells them who yields, and reports whether anybody does. Where
 // nobody does and nearly nothing is left of the CPUs, who uses most has to: he alone may be
-// who leaves nothing, and what each of the rest wants shows when he yields.
+// who leaves nothing, and what each of the rest wants shows when he yields. Who uses less
+// than a CPU, with no other box that wants any, is not: those are others than boxes, for a
+// moment, and who yields then would be the equal of a spinner that comes.
 func (t *turn) take(boxes []*box, now use) (yields bool) {
 	_, rested := now.since(t.last)
 	t.last = now
 	var most *box
+	var all float64 // CPUs that boxes used
 	for _, b := range boxes {
 		b.look(now)
 		yields = yields || b.yielding()
+		all += max(b.burner.used, 0)
 		if most == nil || b.burner.used > most.burner.used {
 			most = b
 		}
@@ -64,7 +68,8 @@ func (t *turn) take(boxes []*box, now use) (yields bool) {
 	}
 	yields = false
 	for _, b := range boxes {
-		b.share(now.at, rested >= nothing, b == most && t.short >= shortLooks && b.burner.used >= much)
+		must := b == most && t.short >= shortLooks && b.burner.leavesNothing(all)
+		b.share(now.at, rested >= nothing, must)
 		yields = yields || b.yielding()
 	}
 	return yields

@@ -118,6 +118,26 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 	}
 }
 
+// Where nothing is left for a moment and no other place wants any, who uses less than a CPU
+// does not yield: he would be the equal of a spinner that comes then.
+func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
+	c := newComputing(2)
+	for i, tt := range []struct {
+		used [2]int
+		want bool
+	}{
+		{[2]int{85, 5}, false},
+		{[2]int{85, 5}, false},
+		{[2]int{85, 5}, false},
+		{[2]int{85, 15}, true},
+	} {
+		c.look(shareEvery, 10, tt.used[:]...)
+		if got := c.boxes[0].burner.yields; got != tt.want {
+			t.Errorf("%d, with %v: yields is %v, want %v", i, tt.used, got, tt.want)
+		}
+	}
+}
+
 // What stood still meanwhile is told at once again, and nothing follows from what it used
 // before.
 func TestWhoYieldedDoesAfterAPause(t *testing.T) {
