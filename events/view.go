@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/identity"
@@ -101,12 +103,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		go v.fold(ctx, feed, f.apply, f.tell)
 	}
 	go v.sweep(ctx)
-	for try := 0; ; {
-		err := v.Sync(ctx)
-		if err == nil || !l.pause(ctx, &try) {
-			return v, err
-		}
-	}
+	return v, v.Sync(ctx)
 }
 
 // fold applies a stream's messages as they come.
@@ -162,28 +159,45 @@ func (v *View) Changes() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// Sync waits until everything stored before the call is in the view.
+// Sync waits until everything stored before the call is in the view, through outages
+// until ctx ends. It fails with ctx's error, or with kind.Unavailable: the log was
+// closed, or could not be reached until then.
 func (v *View) Sync(ctx context.Context) error {
-	want := make([]uint64, len(folds))
-	errs := make([]error, len(folds))
-	var wg sync.WaitGroup
-	for i, f := range folds {
-		wg.Go(func() { want[i], errs[i] = v.l.lastSeq(ctx, f.stream) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
+	for try := 0; ; {
+		want, err := v.ends(ctx)
+		if err == nil {
+			return v.wait(ctx, func() bool { return v.reached(want) })
+		}
+		if v.l.nc.IsClosed() {
 			return err
 		}
-	}
-	return v.wait(ctx, func() bool {
-		for i, f := range folds {
-			if v.applied[f.stream] < want[i] {
-				return false
-			}
+		if !v.l.pause(ctx, &try) {
+			return over(ctx, "sync", "", err)
 		}
-		return true
-	})
+	}
+}
+
+// ends are the last messages of the streams that a view is made of.
+func (v *View) ends(ctx context.Context) ([]uint64, error) {
+	ends := make([]uint64, len(folds))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, f := range folds {
+		g.Go(func() (err error) {
+			ends[i], err = v.l.lastSeq(ctx, f.stream)
+			return err
+		})
+	}
+	return ends, g.Wait()
+}
+
+// reached reports whether all up to the given messages is applied; the view is locked.
+func (v *View) reached(ends []uint64) bool {
+	for i, f := range folds {
+		if v.applied[f.stream] < ends[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // wait waits until done says so; done runs with the view locked.

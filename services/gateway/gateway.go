@@ -121,17 +121,10 @@ func Run(ctx context.Context, cfg Config) error {
 // secrets are the cluster's: what sandboxes' tokens are made from, and what hides
 // texts in records.
 func secrets(ctx context.Context, log *events.Log) (token []byte, sealer *sandbox.Sealer, err error) {
-	read := func(name string) (secret []byte, err error) {
-		err = insist(ctx, func() error {
-			secret, err = log.Secret(ctx, name)
-			return err
-		})
-		return secret, err
-	}
-	if token, err = read("sandbox-token"); err != nil {
+	if token, err = log.Secret(ctx, "sandbox-token"); err != nil {
 		return nil, nil, err
 	}
-	seal, err := read(sandbox.SealerSecret)
+	seal, err := log.Secret(ctx, sandbox.SealerSecret)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +147,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" {
 		k := events.KeyOf(DefaultTenant, cfg.APIKey, time.Now())
-		if err := insist(ctx, func() error { return cfg.Log.IssueKey(ctx, k) }); err != nil {
+		if err := cfg.Log.IssueKey(ctx, k); err != nil {
 			return fmt.Errorf("issue the first key: %w", err)
 		}
 	}
@@ -165,7 +158,7 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 		}
 		cfg.View = view
 	}
-	if err := insist(ctx, func() error { return cfg.View.Sync(ctx) }); err != nil {
+	if err := cfg.View.Sync(ctx); err != nil {
 		return fmt.Errorf("open view: %w", err)
 	}
 	if cfg.APIKey != "" && !slices.ContainsFunc(cfg.View.Keys(DefaultTenant), func(k events.Key) bool {
@@ -174,24 +167,6 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 		cfg.Slog.Warn("the API key that was given has been revoked: no request with it is served")
 	}
 	return nil
-}
-
-// insist tries until the log can be reached: a gateway waits for NATS instead of
-// dying.
-func insist(ctx context.Context, try func() error) error {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := try()
-		if !kind.Is(err, kind.Unavailable) {
-			return err
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return err
-		}
-	}
 }
 
 // issuer is the URL of who vouches for sandboxes: what was given, or the address that

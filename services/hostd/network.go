@@ -25,7 +25,6 @@ const (
 	defaultMeterEvery = time.Minute
 	// authorityFile keeps what sandboxes with transforms trust, in the data directory.
 	authorityFile = "egress-ca.pem"
-	secretPause   = 200 * time.Millisecond
 )
 
 // openEgress makes what serves the sandboxes' ways out, if there are any.
@@ -49,19 +48,14 @@ func (h *host) openSealer(ctx context.Context) error {
 	if h.egress == nil {
 		return nil
 	}
-	for {
-		secret, err := h.log.Secret(ctx, sandbox.SealerSecret)
-		if kind.Is(err, kind.Unavailable) && rest(ctx, secretPause) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read secret: %w", err)
-		}
-		if h.sealer, err = sandbox.NewSealer(secret); err == nil {
-			h.ring = identity.NewRing(h.sealer)
-		}
-		return err
+	secret, err := h.log.Secret(ctx, sandbox.SealerSecret)
+	if err != nil {
+		return fmt.Errorf("read secret: %w", err)
 	}
+	if h.sealer, err = sandbox.NewSealer(secret); err == nil {
+		h.ring = identity.NewRing(h.sealer)
+	}
+	return err
 }
 
 // network puts what the sandbox's record says of its network in force; b.mu is
