@@ -57,9 +57,16 @@ const cases = {
   },
   async 'gives output in pieces as it comes, not by the line'(s) {
     const at = []
-    const code = 'import time\nfor i in range(3):\n  print(i, end="")\n  time.sleep(0.3)\nprint("\\nfour")\nprint("five")'
-    const { logs } = await s.runCode(code, { context: await s.createCodeContext(), onStdout: (m) => at.push(m.line) })
-    assert.deepEqual(at, ['0', '1', '2', '\nfour\nfive\n'])
+    // Each piece is waited for: what follows it is printed when its client has it.
+    const code = 'import os, time\nfor i in range(3):\n  print(i, end="")\n  while not os.path.exists(f"/tmp/piece-{i}"): time.sleep(0.01)\nprint("\\nfour")\nprint("five")'
+    const seen = []
+    const onStdout = (m) => {
+      at.push(m.line)
+      if (/^\d$/.test(m.line)) seen.push(s.files.write(`/tmp/piece-${m.line}`, ''))
+    }
+    const { logs } = await s.runCode(code, { context: await s.createCodeContext(), onStdout })
+    await Promise.all(seen)
+    assert.deepEqual([...at.slice(0, 3), at.slice(3).join('')], ['0', '1', '2', '\nfour\nfive\n'])
     assert.deepEqual(logs.stdout, at)
   },
   async 'ends runs that nobody waits for when another one begins'(s) {
