@@ -10,7 +10,9 @@ import (
 const (
 	whole      = 0.97            // of a CPU, over a span: who uses that wants it all the time
 	less       = 0.90            // of a CPU, over a span: who had no more, though there was
-	plenty     = 0.60            // of a CPU that rested, wants no more
+	plenty     = 0.60            // of a CPU that rested, may want no more: he is an equal for a span,
+	half       = 0.50            // and at once if he had less than this,
+	mostSpans  = 15              // else after so many more, at most, if he had proved to want it all
 	span       = 2 * time.Second // for so long who starts a command after the other keeps no CPU
 	much       = 0.70            // of a CPU: who uses that where there is nothing left is the first to yield
 	nothing    = 0.30            // of a CPU: less is nothing
@@ -29,6 +31,8 @@ type burner struct {
 	from   use       // when the span began
 	over   float64   // CPUs, over the last span; below 0 if that is not known
 	rested float64   // CPUs that had nothing to do, over the last span
+	spans  int       // so many more it yields though it gets less
+	proofs int       // spans that it will yield so after the next proof that it wants it all
 	lean   int       // so many looks found that it yields and gets little
 	equal  time.Time // until then it does not yield
 	told   bool      // what follows holds; else it is of an earlier life
@@ -136,9 +140,10 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	case u.lean >= leanLooks:
 		u.yields, u.equal = false, now.Add(sharePause)
 	case before:
-		u.yields = u.over < 0 || u.over >= less || u.rested < plenty
+		u.yields = u.over < 0 || u.over >= less || u.rested < plenty || u.insists()
 	case now.After(u.equal):
 		u.yields = must || u.over >= whole
+		u.prove()
 	}
 	if u.yields != before {
 		u.begin(u.last)
@@ -146,4 +151,27 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	tell = before || u.yields || !u.told
 	u.told = true
 	return tell
+}
+
+// insists reports whether it is not believed yet that it wants no more, after a span in
+// which it got less though CPUs rested: others, who go first, take a spinner's CPU again and
+// again, and Linux hardly looks for another one for who yields.
+func (u *burner) insists() bool {
+	if u.over < half || u.spans == 0 {
+		return false
+	}
+	u.spans--
+	u.over = -1 // judged
+	return true
+}
+
+// prove draws its conclusions from a span as an equal: who takes a whole CPU as soon as he
+// can is tried ever more rarely.
+func (u *burner) prove() {
+	switch {
+	case u.over >= whole:
+		u.spans, u.proofs = u.proofs, min(2*u.proofs+1, mostSpans)
+	case u.over >= 0:
+		u.spans, u.proofs = 0, 0
+	}
 }

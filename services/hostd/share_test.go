@@ -73,15 +73,47 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 		{100, []bool{true}},
 		{200, []bool{true}}, // somebody may have ended it
 		{91, []bool{true}},
-		{19, []bool{false}},
-		{100, []bool{true}}, // so long after it is no equal any more
 		{89, []bool{false}}, // though there was more
+		{96, nil},           // he wants no more
+		{100, []bool{true}}, // so long after it is no equal any more
+		{19, []bool{false}},
 		{97, []bool{true}},
 		{0, []bool{false}},
 	} {
 		if told := c.look(span, 100, tt.percent); !slices.Equal(told[0], tt.told) {
 			t.Errorf("%d, at %d %%: told %v, want %v", i, tt.percent, told[0], tt.told)
 		}
+	}
+}
+
+// Who yields and gets less than he wants, though CPUs rest, is tried as an equal ever more
+// rarely, as long as he takes a whole CPU each time.
+func TestWhoComputesIsTriedEverMoreRarely(t *testing.T) {
+	c := newComputing(1)
+	u := &c.boxes[0].burner
+	var yielded []int // spans between two trials
+	for spans := 0; len(yielded) < 7; {
+		percent := 99
+		if u.yields {
+			percent = 86
+		}
+		if c.look(span, 80, percent); u.yields {
+			spans++
+		} else if spans > 0 {
+			yielded, spans = append(yielded, spans), 0
+		}
+	}
+	if want := []int{1, 2, 4, 8, 16, 16, 16}; !slices.Equal(yielded, want) {
+		t.Errorf("yielded for %v spans, want %v", yielded, want)
+	}
+	c.look(span, 80, 99)
+	if c.look(span, 80, 49); u.yields {
+		t.Error("he yields though he takes half a CPU where another one rests")
+	}
+	c.look(span, 80, 86)
+	c.look(span, 80, 99)
+	if c.look(span, 80, 86); u.yields {
+		t.Error("he insists though he had wanted less meanwhile")
 	}
 }
 
