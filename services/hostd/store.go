@@ -2,6 +2,8 @@ package hostd
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,7 +168,7 @@ func (h *host) giveAway() {
 		if !ok || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted {
 			continue
 		}
-		if err := h.give(&s); err != nil {
+		if err := h.give(&s); err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was deleted meanwhile
 			h.slog.Error("a snapshot cannot be given to the cache", "snapshot", s.ID, "err", err)
 		}
 	}
