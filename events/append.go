@@ -29,7 +29,7 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 			}
 		}
 		if !l.pause(ctx, &try) {
-			return 0, over(ctx, "append", subject, err)
+			return 0, kind.Wrap(kind.Unavailable, "append", subject, err)
 		}
 	}
 }

@@ -264,12 +264,6 @@ func (l *Log) pause(ctx context.Context, try *int) bool {
 	return true
 }
 
-// over is the error of what was tried through an outage until ctx ended; err is that of
-// the last try.
-func over(ctx context.Context, op, id string, err error) error {
-	return kind.Wrap(kind.Unavailable, op, id, fmt.Errorf("%w: %w", ctx.Err(), err))
-}
-
 func pauseOf(try int) time.Duration {
 	return min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
 }

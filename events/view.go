@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -172,7 +173,7 @@ func (v *View) Sync(ctx context.Context) error {
 			return err
 		}
 		if !v.l.pause(ctx, &try) {
-			return over(ctx, "sync", "", err)
+			return kind.Wrap(kind.Unavailable, "sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
 }

@@ -32,7 +32,7 @@ type burner struct {
 	over   float64   // CPUs, over the last span; below 0 if that is not known
 	rested float64   // CPUs that had nothing to do, over the last span
 	spans  int       // so many more it yields though it gets less
-	proofs int       // spans that it will yield so after the next proof that it wants it all
+	next   int       // spans that it will yield so after the next proof that it wants it all
 	lean   int       // so many looks found that it yields and gets little
 	equal  time.Time // until then it does not yield
 	told   bool      // what follows holds; else it is of an earlier life
@@ -170,8 +170,8 @@ func (u *burner) insists() bool {
 func (u *burner) prove() {
 	switch {
 	case u.over >= whole:
-		u.spans, u.proofs = u.proofs, min(2*u.proofs+1, mostSpans)
+		u.spans, u.next = u.next, min(2*u.next+1, mostSpans)
 	case u.over >= 0:
-		u.spans, u.proofs = 0, 0
+		u.spans, u.next = 0, 0
 	}
 }
