@@ -43,7 +43,9 @@ func noiseNames() (names []string) {
 const (
 	noisyPIDs   = 1000                   // of a noisy sandbox
 	swell       = 2 * time.Second        // until the noise is at its height
-	noisyRounds = 10                     // of silence and noise
+	noisyRounds = 20                     // of silence and noise that count,
+	mostRounds  = 3 * noisyRounds        // and with those that do not
+	robbed      = 0.01                   // of the CPUs: if a hypervisor gave more to others, a round does not count
 	settle      = 500 * time.Millisecond // between them
 )
 
@@ -58,24 +60,37 @@ func (b *bench) besideNoise(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.name, err)
 		}
-		b.spread("without "+n.name, t.silent)
-		b.spread("beside "+n.name, t.noisy)
+		b.spread("without "+n.name, t.silent.all)
+		b.spread("beside "+n.name, t.noisy.all)
 		for _, q := range []float64{0.50, 0.99} {
-			b.add(fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q), float64(quantile(t.noisy, q))/float64(quantile(t.silent, q)), "")
+			if len(t.silent.all) > 0 && len(t.noisy.all) > 0 {
+				b.add(fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q), float64(quantile(t.noisy.all, q))/float64(quantile(t.silent.all, q)), "")
+			}
 		}
 		if t.rest > 0 {
 			b.add("CPUs that others used, "+n.name, t.others.Seconds()/t.rest.Seconds(), "")
 		}
+		b.add("rounds that were robbed of CPUs, "+n.name, float64(t.silent.robbed+t.noisy.robbed), "")
 	}
 	return nil
 }
 
 // turns is what was measured in turns.
 type turns struct {
-	silent, noisy []time.Duration
+	silent, noisy side
 	others        time.Duration // CPU time that was used while nothing was asked for and the noise stood still
 	rest          time.Duration // for how long that was so; 0: unknown
 }
+
+// side is one of the two that take turns.
+type side struct {
+	all    []time.Duration
+	rounds int // that count
+	robbed int // rounds that do not
+}
+
+// none reports whether rounds counted and have nothing that does.
+func (s *side) none() bool { return len(s.all) == 0 && s.rounds > 0 }
 
 // beside measures commands in turns while a noise is made and while who makes it is
 // paused: what else the machine does is the same for both, and so is what the noise
@@ -96,12 +111,12 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	if !pause(ctx, swell) {
 		return t, ctx.Err()
 	}
-	for range noisyRounds {
+	for i := 0; i < mostRounds && min(t.silent.rounds, t.noisy.rounds) < noisyRounds; i++ {
 		if err = b.c.pauseSandbox(ctx, sbx); err == nil {
 			err = t.settle(ctx)
 		}
 		if err == nil {
-			t.silent, err = b.round(ctx, t.silent)
+			err = b.round(ctx, &t.silent)
 		}
 		if err == nil {
 			err = b.c.resumeSandbox(ctx, sbx, benchLife)
@@ -110,17 +125,17 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 			err = ctx.Err()
 		}
 		if err == nil {
-			t.noisy, err = b.round(ctx, t.noisy)
+			err = b.round(ctx, &t.noisy)
 		}
 		if err != nil {
 			return t, err
 		}
 	}
-	if len(t.silent) == 0 || len(t.noisy) == 0 {
+	if t.silent.none() || t.noisy.none() {
 		return t, fmt.Errorf("no command ended within %v s", b.f.seconds)
 	}
-	slices.Sort(t.silent)
-	slices.Sort(t.noisy)
+	slices.Sort(t.silent.all)
+	slices.Sort(t.noisy.all)
 	return t, nil
 }
 
@@ -132,15 +147,27 @@ func (t *turns) settle(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if after, err := cpustat.Read(); known == nil && err == nil {
-		t.others, t.rest = t.others+after.Busy-before.Busy, t.rest+time.Since(at)
+		t.others, t.rest = t.others+after.Since(before).Busy, t.rest+time.Since(at)
 	}
 	return nil
 }
 
-// round adds one round's commands, some that come first left out.
-func (b *bench) round(ctx context.Context, all []time.Duration) ([]time.Duration, error) {
-	s := b.share(noisyRounds / 2)
-	s.every = b.f.every
-	_, got, err := b.someStarts(ctx, s, "/bin/true", nil, eventStart)
-	return append(all, got...), err
+// round adds one round's commands, some that come first left out, if the machine had its
+// CPUs meanwhile.
+func (b *bench) round(ctx context.Context, s *side) error {
+	p := b.share(noisyRounds / 2)
+	p.every = b.f.every
+	before, _ := cpustat.Read() //nolint:errcheck // then nothing is known to be stolen
+	_, got, err := b.someStarts(ctx, p, "/bin/true", nil, eventStart)
+	after, _ := cpustat.Read() //nolint:errcheck // as above
+	switch past := after.Since(before); {
+	case err != nil:
+		return err
+	case past.Stolen.Seconds() > robbed*(past.Busy+past.Idle).Seconds():
+		s.robbed++
+	default:
+		s.rounds++
+		s.all = append(s.all, got...)
+	}
+	return nil
 }
