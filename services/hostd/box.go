@@ -46,8 +46,9 @@ type box struct {
 	gone    chan struct{} // closed when the box has ended
 	turn    chan struct{} // has a value when the record may ask for a pause or its end
 
-	burner  burner      // of share's goroutine
-	evicted atomic.Bool // it is ended because the disk is full
+	burner  burner        // of share's goroutine
+	asks    atomic.Uint64 // how often clients asked something of it
+	evicted atomic.Bool   // it is ended because the disk is full
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
 

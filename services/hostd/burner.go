@@ -8,31 +8,32 @@ import (
 )
 
 const (
-	whole      = 0.97            // of a CPU, over a span: who uses that wants it all the time
-	less       = 0.90            // of a CPU, over a span: who had no more, though there was
-	plenty     = 0.60            // of a CPU that rested, may want no more: he is an equal for a span,
-	half       = 0.50            // and at once if he had less than this,
-	mostSpans  = 15              // else after so many more, at most, if he had proved to want it all
-	span       = 2 * time.Second // for so long who starts a command after the other keeps no CPU
-	much       = 0.70            // of a CPU: who uses that where there is nothing left is the first to yield
-	nothing    = 0.30            // of a CPU: less is nothing
-	shortLooks = 2               // until it is sure that there is nothing left
-	little     = 0.10            // of a CPU: who yields and gets no more, with nothing left,
-	leanLooks  = 3               // for so many looks
-	sharePause = time.Second     // is an equal again for that long
+	whole      = 0.97                  // of a CPU, over a span: who uses that wants it all the time, whatever he is asked,
+	less       = 0.90                  // and who had no more, though there was
+	plenty     = 0.60                  // of a CPU that rested, wants no more;
+	much       = 0.70                  // of a CPU: that is enough for who is asked for nothing, and
+	half       = 0.50                  // who uses less than that, with plenty left, wants no more
+	span       = 2 * time.Second       // for so long who starts a command after the other keeps no CPU
+	each       = 50 * time.Millisecond // of a CPU for each thing that he is asked for: who uses more computes besides
+	nothing    = 0.30                  // of a CPU: less is nothing; who uses much then is the first to yield
+	shortLooks = 2                     // until it is sure that there is nothing left
+	little     = 0.10                  // of a CPU: who yields and gets no more, with nothing left,
+	leanLooks  = 3                     // for so many looks
+	sharePause = time.Second           // is an equal again for that long
 )
 
 // burner tells who computes all the time. What a sandbox uses while nobody hinders it is
 // what it wants: one that starts a command after the other may well use most of a CPU,
-// and must not be taken for who spins, with whom it would have to share then.
+// and must not be taken for who spins, with whom it would have to share then. Who yields
+// gets less than he wants though CPUs rest: others take his again and again, and Linux
+// hardly looks for another one for him.
 type burner struct {
 	last   use
 	used   float64   // CPUs, between the last two looks; below 0 if that is not known
 	from   use       // when the span began
 	over   float64   // CPUs, over the last span; below 0 if that is not known
 	rested float64   // CPUs that had nothing to do, over the last span
-	spans  int       // so many more it yields though it gets less
-	next   int       // spans that it will yield so after the next proof that it wants it all
+	serves bool      // over the last span it used what it was asked for
 	lean   int       // so many looks found that it yields and gets little
 	equal  time.Time // until then it does not yield
 	told   bool      // what follows holds; else it is of an earlier life
@@ -40,10 +41,12 @@ type burner struct {
 	exempt bool // it cannot yield
 }
 
-// use is what had been used at a time, and for how long CPUs had had nothing to do.
+// use is what had been used at a time, for how long CPUs had had nothing to do, and how
+// many things clients had asked of the sandbox.
 type use struct {
 	at        time.Time // zero: it says nothing about now
 	cpu, idle time.Duration
+	asked     uint64
 }
 
 // since is how many CPUs were used from then on, and how many rested; 0 if that is not known.
@@ -71,6 +74,7 @@ func (b *box) look(now use) {
 		b.exempt(err)
 		return
 	}
+	now.asked = b.asks.Load()
 	b.burner.look(now)
 }
 
@@ -105,7 +109,7 @@ func (u *burner) forget() {
 }
 
 // begin begins a span.
-func (u *burner) begin(now use) { u.from, u.over, u.rested = now, -1, 0 }
+func (u *burner) begin(now use) { u.from, u.over, u.rested, u.serves = now, -1, 0, false }
 
 func (u *burner) look(now use) {
 	if u.last.at.IsZero() {
@@ -116,6 +120,7 @@ func (u *burner) look(now use) {
 	}
 	if u.last = now; now.at.Sub(u.from.at) >= span {
 		u.over, u.rested = now.since(u.from)
+		u.serves = now.cpu-u.from.cpu <= time.Duration(now.asked-u.from.asked)*each
 		u.from = now
 	}
 }
@@ -133,6 +138,10 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	if u.used < 0 {
 		return before
 	}
+	enter, stay := much, half
+	if u.serves {
+		enter, stay = whole, less
+	}
 	if u.lean++; !before || left || u.used >= little {
 		u.lean = 0
 	}
@@ -140,10 +149,9 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	case u.lean >= leanLooks:
 		u.yields, u.equal = false, now.Add(sharePause)
 	case before:
-		u.yields = u.over < 0 || u.over >= less || u.rested < plenty || u.insists()
+		u.yields = u.over < 0 || u.over >= stay || u.rested < plenty
 	case now.After(u.equal):
-		u.yields = must || u.over >= whole
-		u.prove()
+		u.yields = must || u.over >= enter
 	}
 	if u.yields != before {
 		u.begin(u.last)
@@ -151,27 +159,4 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	tell = before || u.yields || !u.told
 	u.told = true
 	return tell
-}
-
-// insists reports whether it is not believed yet that it wants no more, after a span in
-// which it got less though CPUs rested: others, who go first, take a spinner's CPU again and
-// again, and Linux hardly looks for another one for who yields.
-func (u *burner) insists() bool {
-	if u.over < half || u.spans == 0 {
-		return false
-	}
-	u.spans--
-	u.over = -1 // judged
-	return true
-}
-
-// prove draws its conclusions from a span as an equal: who takes a whole CPU as soon as he
-// can is tried ever more rarely.
-func (u *burner) prove() {
-	switch {
-	case u.over >= whole:
-		u.spans, u.next = u.next, min(2*u.next+1, mostSpans)
-	case u.over >= 0:
-		u.spans, u.next = 0, 0
-	}
 }

@@ -31,6 +31,9 @@ func (h *host) dispatch(c events.Command) {
 		return
 	}
 	b := h.box(c.Process.Sandbox())
+	if b != nil {
+		b.asks.Add(1)
+	}
 	if start, ok := c.Body.(events.Start); ok {
 		h.begin(b, c, start.Spec)
 		return

@@ -57,6 +57,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if b == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
+	b.asks.Add(1)
 	conn := b.link()
 	if conn != nil && !conn.Streams() {
 		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was made by a version that has no ports")

@@ -57,63 +57,40 @@ func (c *computing) look(after time.Duration, rested int, used ...int) (told [][
 	return told
 }
 
-// Who uses a whole CPU lets others go first, until he uses less while CPUs rest, whether he
-// wants no more or gets no more.
+// Who computes lets others go first, until he uses less while CPUs rest. Of him who does what
+// he is asked for, more is expected.
 func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 	c := newComputing(1)
 	if told := c.places[0].yields; len(told) > 0 {
 		t.Errorf("told %v before anything was known", told)
 	}
+	const many = 100 // of 20 ms each, where he uses a whole CPU
 	for i, tt := range []struct {
 		percent int // of a CPU
+		asks    uint64
 		told    []bool
 	}{
-		{10, []bool{false}}, // an earlier life may have told something else
-		{96, nil},
-		{100, []bool{true}},
-		{200, []bool{true}}, // somebody may have ended it
-		{91, []bool{true}},
-		{89, []bool{false}}, // though there was more
-		{96, nil},           // he wants no more
-		{100, []bool{true}}, // so long after it is no equal any more
-		{19, []bool{false}},
-		{97, []bool{true}},
-		{0, []bool{false}},
+		{10, 0, []bool{false}}, // an earlier life may have told something else
+		{69, 0, nil},
+		{70, 0, []bool{true}},
+		{200, 0, []bool{true}}, // somebody may have ended it
+		{50, 0, []bool{true}},  // others take his CPU again and again
+		{49, 0, []bool{false}}, // though there was more
+		{69, 0, nil},           // he wants no more
+		{96, many, nil},        // he does what he is asked for
+		{97, many, []bool{true}},
+		{90, many, []bool{true}},
+		{89, many, []bool{false}},
+		{96, 33, []bool{true}}, // more than fifty milliseconds for each
+		{85, 33, []bool{true}},
+		{85, many, []bool{false}},
+		{0, 0, nil},
+		{0, many, nil},
 	} {
+		c.boxes[0].asks.Add(tt.asks)
 		if told := c.look(span, 100, tt.percent); !slices.Equal(told[0], tt.told) {
-			t.Errorf("%d, at %d %%: told %v, want %v", i, tt.percent, told[0], tt.told)
+			t.Errorf("%d, at %d %% for %d: told %v, want %v", i, tt.percent, tt.asks, told[0], tt.told)
 		}
-	}
-}
-
-// Who yields and gets less than he wants, though CPUs rest, is tried as an equal ever more
-// rarely, as long as he takes a whole CPU each time.
-func TestWhoComputesIsTriedEverMoreRarely(t *testing.T) {
-	c := newComputing(1)
-	u := &c.boxes[0].burner
-	var yielded []int // spans between two trials
-	for spans := 0; len(yielded) < 7; {
-		percent := 99
-		if u.yields {
-			percent = 86
-		}
-		if c.look(span, 80, percent); u.yields {
-			spans++
-		} else if spans > 0 {
-			yielded, spans = append(yielded, spans), 0
-		}
-	}
-	if want := []int{1, 2, 4, 8, 16, 16, 16}; !slices.Equal(yielded, want) {
-		t.Errorf("yielded for %v spans, want %v", yielded, want)
-	}
-	c.look(span, 80, 99)
-	if c.look(span, 80, 49); u.yields {
-		t.Error("he yields though he takes half a CPU where another one rests")
-	}
-	c.look(span, 80, 86)
-	c.look(span, 80, 99)
-	if c.look(span, 80, 86); u.yields {
-		t.Error("he insists though he had wanted less meanwhile")
 	}
 }
 
