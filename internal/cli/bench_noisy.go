@@ -160,14 +160,11 @@ func (b *bench) round(ctx context.Context, s *side) error {
 	before, _ := cpustat.Read() //nolint:errcheck // then nothing is known to be stolen
 	_, got, err := b.someStarts(ctx, p, "/bin/true", nil, eventStart)
 	after, _ := cpustat.Read() //nolint:errcheck // as above
-	switch past := after.Since(before); {
-	case err != nil:
-		return err
-	case past.Stolen.Seconds() > robbed*(past.Busy+past.Idle).Seconds():
+	if after.Since(before).StolenPart() > robbed {
 		s.robbed++
-	default:
-		s.rounds++
-		s.all = append(s.all, got...)
+		return err
 	}
-	return nil
+	s.rounds++
+	s.all = append(s.all, got...)
+	return err
 }

@@ -29,6 +29,11 @@ func (t Times) Since(then Times) Times {
 	return Times{Busy: t.Busy - then.Busy, Idle: t.Idle - then.Idle, Stolen: t.Stolen - then.Stolen}
 }
 
+// StolenPart is the part of the time that was stolen, from 0 to 1; 0 where none has passed.
+func (t Times) StolenPart() float64 {
+	return t.Stolen.Seconds() / max(t.Busy+t.Idle, 1).Seconds()
+}
+
 // parse sums up the first line of a /proc/stat.
 func parse(stat string) (t Times) {
 	line, _, _ := strings.Cut(stat, "\n")

@@ -1,6 +1,7 @@
 package cpustat
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -19,8 +20,14 @@ func TestParse(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
+	if part := (Times{}).StolenPart(); part != 0 {
+		t.Errorf("%v of no time was stolen", part)
+	}
 	got := parse("cpu 7 0 0 50 0 0 0 5").Since(parse("cpu 4 0 0 10 0 0 0 3"))
 	if want := (Times{Busy: 50 * time.Millisecond, Idle: 400 * time.Millisecond, Stolen: 20 * time.Millisecond}); got != want {
 		t.Errorf("%v, want %v", got, want)
+	}
+	if part := got.StolenPart(); math.Abs(part-2./45) > 1e-9 {
+		t.Errorf("%v was stolen, of 45 ticks 2", part)
 	}
 }
