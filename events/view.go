@@ -205,9 +205,9 @@ func (v *View) reached(ends []uint64) bool {
 func (v *View) wait(ctx context.Context, done func() bool) error {
 	v.mu.Lock()
 	for !done() {
-		if v.err != nil {
+		if err := v.err; err != nil {
 			v.mu.Unlock()
-			return kind.Wrap(kind.Unavailable, "view", "", v.err)
+			return kind.Wrap(kind.Unavailable, "view", "", err)
 		}
 		changed := v.changed
 		v.mu.Unlock()
