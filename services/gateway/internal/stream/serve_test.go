@@ -252,16 +252,16 @@ func TestServeDropsAStuckReaderAndNobodyElse(t *testing.T) {
 
 func TestServeWaitsForASlowReader(t *testing.T) {
 	const size = 24 << 20
-	s := serve(t, stream.Config{WriteTimeout: 50 * time.Millisecond}, true, stream.Head{}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
+	s := serve(t, stream.Config{WriteTimeout: 500 * time.Millisecond}, true, stream.Head{}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 		return script(surfacetest.Out(strings.Repeat("x", size)), surfacetest.Code(0)).Source(0), &words{}
 	})
 	c, _ := s.dial(t)
 	if _, err := io.WriteString(c, strings.Replace(post, "Host", "Connection: close\r\nHost", 1)); err != nil {
 		t.Fatal(err)
 	}
-	// One flush, which takes ten times as long as a reader may take nothing.
+	// One flush, which takes three times as long as a reader may take nothing.
 	buf, got := make([]byte, size/32), 0
-	for tick := time.NewTicker(16 * time.Millisecond); ; <-tick.C {
+	for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
 		n, err := io.ReadFull(c, buf)
 		if got += n; err != nil {
 			break
