@@ -114,7 +114,7 @@ guests() {
 	fi
 	# All of the driver's contract, at a small scale: MILLRACE_TEST_MICROVM=1 is the whole.
 	step "guests, translated by QEMU"
-	CGO_ENABLED=0 go test -count=1 -timeout 10m ./services/hostd/internal/driver/microvm/...
+	CGO_ENABLED=0 go test -count=1 -timeout 20m ./services/hostd/internal/driver/microvm/...
 }
 
 e2e() {
