@@ -43,7 +43,7 @@ func noiseNames() (names []string) {
 const (
 	noisyPIDs   = 1000                   // of a noisy sandbox
 	swell       = 2 * time.Second        // until the noise is at its height
-	noisyRounds = 20                     // of silence and noise that count,
+	noisyRounds = 10                     // of silence and noise that count,
 	mostRounds  = 3 * noisyRounds        // and with those that do not
 	robbed      = 0.01                   // of the CPUs: if a hypervisor gave more to others, a round does not count
 	settle      = 500 * time.Millisecond // between them
