@@ -8,32 +8,32 @@ import (
 )
 
 const (
-	whole      = 0.97                  // of a CPU, over a span: who uses that wants it all the time, whatever he is asked,
-	less       = 0.90                  // and who had no more, though there was
-	plenty     = 0.60                  // of a CPU that rested, wants no more;
-	much       = 0.70                  // of a CPU: that is enough for who is asked for nothing, and
-	half       = 0.50                  // who uses less than that, with plenty left, wants no more
+	much       = 0.70                  // of a CPU, over a span: who uses that computes all the time, unless he serves, and
+	half       = 0.50                  // who uses less than that, with
+	plenty     = 0.60                  // of a CPU that rested, wants no more
 	span       = 2 * time.Second       // for so long who starts a command after the other keeps no CPU
-	each       = 50 * time.Millisecond // of a CPU for each thing that he is asked for: who uses more computes besides
-	nothing    = 0.30                  // of a CPU: less is nothing; who uses much then is the first to yield
+	each       = 50 * time.Millisecond // of a CPU for each thing that he is asked for: who uses no more serves
+	nothing    = 0.30                  // of a CPU: less is nothing; who uses much then is the first to yield,
+	whole      = 0.97                  // or who uses that, whatever the others use
 	shortLooks = 2                     // until it is sure that there is nothing left
 	little     = 0.10                  // of a CPU: who yields and gets no more, with nothing left,
 	leanLooks  = 3                     // for so many looks
 	sharePause = time.Second           // is an equal again for that long
 )
 
-// burner tells who computes all the time. What a sandbox uses while nobody hinders it is
-// what it wants: one that starts a command after the other may well use most of a CPU,
-// and must not be taken for who spins, with whom it would have to share then. Who yields
-// gets less than he wants though CPUs rest: others take his again and again, and Linux
-// hardly looks for another one for him.
+// burner tells who computes all the time, without being asked. What a sandbox uses while
+// nobody hinders it is what it wants: one that serves, in which a client starts one command
+// after the other, may well use all of a CPU, and does where CPUs are slow. It must not be
+// taken for who spins, with whom it would have to share then. Who yields gets less than he
+// wants though CPUs rest: others take his again and again, and Linux hardly looks for
+// another one for him.
 type burner struct {
 	last   use
 	used   float64   // CPUs, between the last two looks; below 0 if that is not known
 	from   use       // when the span began
 	over   float64   // CPUs, over the last span; below 0 if that is not known
 	rested float64   // CPUs that had nothing to do, over the last span
-	serves bool      // over the last span it used what it was asked for
+	serves bool      // over the last span it used no more than what it was asked for
 	lean   int       // so many looks found that it yields and gets little
 	equal  time.Time // until then it does not yield
 	told   bool      // what follows holds; else it is of an earlier life
@@ -47,6 +47,11 @@ type use struct {
 	at        time.Time // zero: it says nothing about now
 	cpu, idle time.Duration
 	asked     uint64
+}
+
+// serves reports whether what was used from then on is no more than what was asked for.
+func (u use) serves(then use) bool {
+	return u.cpu-then.cpu <= time.Duration(u.asked-then.asked)*each
 }
 
 // since is how many CPUs were used from then on, and how many rested; 0 if that is not known.
@@ -120,10 +125,13 @@ func (u *burner) look(now use) {
 	}
 	if u.last = now; now.at.Sub(u.from.at) >= span {
 		u.over, u.rested = now.since(u.from)
-		u.serves = now.cpu-u.from.cpu <= time.Duration(now.asked-u.from.asked)*each
+		u.serves = now.serves(u.from)
 		u.from = now
 	}
 }
+
+// serving reports whether it did what it was asked for, over the last span or since.
+func (u *burner) serving() bool { return u.serves || u.last.serves(u.from) }
 
 // leavesNothing reports whether it may be who leaves nothing of the CPUs to others. all is
 // how many all boxes used.
@@ -138,10 +146,6 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	if u.used < 0 {
 		return before
 	}
-	enter, stay := much, half
-	if u.serves {
-		enter, stay = whole, less
-	}
 	if u.lean++; !before || left || u.used >= little {
 		u.lean = 0
 	}
@@ -149,9 +153,9 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	case u.lean >= leanLooks:
 		u.yields, u.equal = false, now.Add(sharePause)
 	case before:
-		u.yields = u.over < 0 || u.over >= stay || u.rested < plenty
+		u.yields = !u.serves && (u.over < 0 || u.over >= half || u.rested < plenty)
 	case now.After(u.equal):
-		u.yields = must || u.over >= enter
+		u.yields = must || !u.serves && u.over >= much
 	}
 	if u.yields != before {
 		u.begin(u.last)

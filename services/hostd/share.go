@@ -46,8 +46,8 @@ type turn struct {
 }
 
 // take looks at the boxes, tells them who yields, and reports whether anybody does. Where
-// nobody does and nearly nothing is left of the CPUs, who uses most has to: he alone may be
-// who leaves nothing, and what each of the rest wants shows when he yields. Who uses less
+// nobody does and nearly nothing is left of the CPUs, who uses most and serves nobody has to:
+// he alone may be who leaves nothing, and what each of the rest wants shows when he yields. Who uses less
 // than a CPU, with no other box that wants any, is not: those are others than boxes, for a
 // moment, and who yields then would be the equal of a spinner that comes.
 func (t *turn) take(boxes []*box, now use) (yields bool) {
@@ -59,7 +59,7 @@ func (t *turn) take(boxes []*box, now use) (yields bool) {
 		b.look(now)
 		yields = yields || b.yielding()
 		all += max(b.burner.used, 0)
-		if most == nil || b.burner.used > most.burner.used {
+		if !b.burner.serving() && (most == nil || b.burner.used > most.burner.used) {
 			most = b
 		}
 	}

@@ -57,14 +57,14 @@ func (c *computing) look(after time.Duration, rested int, used ...int) (told [][
 	return told
 }
 
-// Who computes lets others go first, until he uses less while CPUs rest. Of him who does what
-// he is asked for, more is expected.
+// Who computes lets others go first, until he uses less while CPUs rest, or does what he is
+// asked for and no more.
 func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 	c := newComputing(1)
 	if told := c.places[0].yields; len(told) > 0 {
 		t.Errorf("told %v before anything was known", told)
 	}
-	const many = 100 // of 20 ms each, where he uses a whole CPU
+	const many = 100 // of 20 ms each, where he uses a whole CPU, and 50, where he uses two and a half
 	for i, tt := range []struct {
 		percent int // of a CPU
 		asks    uint64
@@ -77,10 +77,8 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 		{50, 0, []bool{true}},  // others take his CPU again and again
 		{49, 0, []bool{false}}, // though there was more
 		{69, 0, nil},           // he wants no more
-		{96, many, nil},        // he does what he is asked for
-		{97, many, []bool{true}},
-		{90, many, []bool{true}},
-		{89, many, []bool{false}},
+		{97, many, nil},        // he does what he is asked for
+		{250, many, nil},
 		{96, 33, []bool{true}}, // more than fifty milliseconds for each
 		{85, 33, []bool{true}},
 		{85, many, []bool{false}},
@@ -123,6 +121,19 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 		c.look(shareEvery, tt.rested, tt.used[:]...)
 		if got := yields(); !slices.Equal(got, tt.want) {
 			t.Errorf("%d, with %v: %v yield, want %v", i, tt.used, got, tt.want)
+		}
+	}
+}
+
+// Who serves does not yield where nothing is left: the one beside him does, also if he uses
+// less.
+func TestWhoServesDoesNotYield(t *testing.T) {
+	c := newComputing(2)
+	for i, want := range []bool{false, false, true, true} {
+		c.boxes[0].asks.Add(4) // of some 28 ms each
+		c.look(shareEvery, max(0, 50-50*i), 110, 80)
+		if serves, other := c.boxes[0].burner.yields, c.boxes[1].burner.yields; serves || other != want {
+			t.Errorf("%d: %v, %v yield, want false, %v", i, serves, other, want)
 		}
 	}
 }
