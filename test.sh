@@ -38,6 +38,7 @@ needs_unit() {
 	need gcc gcc libc6-dev
 	need git git
 	need busybox busybox-static
+	need pgrep procps
 	need nft nftables
 	need ip iproute2
 	need mkfs.ext4 e2fsprogs

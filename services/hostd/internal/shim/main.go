@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/services/hostd/internal/deaf"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
@@ -49,6 +50,9 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	closeInherited(ListenFD)
 	ln, err := listen(*stream)
+	if err == nil {
+		err = deaf.Install()
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1
@@ -128,8 +132,9 @@ func listener(fd uintptr) (net.Listener, error) {
 // terminated ends with SIGTERM, but not as pid 1: then only who runs in the place
 // can have sent it, and hostd kills. The other signals do nothing: those that a
 // terminal or a closing session sends, and those of a fault, by which this
-// program would end when somebody sends them, who is its equal inside. They are
-// caught, not ignored, because children inherit what is ignored.
+// program would end when somebody sends them, who is its equal inside (package
+// deaf has the rest). They are caught, not ignored, because children inherit what
+// is ignored.
 func terminated() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 8)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -105,5 +106,22 @@ func TestRebootKillsWhatLooksLikeAZombie(t *testing.T) {
 	h.send(wire.AppendReboot(nil))
 	if p := h.awaitEnd(token); describe(p.end) != "signaled by 9" {
 		t.Errorf("%s", describe(p.end))
+	}
+}
+
+// Nor do those that Go's runtime takes for faults of its own, or that C libraries keep.
+func TestQueuedSignalsDoNotEndTheShim(t *testing.T) {
+	socket, cmd := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	h.awaitEnd(h.start(sh("exit 0"))) // it is past its beginning
+	for _, sig := range []int{4, 5, 7, 8, 11, 16, 31, 32, 33, 34} {
+		kill := exec.Command("/bin/kill", "-q", "1", "-s", strconv.Itoa(sig), strconv.Itoa(cmd.Process.Pid))
+		if out, err := kill.CombinedOutput(); err != nil {
+			t.Fatalf("signal %d: %v, %s", sig, err, out)
+		}
+	}
+	if r := h.awaitEnd(h.start(sh("exit 7"))); describe(r.exit) != "exited 7" {
+		t.Errorf("got %s", describe(r.exit))
 	}
 }

@@ -317,7 +317,7 @@ func (s *suite) killFirst(t *testing.T) {
 		if uid < 0 && caps.RootEnds {
 			t.Skip("the sandbox's root can end it")
 		}
-		b.shAs(t, uid, "for n in $(seq 1 64); do kill -$n 1; done 2>/dev/null")
+		b.shAs(t, uid, "for n in $(seq 1 64); do kill -$n 1; /bin/kill -q 1 -s $n 1; done 2>/dev/null")
 		if got := b.shAs(t, uid, "echo alive"); got != "alive" {
 			t.Errorf("got %q", got)
 		}

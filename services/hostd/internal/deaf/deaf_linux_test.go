@@ -1,0 +1,134 @@
+//go:build amd64 || arm64
+
+package deaf_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/deaf"
+)
+
+const deafArg = "deaf"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == deafArg {
+		be()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// be is a deaf program, which answers each line that it reads.
+func be() {
+	for range 2 { // once more changes nothing
+		if err := deaf.Install(); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "fault":
+			fmt.Println(fault())
+		case "start":
+			fmt.Println(exec.Command("/bin/sh", "-c", "kill -34 $$; exit 1").Run())
+		default:
+			fmt.Println(in.Text())
+		}
+	}
+}
+
+// fault is one of the program's own.
+func fault() (said any) {
+	defer func() { said = recover() }()
+	var nobody *bufio.Reader
+	return nobody.Buffered()
+}
+
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func start(t *testing.T) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command("/proc/self/exe", deafArg)}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.cmd.Process.Kill() //nolint:errcheck // it may have ended
+		p.cmd.Wait()         //nolint:errcheck // it was killed
+	})
+	p.in, p.out = in, bufio.NewReader(out)
+	return p
+}
+
+func (p *program) ask(line string) string {
+	p.t.Helper()
+	fmt.Fprintln(p.in, line) //nolint:errcheck // then there is no answer
+	answer, err := p.out.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("no answer to %q: %v", line, err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+// queue sends a signal as sigqueue does.
+func queue(pid int, sig syscall.Signal) error {
+	info := unix.Siginfo{Signo: int32(sig), Code: -1}
+	if _, _, errno := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(sig), uintptr(unsafe.Pointer(&info))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func TestSignalsOfOthersDoNothing(t *testing.T) {
+	p := start(t)
+	p.ask("hello")
+	for _, sig := range []syscall.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS, 32, 33, 34} {
+		for range 20 { // whatever thread has it, and whatever that does
+			if err := p.cmd.Process.Signal(sig); err != nil {
+				t.Fatalf("signal %d: %v", sig, err)
+			}
+			if err := queue(p.cmd.Process.Pid, sig); err != nil {
+				t.Fatalf("queue signal %d: %v", sig, err)
+			}
+			if got := p.ask("hello"); got != "hello" {
+				t.Fatalf("after signal %d: %q", sig, got)
+			}
+		}
+	}
+}
+
+func TestItsOwnFaultsAreFaults(t *testing.T) {
+	if got := start(t).ask("fault"); !strings.Contains(got, "nil pointer dereference") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatItStartsIsNotDeaf(t *testing.T) {
+	if got := start(t).ask("start"); got != "signal: signal 34" {
+		t.Errorf("got %q", got)
+	}
+}
