@@ -88,6 +88,7 @@ func calls() map[string]func() error {
 		"socket mptcp":      socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP),
 		"socket sctp":       socket(unix.AF_INET, unix.SOCK_SEQPACKET, 0),
 		"TCP_ULP":           takeOver,
+		"prlimit of pid 1":  raw(unix.SYS_PRLIMIT64, 1, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&params[0]))),
 		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
 	}
 }
