@@ -8,6 +8,7 @@ COPY . .
 ENV CGO_ENABLED=0 GOWORK=off
 RUN go build -trimpath -ldflags=-s -o /out/millrace . \
  && go build -trimpath -ldflags=-s -o /out/millrace-shim ./services/hostd/cmd/millrace-shim \
+ && (cd runsc && go build -trimpath -ldflags='-s -w' -o /out/millrace-runsc .) \
  && cd mcpgateway && go build -trimpath -ldflags=-s -o /out/millrace-mcp-gateway .
 
 FROM debian:bookworm-slim
@@ -15,8 +16,9 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates curl git less procps python3-minimal \
  && rm -rf /var/lib/apt/lists/* \
  && mkdir -p /var/lib/millrace
-# The shim stands beside the program, and what templates have: there they are looked for.
-COPY --from=build /out/millrace /out/millrace-shim /out/millrace-mcp-gateway /usr/local/bin/
+# The shim and gVisor stand beside the program, and what templates have: there they are
+# looked for, and nothing can be built here.
+COPY --from=build /out/millrace /out/millrace-shim /out/millrace-runsc /out/millrace-mcp-gateway /usr/local/bin/
 ENV MILLRACE_DATA=/var/lib/millrace
 VOLUME /var/lib/millrace
 EXPOSE 7300

@@ -236,3 +236,36 @@ func awaitHosts(t *testing.T, ask func() (string, error), n int) {
 		}
 	}
 }
+
+// Nothing can be built in the image, and whoever builds with Taskfile.yml may take dist/
+// to where nothing can: each program that is looked for beside ours is there.
+func TestImageHasThePrograms(t *testing.T) {
+	source, err := os.ReadFile("services/hostd/internal/sidecar/program.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`Name: "(millrace-[a-z-]+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(names) < 3 {
+		t.Fatalf("programs: %v", names)
+	}
+	for file, form := range map[string]string{"Dockerfile": "/out/%s ", "Taskfile.yml": "dist/%s "} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if !strings.Contains(string(text), fmt.Sprintf(form, name[1])) {
+				t.Errorf("%s does not build %s", file, name[1])
+			}
+		}
+	}
+	image, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !regexp.MustCompile(`(?m)^COPY --from=build .*/out/` + name[1] + ` `).Match(image) {
+			t.Errorf("the image lacks %s", name[1])
+		}
+	}
+}
