@@ -57,7 +57,7 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state
 	}
 	if _, err := d.tools.run(ctx, "jail", "-c", "name="+jailName(s.ID), "path="+root, "host.hostname="+string(s.ID),
 		"persist", "mount.devfs", "devfs_ruleset=4", "children.max=0", "enforce_statfs=2", "securelevel=2",
-		"exec.clean", "ip4=disable", "ip6=disable"); err != nil {
+		"exec.clean", "vnet", "exec.start="+loopback); err != nil {
 		return nil, err
 	}
 	for _, rule := range d.rules(s) {
@@ -67,6 +67,9 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state
 	}
 	return d.start(ctx, s, state)
 }
+
+// loopback is the only interface that a jail with a network stack of its own begins with.
+const loopback = "/sbin/ifconfig lo0 inet 127.0.0.1/8 up"
 
 // fill makes the sandbox's files, mounted at root. What a data set has of set-uid programs
 // works in none: it brings no sudo.
@@ -103,7 +106,7 @@ func (d *Driver) rules(s driver.Spec) []string {
 		return nil
 	}
 	subject := "jail:" + jailName(s.ID) + ":"
-	rules := []string{fmt.Sprintf("%smaxproc:deny=%d", subject, maxProcesses)}
+	rules := []string{fmt.Sprintf("%smaxproc:deny=%d", subject, s.MaxPIDs(driver.MaxProcesses))}
 	if s.MemoryMiB > 0 {
 		rules = append(rules, fmt.Sprintf("%smemoryuse:deny=%dm", subject, s.MemoryMiB))
 	}

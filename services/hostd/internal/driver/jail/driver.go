@@ -6,10 +6,12 @@
 //
 // # What a sandbox is
 // A clone of a template's last snapshot, Pool/tpl/<template>@<snapshot>, as
-// Pool/run/<id>; a jail e2b-<id> in it, without a network (not even a loopback:
-// addresses are off), without children, with devfs rule set 4 and secure level 2;
+// Pool/run/<id>; a jail e2b-<id> in it, with a network stack of its own (vnet, in
+// FreeBSD's GENERIC kernel since 12) that has a loopback and nothing else, which ports
+// and the way out need; without children, with devfs rule set 4 and secure level 2;
 // limits by rctl where the kernel accounts for resources (loader tunable
-// kern.racct.enable=1). Spec.Root is not used: a template is a data set here.
+// kern.racct.enable=1). Spec.Root is not used: a template is a data set here, which
+// has FreeBSD's ifconfig(8), limits(1) and env(1).
 //
 // # The shim
 // It runs inside the jail, as the command of
@@ -45,8 +47,6 @@ import (
 const (
 	name    = "jail"
 	rootDir = "jail" // in Spec.Dir: where the clone is mounted
-
-	maxProcesses = 4096
 )
 
 // Config tunes a Driver; its zero value works where there is a pool "millrace".
@@ -103,13 +103,16 @@ func (d *Driver) Name() string { return name }
 // Probe is driver.Driver.Probe: every program is there, and so is the pool.
 func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{Isolation: "process", Files: true, Notes: []string{
-		"there is no freezer: a jail cannot be paused", "a jail has no loopback",
+		"there is no freezer: a jail cannot be paused",
 	}}
 	if err := d.tools.find(); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
 	if runtime.GOOS == "freebsd" && os.Geteuid() != 0 {
 		return caps, kind.New(kind.Unavailable, "probe", name, "only root makes jails")
+	}
+	if out, err := d.tools.run(ctx, "sysctl", "-n", "kern.features.vimage"); err != nil || out != "1" {
+		return caps, kind.New(kind.Unavailable, "probe", name, "the kernel gives jails no network stack of their own (options VIMAGE)")
 	}
 	for _, set := range []string{d.pool + "/tpl", d.pool + "/run"} {
 		if _, err := d.tools.run(ctx, "zfs", "list", "-H", "-o", "name", set); err != nil {

@@ -50,7 +50,7 @@ func place(t *testing.T) driver.Spec {
 	}
 	return driver.Spec{
 		ID: id, Dir: dir, ShimPath: "/proc/self/exe", ShimArgs: []string{"drivertest-shim"}, Env: map[string]string{"A": "b"},
-		MemoryMiB: 512, CPUMilli: 500, DiskMiB: 1024, Template: "base",
+		MemoryMiB: 512, CPUMilli: 500, PIDs: 64, DiskMiB: 1024, Template: "base",
 	}
 }
 
@@ -62,9 +62,9 @@ func wantCreate(s *driver.Spec) []string {
 		"zfs list -H -o name -t snapshot -s creation -d 1 tank/tpl/base",
 		"zfs clone -o mountpoint=" + root + " -o setuid=off -o quota=1024M tank/tpl/base@v2 tank/run/i1",
 		"jail -c name=e2b-i1 path=" + root + " host.hostname=i1 persist mount.devfs devfs_ruleset=4 children.max=0 " +
-			"enforce_statfs=2 securelevel=2 exec.clean ip4=disable ip6=disable",
+			"enforce_statfs=2 securelevel=2 exec.clean vnet exec.start=/sbin/ifconfig lo0 inet 127.0.0.1/8 up",
 		"sysctl -n kern.racct.enable",
-		"rctl -a jail:e2b-i1:maxproc:deny=4096",
+		"rctl -a jail:e2b-i1:maxproc:deny=64",
 		"rctl -a jail:e2b-i1:memoryuse:deny=512m",
 		"rctl -a jail:e2b-i1:pcpu:deny=50",
 		"jexec -l -U root e2b-i1 /usr/bin/limits -B -n 65536 -f 1024m /usr/bin/env -i A=b HOME=/home/user LANG=C.UTF-8 LOGNAME=user " +
@@ -113,10 +113,8 @@ func (f fake) clean(t *testing.T, s *driver.Spec) {
 func withLimits(t *testing.T) (fake, *Driver) {
 	t.Helper()
 	f := fakeTools(t)
-	if err := os.WriteFile(filepath.Join(f.dir, "racct"), []byte("1"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return f, newDriver(t)
+	f.sysctl(t, "kern.racct.enable", "1")
+	return f, New(Config{Pool: "tank", Tools: onPath()})
 }
 
 func TestCommandLines(t *testing.T) {
@@ -271,7 +269,7 @@ func TestUnknownTemplates(t *testing.T) {
 }
 
 func TestProbeSaysWhatIsMissing(t *testing.T) {
-	fakeTools(t)
+	f := fakeTools(t)
 	tools := onPath()
 	tools["jexec"] = "/nonexistent/jexec"
 	if _, err := New(Config{Pool: "tank", Tools: tools}).Probe(t.Context()); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "/nonexistent/jexec") {
@@ -279,6 +277,10 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 	}
 	if _, err := New(Config{Pool: "other", Tools: onPath()}).Probe(t.Context()); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "other/tpl") {
 		t.Errorf("without a pool: %v", err)
+	}
+	f.sysctl(t, "kern.features.vimage", "0")
+	if _, err := New(Config{Pool: "tank", Tools: onPath()}).Probe(t.Context()); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "VIMAGE") {
+		t.Errorf("a kernel without network stacks for jails: %v", err)
 	}
 }
 

@@ -56,6 +56,7 @@ func fakeTools(t *testing.T) fake {
 			t.Fatal(err)
 		}
 	}
+	f.sysctl(t, "kern.features.vimage", "1")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +141,20 @@ func (f fake) play(name string, args []string) int {
 	return 0
 }
 
+// sysctl is what sysctl(8) says of a name from now on.
+func (f fake) sysctl(t *testing.T, name, value string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(value), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (f fake) work(name string, args []string) error {
 	last := args[len(args)-1]
 	switch name + " " + args[0] {
 	case "sysctl -n":
-		racct, _ := os.ReadFile(filepath.Join(f.dir, "racct"))
-		fmt.Println(strings.TrimSpace(string(racct) + " ")[:min(1, len(racct))])
+		value, _ := os.ReadFile(filepath.Join(f.dir, last)) // a name without a value says nothing
+		fmt.Println(string(value))
 	case "zfs list":
 		return f.list(args, last)
 	case "zfs clone", "zfs receive":
