@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +43,9 @@ func be() {
 			fmt.Println(fault())
 		case "start":
 			fmt.Println(exec.Command("/bin/sh", "-c", "kill -34 $$; exit 1").Run())
+		case "notify": // of what deaf leaves to os/signal
+			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM)
+			fmt.Println()
 		default:
 			fmt.Println(in.Text())
 		}
@@ -103,19 +107,40 @@ func queue(pid int, sig syscall.Signal) error {
 	return nil
 }
 
+// arrive has the kernel send a signal because something can be read.
+func arrive(pid int, sig syscall.Signal) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	defer w.Close()
+	for _, set := range [][2]int{{unix.F_SETOWN, pid}, {unix.F_SETSIG, int(sig)}, {unix.F_SETFL, unix.O_ASYNC}} {
+		if _, err := unix.FcntlInt(r.Fd(), set[0], set[1]); err != nil {
+			return err
+		}
+	}
+	_, err = w.Write([]byte("x"))
+	return err
+}
+
+// Whatever thread has it, and whatever that does.
 func TestSignalsOfOthersDoNothing(t *testing.T) {
 	p := start(t)
-	p.ask("hello")
-	for _, sig := range []syscall.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS, 32, 33, 34} {
-		for range 20 { // whatever thread has it, and whatever that does
-			if err := p.cmd.Process.Signal(sig); err != nil {
-				t.Fatalf("signal %d: %v", sig, err)
-			}
-			if err := queue(p.cmd.Process.Pid, sig); err != nil {
-				t.Fatalf("queue signal %d: %v", sig, err)
-			}
-			if got := p.ask("hello"); got != "hello" {
-				t.Fatalf("after signal %d: %q", sig, got)
+	p.ask("notify")
+	ways := map[string]func(int, syscall.Signal) error{"kill": unix.Kill, "sigqueue": queue, "F_SETSIG": arrive}
+	for sig := syscall.Signal(1); sig <= 64; sig++ {
+		if sig == unix.SIGKILL || sig == unix.SIGSTOP || sig >= unix.SIGCONT && sig <= unix.SIGTTOU {
+			continue // they stop it, or no one can be deaf to them
+		}
+		for way, send := range ways {
+			for range 5 {
+				if err := send(p.cmd.Process.Pid, sig); err != nil {
+					t.Fatalf("signal %d by %s: %v", sig, way, err)
+				}
+				if got := p.ask("hello"); got != "hello" {
+					t.Fatalf("after signal %d by %s: %q", sig, way, got)
+				}
 			}
 		}
 	}

@@ -15,15 +15,18 @@ have:
 	RET
 
 // R0 is the signal, R1 its siginfo, whose third word is above 0 where the kernel found a
-// fault. What is above 31 is no fault's signal.
+// fault, R2 what the runtime needs besides. What is above 31 is no fault's signal, and
+// neither is 16 (SIGSTKFLT), for which F_SETSIG gives a word above 0, too.
 TEXT handler<>(SB), NOSPLIT|NOFRAME, $0-0
 	CMPW $31, R0
 	BGT  sent
-	MOVW 8(R1), R2
-	CMPW $0, R2
+	CMPW $16, R0
+	BEQ  sent
+	MOVW 8(R1), R3
+	CMPW $0, R3
 	BLE  sent
-	MOVD faults<>(SB), R3
-	JMP  (R3)
+	MOVD faults<>(SB), R4
+	JMP  (R4)
 
 sent:
 	RET
