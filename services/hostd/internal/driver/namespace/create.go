@@ -162,6 +162,8 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		{Resource: unix.RLIMIT_CORE, Max: 1},
 		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
 		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses)), Spare: driver.ShimThreads},
+		// hostd's user may have them: then any of its processes could go before all others.
+		{Resource: unix.RLIMIT_RTPRIO}, {Resource: unix.RLIMIT_NICE},
 	}
 	limits = append(limits, d.shared()...)
 	ownDisk := d.limitsDisk(s)
