@@ -47,7 +47,7 @@ type box struct {
 	turn    chan struct{} // has a value when the record may ask for a pause or its end
 
 	burner  burner        // of share's goroutine
-	asks    atomic.Uint64 // how often clients asked something of it
+	asks    atomic.Uint64 // how many commands, input and connections it got from clients
 	evicted atomic.Bool   // it is ended because the disk is full
 
 	still bool // of serve's goroutine: the place stands still, as far as we know

@@ -33,7 +33,8 @@ type burner struct {
 	from   use       // when the span began
 	over   float64   // CPUs, over the last span; below 0 if that is not known
 	rested float64   // CPUs that had nothing to do, over the last span
-	serves bool      // over the last span it used no more than what it was asked for
+	asked  float64   // CPUs that what it was asked for explains, over the last span
+	wanted float64   // CPUs that it used when it began to yield
 	lean   int       // so many looks found that it yields and gets little
 	equal  time.Time // until then it does not yield
 	told   bool      // what follows holds; else it is of an earlier life
@@ -49,11 +50,6 @@ type use struct {
 	asked     uint64
 }
 
-// serves reports whether what was used from then on is no more than what was asked for.
-func (u use) serves(then use) bool {
-	return u.cpu-then.cpu <= time.Duration(u.asked-then.asked)*each
-}
-
 // since is how many CPUs were used from then on, and how many rested; 0 if that is not known.
 func (u use) since(then use) (used, rested float64) {
 	past := u.at.Sub(then.at).Seconds()
@@ -61,6 +57,16 @@ func (u use) since(then use) (used, rested float64) {
 		return 0, 0
 	}
 	return (u.cpu - then.cpu).Seconds() / past, (u.idle - then.idle).Seconds() / past
+}
+
+// asks is how many CPUs are explained by what was asked for from then on; 0 if that is not
+// known.
+func (u use) asks(then use) float64 {
+	past := u.at.Sub(then.at)
+	if then.at.IsZero() || past <= 0 {
+		return 0
+	}
+	return (time.Duration(u.asked-then.asked) * each).Seconds() / past.Seconds()
 }
 
 // look measures what the box has used since the last time, if it runs. now says what the
@@ -114,7 +120,7 @@ func (u *burner) forget() {
 }
 
 // begin begins a span.
-func (u *burner) begin(now use) { u.from, u.over, u.rested, u.serves = now, -1, 0, false }
+func (u *burner) begin(now use) { u.from, u.over, u.rested, u.asked = now, -1, 0, 0 }
 
 func (u *burner) look(now use) {
 	if u.last.at.IsZero() {
@@ -125,13 +131,17 @@ func (u *burner) look(now use) {
 	}
 	if u.last = now; now.at.Sub(u.from.at) >= span {
 		u.over, u.rested = now.since(u.from)
-		u.serves = now.serves(u.from)
+		u.asked = now.asks(u.from)
 		u.from = now
 	}
 }
 
-// serving reports whether it did what it was asked for, over the last span or since.
-func (u *burner) serving() bool { return u.serves || u.last.serves(u.from) }
+// serving reports whether it used no more than what it was asked for explains, over the last
+// span or since.
+func (u *burner) serving() bool {
+	used, _ := u.last.since(u.from)
+	return u.over >= 0 && u.over <= u.asked || used > 0 && used <= u.last.asks(u.from)
+}
 
 // leavesNothing reports whether it may be who leaves nothing of the CPUs to others. all is
 // how many all boxes used.
@@ -153,11 +163,13 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	case u.lean >= leanLooks:
 		u.yields, u.equal = false, now.Add(sharePause)
 	case before:
-		u.yields = !u.serves && (u.over < 0 || u.over >= half || u.rested < plenty)
+		// What it would use shows only where CPUs rest; what it is asked for, always.
+		u.yields = u.asked < u.wanted && (u.over < 0 || u.over >= half || u.rested < plenty)
 	case now.After(u.equal):
-		u.yields = must || !u.serves && u.over >= much
+		u.yields = must || u.over >= much && u.over > u.asked
 	}
 	if u.yields != before {
+		u.wanted = max(u.over, u.used)
 		u.begin(u.last)
 	}
 	tell = before || u.yields || !u.told

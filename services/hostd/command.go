@@ -31,9 +31,6 @@ func (h *host) dispatch(c events.Command) {
 		return
 	}
 	b := h.box(c.Process.Sandbox())
-	if b != nil {
-		b.asks.Add(1)
-	}
 	if start, ok := c.Body.(events.Start); ok {
 		h.begin(b, c, start.Spec)
 		return
@@ -72,6 +69,9 @@ func (b *box) pass(c events.Command) {
 		b.h.refuse(c, noProcess(c.Process))
 		return
 	}
+	if _, ok := c.Body.(events.Stdin); ok {
+		b.asks.Add(1)
+	}
 	p.command(c)
 }
 
@@ -107,6 +107,7 @@ func (h *host) begin(b *box, c events.Command, spec process.Spec) {
 			return
 		} else {
 			b.procs[token] = p
+			b.asks.Add(1)
 		}
 		b.mu.Unlock()
 	}

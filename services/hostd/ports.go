@@ -57,7 +57,6 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if b == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
-	b.asks.Add(1)
 	conn := b.link()
 	if conn != nil && !conn.Streams() {
 		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was made by a version that has no ports")
@@ -67,5 +66,9 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	}
 	ctx, cancel := context.WithTimeout(h.life, portTimeout)
 	defer cancel()
-	return conn.Open(ctx, port)
+	stream, err := conn.Open(ctx, port)
+	if err == nil {
+		b.asks.Add(1)
+	}
+	return stream, err
 }

@@ -138,6 +138,38 @@ func TestWhoServesDoesNotYield(t *testing.T) {
 	}
 }
 
+// Who yields gets less than he wants, so that a few things that he is asked for would explain
+// it: they must explain what made him yield.
+func TestWhoIsAskedForLittleGoesOnYielding(t *testing.T) {
+	c := newComputing(1)
+	c.look(span, 100, 100)
+	for _, tt := range []struct {
+		asks uint64
+		want bool
+	}{{4, true}, {39, true}, {40, false}} {
+		c.boxes[0].asks.Add(tt.asks)
+		if told := c.look(span, 0, 10); !slices.Equal(told[0], []bool{tt.want}) {
+			t.Errorf("asked %d times: told %v, want %v", tt.asks, told[0], tt.want)
+		}
+	}
+}
+
+// Whose span has just ended is who he was.
+func TestWhoSpinsYieldsAlsoAtTheEndOfASpan(t *testing.T) {
+	c := newComputing(2)
+	c.look(time.Second, 50, 110, 80)
+	c.boxes[1].burner.begin(c.boxes[1].burner.last)
+	for i := range 10 {
+		c.look(shareEvery, max(0, 50-50*max(0, i-7)), 110, 80)
+		if c.boxes[1].burner.yields {
+			t.Fatalf("%d: the one who uses less yields", i)
+		}
+	}
+	if !c.boxes[0].burner.yields {
+		t.Error("the one who uses most does not yield")
+	}
+}
+
 // Where nothing is left for a moment and no other place wants any, who uses less than a CPU
 // does not yield: he would be the equal of a spinner that comes then.
 func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
