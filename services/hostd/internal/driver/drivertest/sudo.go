@@ -45,6 +45,9 @@ func sudoes(t *testing.T, b *box) {
 	if got := b.shAs(t, 1000, "for d in $(find /etc -type d) /usr/include /usr/share/doc; do [ ! -d $d ] || sudo touch $d/x; done"); got != "" {
 		t.Errorf("root cannot write to directories: %s", got)
 	}
+	if os.Geteuid() != 0 {
+		return // gVisor's root has no other groups then
+	}
 	if got := b.shAs(t, 1000, "[ ! -x /bin/su ] && echo www-data || sudo su -s /bin/sh www-data -c 'id -un'"); got != "www-data" {
 		t.Errorf("su: %q", got)
 	}

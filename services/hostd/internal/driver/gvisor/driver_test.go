@@ -60,7 +60,14 @@ func TestAcross(t *testing.T) {
 func TestRootless(t *testing.T) {
 	testConfig(t)
 	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
-	drivertest.RunRootless(t, "^Test(Contract|Across|AnotherBuild)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes)")
+	drivertest.RunRootless(t, "^Test(Contract|Across|AnotherBuild)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes|two_|hostd_killed)")
+}
+
+// What an ordinary user's hostd makes holds what root's does.
+func TestRootlessHolds(t *testing.T) {
+	testConfig(t)
+	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
+	drivertest.RunRootless(t, "^Test(Attacks|Isolation)$/^(break_|change_|kill_|reach_|sudo_|system_|files_|processes_|terminals_|the_|there_)")
 }
 
 func BenchmarkSandbox(b *testing.B) { drivertest.Bench(b, New(testConfig(b))) }
