@@ -94,7 +94,7 @@ unit() {
 	step "the programs that hostd needs besides its own (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
-	again -race -timeout 10m -p 3 # two cores: many packages wait rather than work
+	again -race -timeout 20m -p 3 # two cores: many packages wait rather than work
 	step "gVisor's filters, in its own module"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./filters)
 	step "the program that templates have, a module of its own"
@@ -122,11 +122,11 @@ e2e() {
 	needs_e2e
 	install
 	step "the real binary and foreign clients"
-	(cd e2e && again -count=1 -timeout 20m)
+	(cd e2e && again -count=1 -timeout 30m)
 	# Above it was the driver that needs nothing built; this is what users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
 		step "foreign clients, in gVisor"
-		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 10m -run 'SDK|TestN0|TestFork|TestNetwork')
+		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestN0|TestFork|TestNetwork')
 	fi
 }
 

@@ -47,6 +47,30 @@ func TestTortureA15OOM(t *testing.T) {
 	}
 }
 
+// Files in memory are no process's, so that whoever is largest has to end for them: that
+// is not the shim.
+func TestTortureE84SharedMemory(t *testing.T) {
+	onlySandboxed(t)
+	if os.Geteuid() != 0 {
+		t.Skip("without a cgroup of his own an ordinary user limits the memory of each process only")
+	}
+	if kernelOfItsOwn(t) {
+		t.Skip("a sandbox that uses up its memory ends as a whole")
+	}
+	a := api(t)
+	box := a.Create(t, "memoryMB", 64)
+	for range 3 {
+		a.StartStream(t, box.ID, "cat /dev/zero > /dev/shm/full").All(t)
+		if ans := a.RPC(t, box.ID, fsService+"Remove", map[string]any{"path": "/dev/shm/full"}); ans.Status != http.StatusOK {
+			t.Fatalf("remove: %v", ans)
+		}
+		run := a.StartStream(t, box.ID, "echo lives").All(t)
+		if end := rig.End(t, a.Events(t, run.Process, "").All(t)); end.ExitCode == nil || *end.ExitCode != 0 {
+			t.Fatalf("the next command: %s", end.Raw)
+		}
+	}
+}
+
 // cmdlines are the processes of the host whose arguments contain a text.
 func cmdlines(text string) (pids []string) {
 	procs, _ := os.ReadDir("/proc") //nolint:errcheck // then there are none

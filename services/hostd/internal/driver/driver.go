@@ -122,7 +122,8 @@ const ShimThreads = 64
 
 // OOMScore is the oom_score_adj of all that runs in a place: where the memory of the host
 // itself is used up, what is in sandboxes ends before what serves them, and the largest
-// of that first. A browser in a sandbox may give its own parts a higher one.
+// of that first. What a shim starts has a higher one, and a browser may give its own parts
+// a higher one still.
 const OOMScore = 200
 
 // Caps is what a driver can do on this host, as Probe found it.

@@ -27,7 +27,9 @@ func (s *Shim) forker() {
 func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (pid int, err error) {
 	done := make(chan struct{})
 	s.forks <- func() {
-		pid, err = fork(spec, path, attr)
+		if pid, err = fork(spec, path, attr); err == nil {
+			s.expend(pid)
+		}
 		close(done)
 	}
 	<-done

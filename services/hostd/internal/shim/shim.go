@@ -53,6 +53,7 @@ type Shim struct {
 	broken  chan error    // has what makes it impossible to go on
 	files   *files.Server
 	forks   chan func() // done by forker
+	expends []byte      // expendable
 	install sync.Mutex  // one connection after the other
 
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
@@ -100,6 +101,7 @@ func New(cfg Config) *Shim {
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),
 		forks:   make(chan func()),
+		expends: expendable(),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
 		early:   make(map[int]syscall.WaitStatus),
