@@ -80,6 +80,27 @@ func TestTortureE90ManyFilesWatched(t *testing.T) {
 	}
 }
 
+// TORTURE 90: a storm of names that change is told of to its end, or that some were left out.
+func TestTortureE90RenameStorm(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	box := a.Create(t).ID
+	tells(t, a, box, "mkdir /tmp/storm && touch /tmp/storm/a")
+	r := watchIn(t, a, box, "/tmp/storm", false)
+	if r == nil {
+		t.Fatal("one directory is not watched")
+	}
+	const storm = `for (1 .. 20_000) { rename "a", "b" or die; rename "b", "a" or die }`
+	if got, code := tells(t, a, box, "cd /tmp/storm && perl -e '"+storm+"' && touch last && echo done"); got != "done" || code != 0 {
+		t.Fatalf("%d %q", code, got)
+	}
+	n, overflow := seen(t, r, "last")
+	t.Logf("%d new names were told of; overflow: %v", n, overflow)
+	if !overflow && n != 40_001 {
+		t.Errorf("%d new names were told of, want 40001", n)
+	}
+}
+
 // TORTURE 90: a watch of 10^5 directories is served, or refused for want of room, and
 // takes nothing from another sandbox's watches, nor from the same sandbox when it has
 // ended.

@@ -482,6 +482,12 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	r.link(t, strings.Repeat("../", 40)+outside, "home/u/up")
 	r.link(t, secret, "home/u/file")
 	r.link(t, "/proc/self/fd", "home/u/fds")
+	for _, p := range []string{"out", "up", "root" + outside, strings.Repeat("../", 40) + outside} {
+		if w, err := r.Watch(&file.Watch{Path: p}); err == nil {
+			w.Stop()
+			t.Errorf("%s can be watched", p)
+		}
+	}
 	for _, p := range []string{"out/secret", "up/secret", "file", "root" + secret, strings.Repeat("../", 40) + secret, "fds/0"} {
 		if got, err := r.read(t, p, file.Range{Length: -1}); err == nil {
 			t.Errorf("%s gave %q", p, got)
@@ -495,6 +501,31 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	}
 	if names, err := os.ReadDir(outside); len(names) != 1 || err != nil {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// TORTURE 94: names are bytes, and kept as they are; what is too long for a file system is
+// refused.
+func TestStrangeNames(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{
+		"a\r\nSet-Cookie: b", "\u202egpj.exe", "\x1b[31mred", " ", "-rf", "a\tb", "\u00e9", "e\u0301", "c:\\d", "%2e%2e", strings.Repeat("n", 255), "b\nd",
+	} {
+		if err := r.write(t, file.Request{Path: "~/" + name}, name, true); err != nil {
+			t.Errorf("write %q: %v", name, err)
+			continue
+		}
+		if got, err := r.read(t, "~/"+name, file.Range{Length: -1}); got != name || err != nil {
+			t.Errorf("%q has %q, %v", name, got, err)
+		}
+		if es, err := r.ask(t, file.Request{Op: file.OpStat, Path: "~/" + name}); err != nil || es[0].GetName() != name {
+			t.Errorf("stat %q: %v, %v", name, es, err)
+		}
+	}
+	for _, path := range []string{"~/" + strings.Repeat("n", 256), "~/" + strings.Repeat("d/", 2100), "~/" + strings.Repeat("n", 4097), "~/a\x00b"} {
+		if err := r.write(t, file.Request{Path: path}, "x", true); !kind.Is(err, kind.Invalid) {
+			t.Errorf("%.40q of %d bytes: %v, want invalid", path, len(path), err)
+		}
 	}
 }
 

@@ -24,9 +24,9 @@
 // names.
 //
 // # Limits
-// Memory and CPU are bounded by cgroups where hostd may make them, the disk by
-// gVisor. It does not count processes: a cgroup bounds the threads that it makes on
-// the host for them, and ends the sandbox when there are too many. The
+// Memory and CPU are bounded by cgroups where hostd may make them, disk and
+// processes by gVisor; a cgroup bounds the threads that it makes on the host for
+// those, and ends the sandbox where there are far too many. The
 // memory is that of gVisor and all it runs: when it is used up, the whole sandbox
 // ends. Root inside can kill pid 1, which Linux would not let it, and so end its own
 // sandbox. A system call costs several times what it does on the host's kernel.
