@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,12 +47,22 @@ func reboot(t *testing.T, s *rig.Split, host string) {
 // The machine of a host reboots: everything that ran is lost, which each record
 // says without a code, nothing is left, and the host serves again by itself.
 func TestFaultMachineReboots(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, rig.Topology{})
+	for _, driver := range []string{"namespace", "gvisor"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			rig.SkipUnless(t, rig.Options{Driver: driver})
+			machineReboots(t, newStage(t, rig.Topology{Driver: driver}))
+		})
+	}
+}
+
+func machineReboots(t *testing.T, s *rig.Split) {
+	t.Helper()
 	a := s.APIs[0]
-	var ids []string
+	var boxes, ids []string
 	for range 3 {
 		box := a.Create(t).ID
+		boxes = append(boxes, box)
 		for i := range 4 {
 			spec := counter{every: 10 * time.Millisecond}.spec()
 			if i == 3 {
@@ -65,7 +76,8 @@ func TestFaultMachineReboots(t *testing.T) {
 	must(t, s.Revive("host-1"))
 	for _, id := range ids {
 		lines := a.Events(t, id, "follow=1").All(t)
-		if end := rig.End(t, lines); end.ExitCode != nil || end.Cause != "shim_lost" {
+		// A machine that takes longer than its lease is lost as a host.
+		if end := rig.End(t, lines); end.ExitCode != nil || end.Cause != "shim_lost" && end.Cause != "host_lost" {
 			t.Errorf("%s", end.Raw)
 		}
 	}
@@ -76,7 +88,30 @@ func TestFaultMachineReboots(t *testing.T) {
 	}) {
 		t.Error("a sandbox's directory is left")
 	}
+	for _, box := range boxes {
+		if left := traces(t, box); len(left) > 0 {
+			t.Errorf("left of sandbox %s: %q", box, left)
+		}
+	}
 	if run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t); run.End == nil {
 		t.Errorf("after the reboot: %+v", run)
 	}
+}
+
+// traces are the mounts and cgroups of this machine that a sandbox's id is in.
+func traces(t *testing.T, box string) (all []string) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, box) {
+			all = append(all, line)
+		}
+	}
+	for depth := range 4 {
+		groups, err := filepath.Glob("/sys/fs/cgroup" + strings.Repeat("/*", depth) + "/*" + box + "*")
+		must(t, err)
+		all = append(all, groups...)
+	}
+	return all
 }
