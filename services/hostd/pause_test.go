@@ -119,7 +119,7 @@ func TestCommandWakes(t *testing.T) {
 func TestPauseStopsTime(t *testing.T) {
 	r := lively(t)
 	sbx, _ := r.counting()
-	spec := sh("i=0; while [ $i -lt 150 ]; do i=$((i+1)); sleep 0.01; done")
+	spec := sh("i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.01; done")
 	spec.Timeout = 5 * time.Second
 	id := r.start(sbx, spec)
 	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
