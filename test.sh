@@ -62,6 +62,56 @@ needs_e2e() {
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 
+# again FLAG... -- PACKAGE... runs go test, and once more the packages that failed, alone:
+# these tests kill servers on machines that others load too, and an election can be late
+# there. What failed twice has failed; what failed once is said.
+again() {
+	local flags=() log failed
+	while [ "$1" != -- ]; do
+		flags+=("$1")
+		shift
+	done
+	shift
+	log=$(mktemp)
+	if go test "${flags[@]}" "$@" 2>&1 | tee "$log"; then
+		rm -f "$log"
+		return
+	fi
+	failed=$(grep -a -E '^FAIL[[:space:]]+github' "$log" | awk '{print $2}' | sort -u)
+	rm -f "$log"
+	test -n "$failed" || return 1
+	step "failed, and is tried once more: $failed"
+	go test "${flags[@]}" -p 1 -count=1 $failed
+}
+
+unit() {
+	need gcc gcc libc6-dev
+	need git git
+	need busybox busybox-static
+	need pgrep procps
+	need nft nftables
+	need ip iproute2
+	need mkfs.ext4 e2fsprogs
+	need python3 python3
+	need node nodejs
+}
+
+needs_guests() {
+	need qemu-system-x86_64 qemu-system-x86
+	need mksquashfs squashfs-tools
+	need busybox busybox-static
+}
+
+# What interpreters speak is in the sandboxes' template, which is this machine.
+needs_e2e() {
+	need curl curl ca-certificates
+	need npm nodejs npm
+	need esbuild esbuild
+	need R r-base-core
+	need jshell default-jdk-headless
+	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
+}
+
 # again FLAG... runs go test, and once more the packages that failed, alone: these
 # tests kill servers on machines that others load too, and an election can be late
 # there. What failed twice has failed; what failed once is said.
@@ -94,7 +144,12 @@ unit() {
 	step "the programs that hostd needs besides its own (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
-	again -race -timeout 20m -p 3 # two cores: many packages wait rather than work
+	# Two cores: many packages wait rather than work. The test binary is also the shim, in a
+	# gVisor, and each of FreeBSD's programs: with the race detector those take most of all.
+	local plain='/internal/driver/(gvisor|jail)$'
+	again -race -timeout 20m -p 3 -- $(go list ./... | grep -Ev "$plain")
+	step "tests of the drivers whose programs are slow to watch"
+	again -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "gVisor's filters, in its own module"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./filters)
 	step "the program that templates have, a module of its own"
@@ -122,11 +177,11 @@ e2e() {
 	needs_e2e
 	install
 	step "the real binary and foreign clients"
-	(cd e2e && again -count=1 -timeout 30m)
+	(cd e2e && again -count=1 -timeout 30m -- ./...)
 	# Above it was the driver that needs nothing built; this is what users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
 		step "foreign clients, in gVisor"
-		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestN0|TestFork|TestNetwork')
+		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestN0|TestFork|TestNetwork' -- ./...)
 	fi
 }
 

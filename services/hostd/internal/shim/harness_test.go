@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	runTests(m)
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // startShim runs a shim until the test ends and gives the path of its socket.
 func startShim(t testing.TB, args ...string) (socket string, cmd *exec.Cmd) {
