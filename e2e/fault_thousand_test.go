@@ -58,12 +58,12 @@ func paceOf(t *testing.T) pace {
 	if rig.Driver(t) == "gvisor" {
 		return pace{
 			watched: counter{every: 50 * time.Millisecond}, quiet: counter{every: 5 * time.Second},
-			lines: 20, noticed: noticed, within: crowdTimeout,
+			lines: 20, noticed: 5 * time.Second, within: crowdTimeout,
 		}
 	}
 	return pace{
 		watched: counter{every: 10 * time.Millisecond}, quiet: counter{every: time.Second},
-		lines: 20, noticed: noticed, within: crowdTimeout,
+		lines: 20, noticed: 5 * time.Second, within: crowdTimeout,
 	}
 }
 

@@ -131,9 +131,9 @@ func TestTortureE89ManyProcesses(t *testing.T) {
 	if !sees(t) {
 		many = "500" // each takes ten times as long
 	}
-	got, code := tells(t, a, box, `i=0; while [ $i -lt `+many+` ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`)
-	if got != many || code != 0 {
-		t.Errorf("%d %q", code, got)
+	lines := a.Commands(t, box, `i=0; while [ $i -lt `+many+` ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`, "timeout_ms", 0).All(t)
+	if got, end := strings.TrimSpace(outputOf(lines)), rig.End(t, lines); got != many || end.ExitCode == nil || *end.ExitCode != 0 {
+		t.Errorf("%q, %s", got, end.Raw)
 	}
 	if got, _ := tells(t, a, box, `sleep 0.2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '`); got != "0" && rig.Driver(t) != "direct" {
 		t.Errorf("%s zombies", got)

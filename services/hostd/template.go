@@ -57,10 +57,13 @@ func (b *box) spec() driver.Spec {
 // template.
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	shim := *h.shim.Load()
+	args := append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd))
+	if req.MemoryMiB > 0 {
+		args = append(args, "-memory", strconv.FormatUint(uint64(req.MemoryMiB), 10))
+	}
 	return driver.Spec{
 		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
-		Dir: h.dirOf(id), Cgroup: true, ShimPath: shim[0],
-		ShimArgs: append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd)),
+		Dir: h.dirOf(id), Cgroup: true, ShimPath: shim[0], ShimArgs: args,
 	}
 }
 

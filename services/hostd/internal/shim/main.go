@@ -27,7 +27,7 @@ const ListenFD = 3
 // HOME and USER: those of whoever runs what names no user. Arguments: -user NAME
 // instead of USER, with his own home; -workdir DIR where what names no directory
 // starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
-// sandbox's cgroup; -forks-fd N is what driver.ForksFd is; -serial IN,OUT are two descriptors of a stream to hostd
+// sandbox's cgroup, and -memory its limit; -forks-fd N is what driver.ForksFd is; -serial IN,OUT are two descriptors of a stream to hostd
 // (package serial) instead of a socket; -gather D lets the output of one who prints
 // much gather for so long: for a kernel whose system calls are dear; -rehearse is
 // Config.Rehearse.
@@ -37,6 +37,7 @@ func Main(args []string, stderr io.Writer) int {
 	user := flags.String("user", "", "who runs what names no user; default: $USER")
 	workdir := flags.String("workdir", "", "where what names no directory starts; default: the user's home")
 	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
+	memory := flags.Uint64("memory", 0, "the sandbox's limit in MiB; 0: it has none")
 	forks := flags.Int("forks-fd", 0, "the file of the cgroup of the processes; anything else is not used")
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
 	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
@@ -62,7 +63,7 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Forks: *forks, Gather: *gather, Rehearse: *rehearse}
+	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks, Gather: *gather, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1

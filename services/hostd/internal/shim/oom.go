@@ -70,24 +70,33 @@ func (s *Shim) outOfMemory() bool {
 	return false
 }
 
-// sooner is by how much what the shim starts is likelier to be ended than the shim where
-// memory is used up, in thousandths of the limit. The kernel takes the largest process, and
-// files in memory are nobody's, so that it might be the shim. More would have a browser go
-// before its own renderers, to which it gives 300.
-const sooner = 100
+// What the shim starts is likelier than the shim to be ended where memory is used up: the
+// kernel takes the largest process, and files in memory are nobody's, so that it might be
+// the shim. It counts thousandths of the limit, of which ours is to be room for a shim. More
+// than sooner would have a browser go before its own renderers, to which it gives 300; it
+// fits into no sandbox in which that is not enough.
+const (
+	sooner  = 100
+	ours    = 32 // MiB
+	highest = 1000
+)
 
-// expendable is the oom_score_adj of what the shim starts; empty where the shim has none, as
-// in a kernel of its own.
-func expendable() []byte {
+// expendable is the oom_score_adj of what the shim starts, in a sandbox of so many MiB; empty
+// where the shim has none, as in a kernel of its own.
+func expendable(memory uint64) []byte {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return nil
 	}
-	own, err := strconv.Atoi(string(bytes.TrimSpace(b)))
-	if err != nil || own <= 0 {
+	own, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
+	if err != nil || own == 0 {
 		return nil
 	}
-	return strconv.AppendInt(nil, int64(min(own+sooner, 1000)), 10)
+	more := uint64(sooner)
+	if memory > 0 {
+		more = max(more, ours*highest/memory)
+	}
+	return strconv.AppendUint(nil, min(own+more, highest), 10)
 }
 
 // expend has the kernel take a process, and what that starts, before the shim.

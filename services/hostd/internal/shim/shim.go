@@ -18,6 +18,7 @@ type Config struct {
 	User     string       // who runs what names no user; default: $USER, else who runs the shim
 	Workdir  string       // where what names no directory starts, if it is there; default: the user's home
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
+	Memory   uint64       // MiB that the sandbox may use; 0: no limit
 	Forks    int          // descriptor of the file of the cgroup that all processes are to be in; 0: none
 
 	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
@@ -101,7 +102,7 @@ func New(cfg Config) *Shim {
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),
 		forks:   make(chan func()),
-		expends: expendable(),
+		expends: expendable(cfg.Memory),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
 		early:   make(map[int]syscall.WaitStatus),
