@@ -153,7 +153,7 @@ func TestAFloodWhileNothingIsStored(t *testing.T) {
 func TestADiskIsNotTouchedWhileHostdStores(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{Disk: 1 << 30})
 	_, before := stat(t, h.file)
-	const lines = 500_000
+	const lines = 100_000
 	checkNumbered(t, h.awaitEnd(h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))), lines)
 	if _, after := stat(t, h.file); !after.Equal(before) {
 		t.Error("it was written to")
