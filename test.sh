@@ -62,6 +62,74 @@ needs_e2e() {
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 
+# again FLAG... -- PACKAGE... runs go test, and once more, alone, the tests that failed: they
+# kill servers on machines that others load too, and an election can be late there. What
+# failed twice has failed; what failed once is said. A data race is never tried again.
+again() {
+	local flags=() log failed package tests
+	while [ "$1" != -- ]; do
+		flags+=("$1")
+		shift
+	done
+	shift
+	log=$(mktemp)
+	if go test "${flags[@]}" "$@" 2>&1 | tee "$log"; then
+		rm -f "$log"
+		return
+	fi
+	failed=$(failures "$log")
+	if [ -z "$failed" ] || grep -aq 'WARNING: DATA RACE' "$log"; then
+		rm -f "$log"
+		return 1
+	fi
+	rm -f "$log"
+	while read -r package tests; do
+		step "failed, and is tried once more: $package $tests"
+		go test "${flags[@]}" -p 1 -count=1 ${tests:+-run "$tests"} "$package" </dev/null || return 1
+	done <<<"$failed"
+}
+
+# failures LOG prints a line for each package that failed: its path, and a pattern of the
+# tests that did. There is none where the whole package must run again: it panicked, ran out
+# of time or was not built.
+failures() {
+	awk '
+		/^--- FAIL: / { tests = tests (tests == "" ? "" : "|") $3 }
+		/^panic: / { whole = 1 }
+		/^(ok|FAIL)[ \t]+[^ \t]+\// {
+			if ($1 == "FAIL") print $2 (whole || tests == "" ? "" : " ^(" tests ")$")
+			tests = ""; whole = 0
+		}' "$1"
+}
+
+unit() {
+	need gcc gcc libc6-dev
+	need git git
+	need busybox busybox-static
+	need pgrep procps
+	need nft nftables
+	need ip iproute2
+	need mkfs.ext4 e2fsprogs
+	need python3 python3
+	need node nodejs
+}
+
+needs_guests() {
+	need qemu-system-x86_64 qemu-system-x86
+	need mksquashfs squashfs-tools
+	need busybox busybox-static
+}
+
+# What interpreters speak is in the sandboxes' template, which is this machine.
+needs_e2e() {
+	need curl curl ca-certificates
+	need npm nodejs npm
+	need esbuild esbuild
+	need R r-base-core
+	need jshell default-jdk-headless
+	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
+}
+
 # again FLAG... -- PACKAGE... runs go test, and once more the packages that failed, alone:
 # these tests kill servers on machines that others load too, and an election can be late
 # there. What failed twice has failed; what failed once is said.

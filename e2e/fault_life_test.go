@@ -73,12 +73,12 @@ func TestFaultReaperKilled(t *testing.T) {
 			<-l.settled
 		}
 	}()
-	kills := 0
+	kills, begins := 0, beginsIn(t, s, "reaper-1", "reaper runs")
 	for over := false; !over; kills++ {
 		select {
 		case <-done:
 			over = true
-		case <-time.After(time.Duration(rand.IntN(120)) * time.Millisecond): //nolint:gosec // no secret
+		case <-time.After(rand.N(3 * begins)): //nolint:gosec // no secret
 			for _, v := range [][]string{{"reaper-1"}, {"reaper-2"}, {"reaper-1", "reaper-2"}}[kills%3] {
 				s.Program(v).Kill9()
 				must(t, s.Revive(v))
@@ -106,7 +106,22 @@ func TestFaultReaperKilled(t *testing.T) {
 			t.Errorf("%s: end %s, %v", l.name, l.end, l.wrong)
 		}
 	}
-	t.Logf("reapers killed %d times: a deadline was kept %v late at most", kills, latest)
+	t.Logf("reapers killed %d times, each of which began in some %v: a deadline was kept %v late at most", kills, begins, latest)
+}
+
+// beginsIn kills a program and tells how long its next life took to say that it serves:
+// a service that is always killed sooner does nothing at all.
+func beginsIn(t *testing.T, s *rig.Split, name, says string) time.Duration {
+	t.Helper()
+	lives := func() int { return strings.Count(s.Program(name).Log(), says) }
+	before, began := lives(), time.Now()
+	if _, err := s.Crash(name); err != nil {
+		t.Fatal(err)
+	}
+	if !rig.Poll(late, func() bool { return lives() > before }) {
+		t.Fatalf("%s: not a word of %q", name, says)
+	}
+	return time.Since(began)
 }
 
 // A deadline is moved in the moment in which it passes: the sandbox lives or it

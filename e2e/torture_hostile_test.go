@@ -127,7 +127,7 @@ func TestTortureE89ManyProcesses(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	many := "5000"
+	many := "2000" // and as many orphans
 	if !sees(t) {
 		many = "500" // each takes ten times as long
 	}

@@ -170,7 +170,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	p := h.procs[token]
 	h.await("its start", func() bool { return p.started != 0 })
 	h.leave()
-	for size, last := int64(-1), int64(-2); size != last; { // until it grows no more
+	end := time.Now().Add(patience)
+	for size, last := int64(0), int64(-1); (size < share/2 || size != last) && time.Now().Before(end); { // until it grows no more
 		last = size
 		<-time.After(100 * time.Millisecond)
 		size, _ = stat(t, h.file)
