@@ -186,7 +186,7 @@ guests() {
 	needs_guests
 	install
 	local kernel=/var/lib/millrace/microvm package
-	if ! ls /boot/vmlinuz-*-cloud-amd64 "$kernel"/boot/vmlinuz-*-cloud-amd64 >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+	if ! compgen -G '/boot/vmlinuz-*-cloud-amd64' >/dev/null && ! compgen -G "$kernel/boot/vmlinuz-*-cloud-amd64" >/dev/null && [ "$(id -u)" = 0 ]; then
 		step "unpack Debian's cloud kernel in $kernel"
 		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
 		(cd "$(mktemp -d)" && apt-get download -qq "$package" && mkdir -p "$kernel" && dpkg-deb -x ./*.deb "$kernel")

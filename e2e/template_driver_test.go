@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/millrace/millrace/e2e/rig"
@@ -18,7 +19,7 @@ func TestTemplatesOfAnyDriver(t *testing.T) {
 	} {
 		t.Run(c.built+", then "+c.then, func(t *testing.T) {
 			u := rig.NewUp(t, rig.Options{Driver: c.built})
-			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
+			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app/old && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
 			first := startBuild(t, u.API, "mine", steps...)
 			awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
 			if err := u.Use(c.then); err != nil {
@@ -41,5 +42,32 @@ func TestTemplatesOfAnyDriver(t *testing.T) {
 				t.Errorf("the other driver ran a step again: %+v", s)
 			}
 		})
+	}
+}
+
+// A template is built in a machine, too, whose files are in its memory: a sandbox made
+// from it has what the steps wrote, a build after it runs no step again, and a sandbox
+// that is paused without its memory has its files after that.
+func TestTemplatesOfMachines(t *testing.T) {
+	t.Parallel()
+	opt := rig.Options{Driver: "microvm", Args: []string{"--tcg"}}
+	rig.SkipUnless(t, opt)
+	u := rig.NewUp(t, opt)
+	steps := []string{"mkdir -p /home/user/app/old && echo built > /home/user/app/file && ln /home/user/app/file /home/user/app/same", "chmod 4711 /home/user/app/file; rm -r /home/user/app/old"}
+	first := startBuild(t, u.API, "mine", steps...)
+	awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
+	box := u.Create(t, "templateID", "mine", "timeout", 600).ID
+	const look = "cd /home/user/app && cat file same && stat -c '%a %h' file && echo more >> file; ls"
+	if got, want := outputOf(u.Commands(t, box, look).All(t)), "built\nbuilt\n4711 2\nfile\nsame\n"; got != want {
+		t.Errorf("in a sandbox made from it: %q, want %q", got, want)
+	}
+	again := startBuild(t, u.API, "another", steps...)
+	if s := awaitBuild(t, u.API, again, "the build after", func(s *buildState) bool { return s.Status == "ready" }); s.count("step ") != 0 {
+		t.Errorf("it ran a step again: %+v", s)
+	}
+	u.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box+"/pause", map[string]any{"memory": false})
+	u.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+box+"/resume", map[string]any{"timeout": 600})
+	if got := outputOf(u.Commands(t, box, "tail -n1 /home/user/app/same").All(t)); got != "more\n" {
+		t.Errorf("after a pause: %q", got)
 	}
 }

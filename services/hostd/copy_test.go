@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -35,10 +36,16 @@ func pair(t *testing.T, change func(*Config)) (one, two *rig) {
 	return one, two
 }
 
+// copyPatience is for a copy: with the memory comes the shim, which has 36 MB with the
+// race detector.
+const copyPatience = 3 * time.Minute
+
 // awaitCopy waits until what is known of a snapshot's copy is as it should be.
 func (r *rig) awaitCopy(id sandbox.SnapshotID, done func(*sandbox.Copy) bool) sandbox.Snapshot {
 	r.t.Helper()
-	s, err := r.view.AwaitSnapshot(r.ctx(), id, func(s *sandbox.Snapshot) bool { return s.ID == id && done(&s.Copy) })
+	ctx, cancel := context.WithTimeout(context.Background(), copyPatience)
+	defer cancel()
+	s, err := r.view.AwaitSnapshot(ctx, id, func(s *sandbox.Snapshot) bool { return s.ID == id && done(&s.Copy) })
 	if err != nil {
 		r.t.Fatalf("the copy %.200q, refused %q: %v", s.Copy.Manifest, s.Copy.Reason, err)
 	}
@@ -288,10 +295,10 @@ func TestProcessesGoOnOnAnotherHost(t *testing.T) {
 	id := one.start(first, counts())
 	one.awaitOutput(id, "\n5\n")
 	snap := one.remember(first)
-	snap = one.awaitCopy(snap.ID, copied)
 	one.stopSandbox(first)
 	one.awaitPhase(first, sandbox.PhaseDestroyed)
 	origin := one.whole(id)
+	snap = one.awaitCopy(snap.ID, copied)
 	one.kill()
 
 	moved := two.begunFrom(&snap)

@@ -35,6 +35,8 @@ func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	case vminit.Arg:
 		vminit.Init(args[2:]) //nolint:errcheck // it has said so on the console
 		return 1, true
+	case vminit.PackArg:
+		return vminit.Pack(args[2:]), true
 	case nsinit.Arg:
 		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error already
 		return 1, true

@@ -96,6 +96,9 @@ func (h *host) copySnapshot(ctx context.Context, s *sandbox.Snapshot, large map[
 	}
 	if !s.Copy.Wanted {
 		size, err := templates.Measure(ctx, dir)
+		if err != nil && ctx.Err() == nil {
+			h.slog.Warn("a snapshot is not copied before somebody asks for it", "snapshot", s.ID, "err", err)
+		}
 		if large[s.ID] = err != nil || size > h.cfg.CopyAhead; large[s.ID] {
 			return ctx.Err()
 		}

@@ -23,6 +23,8 @@ func main() {
 		case vminit.Arg:
 			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
 			os.Exit(1)
+		case vminit.PackArg:
+			os.Exit(vminit.Pack(os.Args[2:]))
 		}
 	}
 	os.Exit(shim.Main(os.Args[1:], os.Stderr))

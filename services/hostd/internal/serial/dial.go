@@ -48,8 +48,15 @@ var _ net.Conn = (*Conn)(nil)
 // Dial begins a connection over rw, which belongs to it from now on, also on
 // error. Nobody else may read from the stream meanwhile. A listener that does not
 // answer is waited for until ctx ends.
-func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
-	c := Begin(rw)
+func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) { return dial(ctx, rw, version) }
+
+// DialAside is Dial for what another program answers; see ListenAside. Only it writes.
+func DialAside(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
+	return dial(ctx, rw, aside)
+}
+
+func dial(ctx context.Context, rw io.ReadWriteCloser, to byte) (*Conn, error) {
+	c := begin(rw, to)
 	select {
 	case <-c.opened:
 	case <-ctx.Done():
@@ -67,12 +74,14 @@ func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 // Begin is Dial for a listener that may stand still: it does not wait for the
 // answer. What is written goes after the sync as far as there is room; Read waits.
 // A deadline that passes before the answer has come ends the connection.
-func Begin(rw io.ReadWriteCloser) *Conn {
+func Begin(rw io.ReadWriteCloser) *Conn { return begin(rw, version) }
+
+func begin(rw io.ReadWriteCloser, to byte) *Conn {
 	c := &Conn{rw: rw, asked: make(chan struct{}), opened: make(chan struct{})}
 	nonce := make([]byte, nonceLen)
 	rand.Read(nonce) //nolint:errcheck // never fails
-	sync, sum := hello(kindSync, nonce)
-	answer, answerSum := hello(kindOpen, nonce)
+	sync, sum := hello(kindSync, to, nonce)
+	answer, answerSum := hello(kindOpen, to, nonce)
 	c.write.w, c.write.sum, c.read.sum = rw, sum, answerSum
 	// At once, because the listener may be stuck in a write of the connection
 	// before.

@@ -15,7 +15,7 @@ import (
 // What a listener reads must be a prefix of what was written after a true sync,
 // whatever stands before and after it.
 func FuzzReader(f *testing.F) {
-	sync, sum := hello(kindSync, make([]byte, nonceLen))
+	sync, sum := hello(kindSync, version, make([]byte, nonceLen))
 	data, _, _ := appendRecord(nil, kindData, sum, []byte("text"))
 	f.Add([]byte{}, []byte{})
 	f.Add(data, data)
@@ -51,7 +51,7 @@ func FuzzReader(f *testing.F) {
 
 // A hostile end never makes a dialer read what is not chained to the answer.
 func FuzzConn(f *testing.F) {
-	answer, sum := hello(kindOpen, make([]byte, nonceLen))
+	answer, sum := hello(kindOpen, version, make([]byte, nonceLen))
 	data, next, _ := appendRecord(nil, kindData, sum, []byte("text"))
 	end, _, _ := appendRecord(nil, kindEnd, next)
 	f.Add([]byte{})

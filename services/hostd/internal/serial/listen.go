@@ -22,6 +22,7 @@ type Listener struct {
 	ready chan net.Conn // what Accept gives next
 	done  chan struct{} // closed by Close
 	once  sync.Once
+	aside func(nonce []byte) error
 
 	reader reader
 
@@ -34,8 +35,14 @@ var _ net.Listener = (*Listener)(nil)
 
 // Listen accepts the connections of those who dial at the other end of rw, which
 // belongs to the Listener.
-func Listen(rw io.ReadWriteCloser) *Listener {
-	l := &Listener{rw: rw, ready: make(chan net.Conn, 1), done: make(chan struct{}), out: writer{w: rw}}
+func Listen(rw io.ReadWriteCloser) *Listener { return ListenAside(rw, nil) }
+
+// ListenAside is Listen where another program answers those who DialAside: other is called
+// for each of them, and what it starts writes to the stream what Resume does with the nonce.
+// Until it returns, nobody else writes or reads; with an error the connection is broken.
+// Nil: they are not answered.
+func ListenAside(rw io.ReadWriteCloser, other func(nonce []byte) error) *Listener {
+	l := &Listener{rw: rw, aside: other, ready: make(chan net.Conn, 1), done: make(chan struct{}), out: writer{w: rw}}
 	go l.read()
 	return l
 }
@@ -78,6 +85,10 @@ func (l *Listener) read() {
 		switch r.kind {
 		case kindSync:
 			end(io.EOF)
+			if r.to == aside {
+				l.stepAside(r.data)
+				continue
+			}
 			s = l.begin(r.data)
 		case kindData:
 			if s != nil {
@@ -110,7 +121,7 @@ func (l *Listener) fill(b *buffer) error {
 func (l *Listener) begin(nonce []byte) *session {
 	ours, feed := net.Pipe()
 	s := &session{Conn: ours, feed: feed, l: l}
-	answer, sum := hello(kindOpen, nonce)
+	answer, sum := hello(kindOpen, version, nonce)
 	l.mu.Lock() // whoever writes is freed by the dialer, who reads
 	l.now = s
 	l.out = writer{w: l.rw, sum: sum, buf: answer}
@@ -122,4 +133,42 @@ func (l *Listener) begin(nonce []byte) *session {
 	}
 	l.ready <- s
 	return s
+}
+
+// stepAside has another program answer.
+func (l *Listener) stepAside(nonce []byte) {
+	if l.aside == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = nil
+	if err := l.aside(nonce); err != nil {
+		// No record of a connection, also behind a half.
+		l.rw.Write(make([]byte, 2*maxRecord)) //nolint:errcheck // who reads learns it from that
+	}
+}
+
+// Resume is the connection of one who dialed aside, for the program that answers: it
+// begins with the answer, and ends with Close, which does not close w.
+func Resume(w io.Writer, nonce []byte) io.WriteCloser {
+	answer, sum := hello(kindOpen, aside, nonce)
+	return &resumed{writer{w: w, sum: sum, buf: answer}}
+}
+
+type resumed struct{ writer }
+
+func (r *resumed) Write(b []byte) (int, error) {
+	if err := r.write([][]byte{b}); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (r *resumed) Close() error {
+	r.buf, _, _ = appendRecord(r.buf, kindEnd, r.sum)
+	r.flush()
+	err := r.err
+	r.err = net.ErrClosed
+	return err
 }

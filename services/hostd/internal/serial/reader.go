@@ -5,6 +5,7 @@ import "bytes"
 // record is one that a listener has read. Its data is good until the next.
 type record struct {
 	kind byte // kindSync (data is the nonce), kindData, kindEnd; 0: the connection is broken
+	to   byte // of a sync: version or aside
 	sum  uint32
 	data []byte
 }
@@ -51,8 +52,8 @@ func (r *reader) hunt(b []byte) (rec record, more bool) {
 			if n == 0 {
 				return rec, true
 			}
-			if err == nil && kind == kindSync && len(data) == helloLen && data[0] == version {
-				rec = record{kindSync, sumOf(b), data[1:]}
+			if err == nil && kind == kindSync && len(data) == helloLen && (data[0] == version || data[0] == aside) {
+				rec = record{kindSync, data[0], sumOf(b), data[1:]}
 				r.open, r.sum = true, rec.sum
 				r.buf.skip(n)
 				return rec, false
@@ -82,7 +83,7 @@ func (r *reader) follow(b []byte) (rec record, more bool) {
 		return rec, true
 	}
 	if err == nil && (kind == kindData || kind == kindEnd) {
-		rec = record{kind, sumOf(b), data}
+		rec = record{kind: kind, sum: sumOf(b), data: data}
 		r.sum = rec.sum
 	}
 	r.open, r.zeroes = rec.kind == kindData, 0

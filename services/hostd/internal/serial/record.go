@@ -23,9 +23,10 @@ const (
 	headLen   = 8 // kind, length (3, little endian), sum (4)
 	maxRecord = 32 << 10
 	maxData   = maxRecord - headLen
-	helloLen  = 1 + nonceLen // data of a sync and of its answer: version, nonce
+	helloLen  = 1 + nonceLen // data of a sync and of its answer: version or aside, nonce
 	nonceLen  = 16
 	version   = 1
+	aside     = 2 // instead of the version: a connection that another program answers
 
 	batch = 8 * maxRecord // of one write: each one wakes the other end
 	small = 4 << 10       // buffer of an idle end
@@ -80,9 +81,9 @@ func parseRecord(b []byte, sum uint32) (kind byte, data []byte, n int, err error
 // sumOf is the sum in a record's head.
 func sumOf(head []byte) uint32 { return binary.LittleEndian.Uint32(head[4:headLen]) }
 
-// hello is a sync, or the answer to it, and its sum.
-func hello(kind byte, nonce []byte) ([]byte, uint32) {
-	b, sum, _ := appendRecord(nil, kind, 0, []byte{version}, nonce)
+// hello is a sync, or the answer to it, and its sum; to is version or aside.
+func hello(kind, to byte, nonce []byte) ([]byte, uint32) {
+	b, sum, _ := appendRecord(nil, kind, 0, []byte{to}, nonce)
 	return b, sum
 }
 

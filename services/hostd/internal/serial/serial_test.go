@@ -202,7 +202,7 @@ func (c *cut) Write(b []byte) (int, error) {
 // the next one is heard.
 func TestDialerCutOffAnywhere(t *testing.T) {
 	s := newStream(t)
-	sync, _ := hello(kindSync, make([]byte, nonceLen))
+	sync, _ := hello(kindSync, version, make([]byte, nonceLen))
 	preface := 2*maxRecord + len(sync)
 	// A forged sync, with all the zeroes that one record can hold before it.
 	forged := append(make([]byte, maxData-len(sync)), sync...)
@@ -338,7 +338,7 @@ func TestForeignBytesBreakTheConnection(t *testing.T) {
 		"a record twice":   func(b []byte) []byte { return append(b, b...) },
 		"a huge record":    func(b []byte) []byte { b[3] = 0xff; return b },
 		"an unknown kind":  func([]byte) []byte { return []byte{7, 0, 0, 0, 0, 0, 0, 0} },
-		"an answer inside": func([]byte) []byte { b, _ := hello(kindOpen, make([]byte, nonceLen)); return b },
+		"an answer inside": func([]byte) []byte { b, _ := hello(kindOpen, version, make([]byte, nonceLen)); return b },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStream(t)
@@ -369,4 +369,63 @@ func TestForeignBytesBreakTheConnection(t *testing.T) {
 			s.accept(t)
 		})
 	}
+}
+
+// aside is a listener at whose stream another program answers; here a function.
+func (s *stream) aside(t *testing.T, answer func(nonce []byte) error) {
+	t.Helper()
+	s.l.Close()
+	s.l = ListenAside(openPair(t, s.toShim, s.toHostd), answer)
+	t.Cleanup(func() { s.l.Close() })
+}
+
+// Who dials aside gets what another program writes, whole or not at all; and who dials
+// after that the listener.
+func TestAside(t *testing.T) {
+	s := newStream(t)
+	want, broken := noise(1, 1<<20), errors.New("broken")
+	var fails bool
+	s.aside(t, func(nonce []byte) error {
+		out := openPair(t, s.toShim, s.toHostd)
+		defer out.Close()
+		w := Resume(out, nonce)
+		if fails {
+			w.Write(want[:100_000])
+			return broken
+		}
+		_, err := w.Write(want)
+		return errors.Join(err, w.Close())
+	})
+	for i := range 6 {
+		fails = i%2 == 1
+		old := s.dial(t)
+		listener := s.accept(t)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		c, err := DialAside(ctx, s.hostd(t))
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c)
+		if fails != errors.Is(err, ErrBroken) || !fails && err != nil || !bytes.HasPrefix(want, got) || !fails && len(got) != len(want) {
+			t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
+		}
+		if _, err := listener.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("who was connected reads %v", err)
+		}
+		c.Close()
+		old.Close()
+		s.dialAgain(t, i)
+	}
+}
+
+// Where nobody answers, who dials aside waits as long as he likes.
+func TestNobodyAside(t *testing.T) {
+	s := newStream(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := DialAside(ctx, s.hostd(t)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	s.dialAgain(t, 1)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/deaf"
+	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
@@ -28,7 +29,8 @@ const ListenFD = 3
 // instead of USER, with his own home; -workdir DIR where what names no directory
 // starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
 // sandbox's cgroup, and -memory its limit; -forks-fd N is what driver.ForksFd is; -serial IN,OUT are two descriptors of a stream to hostd
-// (package serial) instead of a socket; -gather D lets the output of one who prints
+// (package serial) instead of a socket, and -pack what package vminit wants to tell a
+// guest's files by it; -gather D lets the output of one who prints
 // much gather for so long: for a kernel whose system calls are dear; -rehearse is
 // Config.Rehearse.
 func Main(args []string, stderr io.Writer) int {
@@ -40,6 +42,7 @@ func Main(args []string, stderr io.Writer) int {
 	memory := flags.Uint64("memory", 0, "the sandbox's limit in MiB; 0: it has none")
 	forks := flags.Int("forks-fd", 0, "the file of the cgroup of the processes; anything else is not used")
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
+	pack := flags.String(strings.TrimPrefix(vminit.PackFlag, "-"), "", "with -serial, two directories of a guest: see package vminit")
 	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
 	rehearse := flags.Bool("rehearse", false, "run a command at once that nobody asked for")
 	if err := flags.Parse(args); err != nil {
@@ -50,7 +53,7 @@ func Main(args []string, stderr io.Writer) int {
 		return 2
 	}
 	closeInherited(ListenFD)
-	ln, err := listen(*stream)
+	ln, err := listen(*stream, *pack)
 	if err == nil {
 		err = deaf.Install()
 	}
@@ -72,7 +75,7 @@ func Main(args []string, stderr io.Writer) int {
 }
 
 // listen is where hostd connects: at a stream, if there is one.
-func listen(stream string) (net.Listener, error) {
+func listen(stream, pack string) (net.Listener, error) {
 	if stream == "" {
 		return listener(ListenFD)
 	}
@@ -81,7 +84,18 @@ func listen(stream string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-serial %q: %w", stream, err)
 	}
-	return serial.Listen(pair), nil
+	if pack == "" {
+		return serial.Listen(pair), nil
+	}
+	fd, err := strconv.ParseUint(out, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	aside, err := vminit.Aside(pack, uintptr(fd))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", vminit.PackFlag, err)
+	}
+	return serial.ListenAside(pair, aside), nil
 }
 
 func serialPair(in, out string) (p serial.Pair, err error) {

@@ -47,6 +47,8 @@ func Main(m *testing.M) {
 		case vminit.Arg:
 			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
 			os.Exit(1)
+		case vminit.PackArg:
+			os.Exit(vminit.Pack(os.Args[2:]))
 		case shimArg:
 			serve()
 			os.Exit(1)
@@ -103,7 +105,13 @@ func listen() (net.Listener, error) {
 	if !slices.Contains(os.Args, "-serial") {
 		return net.FileListener(os.NewFile(driver.ListenFd, "listener"))
 	}
-	return serial.Listen(serial.Pair{In: os.Stdin, Out: os.Stdout}), nil
+	stream := serial.Pair{In: os.Stdin, Out: os.Stdout}
+	i := slices.Index(os.Args, vminit.PackFlag)
+	if i < 0 {
+		return serial.Listen(stream), nil
+	}
+	aside, err := vminit.Aside(os.Args[i+1], uintptr(syscall.Stdout))
+	return serial.ListenAside(stream, aside), err
 }
 
 func answer(conn net.Conn) {

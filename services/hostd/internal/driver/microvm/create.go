@@ -59,7 +59,7 @@ func create(
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "create sandbox", string(s.ID), err)
 	}
-	state := live.State{Driver: d.Name(), ID: s.ID, Boot: boot, From: s.From}
+	state := live.State{Driver: d.Name(), ID: s.ID, Boot: boot, From: s.From, Tree: s.Root != ""}
 	in, err := start(ctx, groups, s, &state, prepare)
 	if err != nil {
 		return nil, live.Undo(ctx, log, s.Dir, state, sweep, err)
@@ -124,8 +124,6 @@ func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep)
 	}
 }
 
-var errNoFiles = kind.New(kind.Unimplemented, "snapshot sandbox", "", "a machine's files are in its memory: there is no snapshot without that")
-
 // prepare finds the machine that s wants, saved with all its memory or as a guest that
 // waits for its spec.
 func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
@@ -141,7 +139,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 		m.memoryMiB = defaultMemory
 	}
 	q := &qemu{dir: s.Dir, shim: s.ShimPath, m: m}
-	spec, err := d.origin(ctx, s, &k, q)
+	b, err := d.origin(ctx, s, &k, q)
 	if err == nil {
 		err = errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
 	}
@@ -166,32 +164,44 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 			return d.start(ctx, q)
 		},
 		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
-			b := d.box(s.Dir, state, proc)
-			return b, b.Box, func(ctx context.Context) error { return b.begin(ctx, spec) }
+			in := d.box(s.Dir, state, proc)
+			return in, in.Box, func(ctx context.Context) error { return in.begin(ctx, b) }
 		},
 	}, nil
 }
 
-// origin finds what the machine that s wants begins as, and what its guest is then to be
-// told; nil: nothing.
-func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (spec *vminit.Spec, err error) {
-	if s.From != "" {
+// birth is how a machine becomes a sandbox.
+type birth struct {
+	spec  *vminit.Spec // what its guest is told; nil: nothing, as it goes on where it was saved
+	files string       // of what another guest wrote, if spec says so
+}
+
+// origin finds what the machine that s wants begins as.
+func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (b birth, err error) {
+	files, err := filesIn(s.From, s.Root != "")
+	if err != nil {
+		return b, err
+	}
+	if s.From != "" && files == "" {
 		if err := q.m.load(s.From); err != nil {
-			return nil, err
+			return b, err
 		}
 		memory, err := os.Open(filepath.Join(s.From, memoryFile))
-		return nil, errors.Join(q.files.take(memoryFd, memory, err), q.files.open(q.m, k))
+		return b, errors.Join(q.files.take(memoryFd, memory, err), q.files.open(q.m, k))
 	}
-	q.m.ram = ramFrom
+	q.m.ram, q.m.tells = ramFrom, true
 	if q.m.image, err = d.images.get(ctx, s.Root); err != nil {
-		return nil, err
+		return b, err
 	}
 	w, err := d.waiting(ctx, *q.m, k, s.ShimPath)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
 	q.files[memoryFd-shimFd], q.files[ramFd-shimFd] = w.devices, w.ram
-	return guest(s), q.files.open(q.m, k)
+	b = birth{spec: guest(s), files: files}
+	b.spec.Written = files != ""
+	b.spec.Argv = append(b.spec.Argv, vminit.PackFlag, vminit.PackFiles)
+	return b, q.files.open(q.m, k)
 }
 
 // open opens the files of any machine.

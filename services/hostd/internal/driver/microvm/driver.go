@@ -33,7 +33,9 @@
 // used last. What
 // is written over it stays in the guest's memory: at most Spec.DiskMiB, or half of
 // the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
-// files. A snapshot is of the whole machine, or it is none.
+// files. A snapshot is of the whole machine, or of what was written: that the guest tells
+// itself, with all else in it stopped, and another guest takes (package vminit). The host
+// keeps it and does not look into it. A paused guest runs for that moment.
 //
 // # Limits
 // Memory is the guest's; CPU time is that of the guest's CPUs, and of QEMU's cgroup
@@ -144,8 +146,8 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: groups.CPU,
-		Pause: true, Memory: true,
-		Notes: []string{"files are kept in the guest's memory, and in a snapshot only with the memory"},
+		Pause: true, Files: true, Memory: true, FileFits: driver.FilesFit(name),
+		Notes: []string{"files are kept in the guest's memory"},
 	}
 	for _, tool := range []string{d.cfg.QEMU, "mksquashfs"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -331,7 +331,7 @@ func knock(conn net.Conn) error {
 // keep is live.Box.Keep. There is the memory, or no snapshot.
 func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 	if !memory {
-		return errNoFiles
+		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "a machine's files are in its memory: there is no snapshot without that")
 	}
 	frozen, err := b.api.Frozen()
 	if err != nil {

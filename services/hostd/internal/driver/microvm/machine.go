@@ -24,6 +24,7 @@ type machine struct {
 	image     string // the root; empty: none
 	ram       ram
 	console   bool
+	tells     bool // its guest tells its files to who dials aside
 }
 
 // ram says where a guest's memory is.

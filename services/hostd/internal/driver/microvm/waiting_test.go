@@ -27,14 +27,8 @@ const booting = "MILLRACE_TEST_BOOTING"
 // cached is a driver that has this cache and works here; else the test skips.
 func cached(t *testing.T, cache string) *Driver {
 	t.Helper()
-	d, ok := newDriver(t).(*Driver)
-	if !ok {
-		t.Fatal("another driver")
-	}
+	d := shared(t)
 	d.cfg.Cache, d.images.dir = cache, cache
-	if _, err := d.Probe(t.Context()); err != nil {
-		t.Skip(err)
-	}
 	return d
 }
 

@@ -49,14 +49,20 @@ type Spec struct {
 	Files    uint64 // most that a process has open
 	DiskMiB  int    // most of what is written; 0: half of the memory
 	Sudo     bool   // set-uid programs of the template work
+	Written  bool   // what another guest wrote comes by the serial port, after this
 	Now      int64  // the host's time, in nanoseconds since 1970
 	Seed     []byte // the host's random bytes; see package fresh
 }
 
+// PackFiles is what a guest's shim gets with PackFlag.
+const PackFiles = "6,7"
+
 const (
-	listenFd = 3 // a listener, or nothing: then the shim talks by stdin and stdout
-	oomFd    = 4
-	forksFd  = 5
+	listenFd  = 3 // a listener, or nothing: then the shim talks by stdin and stdout
+	oomFd     = 4
+	forksFd   = 5
+	writtenFd = 6 // PackFiles, where the shim talks by stdin and stdout
+	groupsFd  = 7
 
 	newRoot = "/newroot"
 )
@@ -110,8 +116,15 @@ func begin(args []string) error {
 }
 
 // become makes the guest the sandbox of the Spec.
-func (s *Spec) become(shim, port int, listens bool) error {
+func (s *Spec) become(shim, fd int, listens bool) error {
 	fresh.Kernel(time.Unix(0, s.Now), s.Seed)
+	if err := s.files(port(fd)); err != nil {
+		return err
+	}
+	written, err := unix.Open(upper, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
 	for _, step := range []func() error{s.root, s.view, s.names, pivot, loopback} {
 		if err := step(); err != nil {
 			return err
@@ -121,7 +134,8 @@ func (s *Spec) become(shim, port int, listens bool) error {
 	if err != nil {
 		return err
 	}
-	return s.execute(shim, port, g, listens)
+	g.written = written
+	return s.execute(shim, fd, g, listens)
 }
 
 // devices waits for the port and the disk.
@@ -212,8 +226,11 @@ func (m mount) make() error {
 	return nil
 }
 
-// root puts what is written, in memory, over the template.
-func (s *Spec) root() error {
+// upper is where what is written goes.
+const upper = "/rw/upper"
+
+// files makes room for what is written, in memory, with what another guest wrote.
+func (s *Spec) files(from port) error {
 	size := "size=50%"
 	if s.DiskMiB > 0 {
 		size = fmt.Sprintf("size=%dm", s.DiskMiB)
@@ -221,14 +238,19 @@ func (s *Spec) root() error {
 	if err := (mount{"tmpfs", "/rw", "tmpfs", 0, "mode=0755," + size}).make(); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Mkdir("/rw/upper", 0o755), os.Mkdir("/rw/work", 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir("/rw/work", 0o755)); err != nil || !s.Written {
 		return err
 	}
+	return take(from, upper)
+}
+
+// root puts what is written over the template.
+func (s *Spec) root() error {
 	var flags uintptr = unix.MS_NODEV
 	if !s.Sudo {
 		flags |= unix.MS_NOSUID
 	}
-	return mount{"overlay", newRoot, "overlay", flags, "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"}.make()
+	return mount{"overlay", newRoot, "overlay", flags, "lowerdir=/lower,workdir=/rw/work,upperdir=" + upper}.make()
 }
 
 func (s *Spec) view() error {
@@ -303,8 +325,8 @@ func loopback() error {
 
 // group is the shim's cgroup: what counts those that were killed for want of memory,
 // and the file by which a thread comes to be where processes are counted, which all of
-// the shim's others are not; see cgroup.Limits.
-type group struct{ events, forks int }
+// the shim's others are not; see cgroup.Limits. And PackFiles.
+type group struct{ events, forks, written, all int }
 
 // group makes the cgroups and puts this process in.
 func (s *Spec) group() (g group, err error) {
@@ -336,13 +358,16 @@ func (s *Spec) group() (g group, err error) {
 	if g.events, err = unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return g, err
 	}
-	g.forks, err = unix.Open(forks+"/cgroup.threads", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if g.forks, err = unix.Open(forks+"/cgroup.threads", unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
+		return g, err
+	}
+	g.all, err = unix.Open(top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return g, err
 }
 
 // execute executes the shim: stdin and stdout are the port, stderr the console.
 func (s *Spec) execute(shim, port int, g group, listens bool) error {
-	files := []dup{{port, 0}, {port, 1}, {g.events, listenFd}, {g.events, oomFd}, {g.forks, forksFd}}
+	files := []dup{{port, 0}, {port, 1}, {g.events, listenFd}, {g.events, oomFd}, {g.forks, forksFd}, {g.written, writtenFd}, {g.all, groupsFd}}
 	if listens {
 		files = []dup{{port, listenFd}, {g.events, oomFd}, {g.forks, forksFd}}
 	}

@@ -1,0 +1,198 @@
+//go:build linux
+
+package microvm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/serial"
+)
+
+// Files in a snapshot: of one with the memory the first two, of one without it the
+// others.
+const (
+	memoryFile  = "memory"
+	machineFile = "machine.json"
+	writtenFile = "written.tar"
+	originFile  = "origin.json"
+)
+
+// saved is the machine of a snapshot: its memory fits no other.
+type saved struct {
+	Board     int    `json:"board"`
+	Accel     string `json:"accel"`
+	MemoryMiB uint32 `json:"memory_mib"`
+	CPUs      uint32 `json:"cpus"`
+	Image     string `json:"image"`
+	Tells     bool   `json:"tells,omitempty"` // the guest tells its files
+}
+
+// keep is live.Box.Keep. There is the memory, or no snapshot.
+func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
+	if !memory {
+		return b.keepFiles(ctx, dir)
+	}
+	if err := errors.Join(b.images.users().Note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, memoryFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	frozen, err := b.brake.Frozen()
+	if err != nil {
+		return err
+	}
+	if !frozen {
+		// ctx may be over, but nobody else would let it run again.
+		defer b.brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+	}
+	q, err := openQMP(ctx, b.Dir)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	if _, err := q.do("stop", nil); err != nil {
+		return err
+	}
+	return q.migrate(ctx, f, true)
+}
+
+// save notes down what the memory will fit.
+func (m *machine) save(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image, m.tells})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, machineFile), b, 0o600)
+}
+
+// load is the machine of a snapshot.
+func (m *machine) load(dir string) error {
+	s, err := readMachine(dir)
+	if err != nil {
+		return err
+	}
+	if s.Board != board {
+		return kind.New(kind.Invalid, "load snapshot", "", "it was made by another version, on another board")
+	}
+	if s.Accel != m.accel {
+		return kind.Newf(kind.Invalid, "load snapshot", "", "it was made with %s, and here is %s", s.Accel, m.accel)
+	}
+	if _, err := os.Stat(s.Image); err != nil {
+		return kind.Wrap(kind.NotFound, "load snapshot", "", err)
+	}
+	m.memoryMiB, m.cpus, m.image, m.tells = s.MemoryMiB, s.CPUs, s.Image, s.Tells
+	return nil
+}
+
+// readMachine reads what machine.save wrote.
+func readMachine(dir string) (s saved, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, machineFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+	}
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(b, &s)
+}
+
+// origin says of what sandbox the files of a snapshot without memory are.
+type origin struct {
+	Format int  `json:"format"` // 1
+	Tree   bool `json:"tree"`   // it was made from a template's tree
+}
+
+const filesFormat = 1
+
+// filesIn gives the file of what a guest wrote that a snapshot without memory has, for a
+// sandbox with a template's tree or without; empty: it is none.
+func filesIn(from string, tree bool) (string, error) {
+	if from == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(filepath.Join(from, originFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var o origin
+	if err := json.Unmarshal(b, &o); err != nil || o.Format != filesFormat {
+		return "", kind.Newf(kind.Invalid, "load snapshot", "", "%s is not one that this driver wrote: %q", originFile, b)
+	}
+	if o.Tree != tree {
+		return "", kind.New(kind.Invalid, "load snapshot", "", "the snapshot was made on another template")
+	}
+	return filepath.Join(from, writtenFile), nil
+}
+
+// keepFiles fills dir with what the guest says that it has written. One that is paused
+// runs for that moment.
+func (b *box) keepFiles(ctx context.Context, dir string) error {
+	m, err := readMachine(filepath.Join(b.Dir, workDir))
+	if err != nil {
+		return err
+	}
+	if !m.Tells {
+		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "it was made by a version that keeps files only with the memory")
+	}
+	frozen, err := b.brake.Frozen()
+	if err != nil {
+		return err
+	}
+	if frozen {
+		if err := b.brake.Thaw(ctx); err != nil {
+			return err
+		}
+		defer b.brake.Freeze(context.WithoutCancel(ctx)) //nolint:errcheck // Pause does it again
+	}
+	if err := b.takeFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB); err != nil {
+		return err
+	}
+	o, err := json.Marshal(origin{filesFormat, b.State.Tree})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, originFile), o, 0o600)
+}
+
+// takeFiles writes a file of what the guest says. Its memory bounds that.
+func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	conn, err := b.redial(ctx)
+	if err != nil {
+		return err
+	}
+	guest, err := serial.DialAside(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer guest.Close()                                     //nolint:errcheck // it was only read
+	defer context.AfterFunc(ctx, func() { conn.Close() })() //nolint:errcheck // the read fails or not
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(ctx.Err(), err, f.Close()) }()
+	most := 2 * int64(memoryMiB) << 20
+	n, err := io.Copy(f, io.LimitReader(guest, most))
+	if err == nil && n == most {
+		err = errors.New("the guest tells of files without end")
+	}
+	return err
+}

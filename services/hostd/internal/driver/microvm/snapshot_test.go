@@ -1,0 +1,156 @@
+//go:build linux
+
+package microvm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/serial"
+)
+
+// shared is a driver with the guests that the contract's tests have booted.
+func shared(t *testing.T) *Driver {
+	t.Helper()
+	d, ok := newDriver(t).(*Driver)
+	if !ok {
+		t.Fatal("another driver")
+	}
+	if _, err := d.Probe(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	return d
+}
+
+// contractSpec is guestSpec of one of those guests.
+func contractSpec(t *testing.T) driver.Spec {
+	t.Helper()
+	s := guestSpec(t)
+	s.MemoryMiB = 0
+	return s
+}
+
+// boxOf is a new guest as this package knows it.
+func boxOf(t *testing.T, d *Driver, s driver.Spec) *box {
+	t.Helper()
+	b, ok := createGuest(t, d, s).(*box)
+	if !ok {
+		t.Fatal("another driver's")
+	}
+	return b
+}
+
+// asks runs a script in the guest, and says what it printed.
+func asks(t *testing.T, in driver.Instance, script string) string {
+	t.Helper()
+	got, err := drivertest.Sh(t.Context(), in, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(got)
+}
+
+// TestSnapshotIsCutOff: a hostd that dies while a guest tells its files leaves it as it
+// was, and the next one gets all of them.
+func TestSnapshotIsCutOff(t *testing.T) {
+	d := shared(t)
+	b := boxOf(t, d, contractSpec(t))
+	asks(t, b, "cd /root 2>/dev/null; head -c 20000000 /dev/urandom > noise; (i=0; while :; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 &")
+	for range 3 {
+		conn, err := live.Dial(t.Context(), b.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest, err := serial.DialAside(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := guest.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close() //nolint:errcheck // as a kill does it
+		asks(t, b, "cd /root; was=$(cat count); until [ $(cat count) -gt $was ]; do :; done")
+	}
+	dir := filepath.Join(t.TempDir(), "snapshot")
+	if err := errors.Join(os.Mkdir(dir, 0o700), b.Snapshot(t.Context(), dir, false)); err != nil {
+		t.Fatal(err)
+	}
+	s := contractSpec(t)
+	s.From = dir
+	if got := asks(t, boxOf(t, d, s), "wc -c < /root/noise"); got != "20000000" {
+		t.Errorf("the next guest has %q bytes", got)
+	}
+}
+
+// TestSnapshotsThatCannotBeTaken: each is an error that says why, and no guest is left.
+func TestSnapshotsThatCannotBeTaken(t *testing.T) {
+	d := shared(t)
+	b := boxOf(t, d, contractSpec(t))
+	asks(t, b, "head -c 20000000 /dev/urandom > /root/noise")
+	dir := filepath.Join(t.TempDir(), "snapshot")
+	if err := errors.Join(os.Mkdir(dir, 0o700), b.Snapshot(t.Context(), dir, false)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadFile(filepath.Join(dir, writtenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(s *driver.Spec)
+		want   kind.Kind
+	}{
+		"a disk that is too small": {func(s *driver.Spec) { s.DiskMiB = 8 }, kind.Exhausted},
+		"half of the files":        {func(s *driver.Spec) { rewrite(t, s, files[:len(files)/2]) }, kind.Exhausted},
+		"no files":                 {func(s *driver.Spec) { rewrite(t, s, bytes.Repeat([]byte("x"), 1<<20)) }, kind.Exhausted},
+		"another template":         {func(s *driver.Spec) { s.Root = t.TempDir() }, kind.Invalid},
+		"another form":             {func(s *driver.Spec) { reform(t, s, []byte(`{"format":2}`)) }, kind.Invalid},
+	} {
+		s := contractSpec(t)
+		s.From = filepath.Join(t.TempDir(), "copy")
+		if err := os.CopyFS(s.From, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		c.change(&s)
+		if _, err := d.Create(t.Context(), s); !kind.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", name, left, err)
+		}
+	}
+	old, err := readMachine(filepath.Join(b.Dir, workDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Tells = false
+	raw, err := json.Marshal(old)
+	if err := errors.Join(err, os.WriteFile(filepath.Join(b.Dir, workDir, machineFile), raw, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
+		t.Errorf("of a guest that an older version began: %v, want unimplemented", err)
+	}
+}
+
+func rewrite(t *testing.T, s *driver.Spec, files []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.From, writtenFile), files, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reform(t *testing.T, s *driver.Spec, form []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.From, originFile), form, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

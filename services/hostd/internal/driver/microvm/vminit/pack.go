@@ -1,0 +1,225 @@
+//go:build linux
+
+package vminit
+
+import (
+	"archive/tar"
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a guest has written, as a stream: a tar with each directory before what is in it,
+// in which a regular file has its size, and then each part that is no hole: where it
+// begins, where it ends, and its bytes; all numbers have eight bytes, little endian. What
+// hides a file of the template is a device 0:0, and what hides all that it has in a
+// directory the attribute opaque. Last is a global header with the record whole: without
+// it, something is missing.
+const (
+	paxAttribute = "SCHILY.xattr."
+	opaque       = "trusted.overlay.opaque"
+	whole        = "MILLRACE.whole"
+)
+
+// own are the files that every guest begins with anew.
+func own() []string { return []string{"etc/hostname", "etc/hosts", "etc/resolv.conf"} }
+
+// pack writes what is below the directory to w. Nobody changes it meanwhile. Sockets are
+// left out.
+func pack(w io.Writer, dir *os.File) error {
+	buffered := bufio.NewWriterSize(w, 1<<18)
+	p := packer{to: tar.NewWriter(buffered), names: map[inode]string{}}
+	if err := p.below(dir, ""); err != nil {
+		return err
+	}
+	end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{whole: "1"}, Format: tar.FormatPAX}
+	return errors.Join(p.to.WriteHeader(end), p.to.Close(), buffered.Flush())
+}
+
+type packer struct {
+	to    *tar.Writer
+	names map[inode]string // of files that have several: the first
+}
+
+type inode struct{ dev, ino uint64 }
+
+// below packs what is in a directory, whose path is empty or ends with a slash.
+func (p *packer) below(dir *os.File, path string) error {
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if slices.Contains(own(), path+name) {
+			continue
+		}
+		if err := p.entry(dir, path, name); err != nil {
+			return fmt.Errorf("pack /%s: %w", path+name, err)
+		}
+	}
+	return nil
+}
+
+func (p *packer) entry(dir *os.File, path, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	h := &tar.Header{
+		Name: path + name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
+		ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX,
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return p.dir(dir, h, name)
+	case unix.S_IFREG:
+		return p.file(dir, h, name, &st)
+	case unix.S_IFLNK:
+		h.Typeflag = tar.TypeSymlink
+		b := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(int(dir.Fd()), name, b)
+		if err != nil {
+			return err
+		}
+		h.Linkname = string(b[:n])
+	case unix.S_IFIFO:
+		h.Typeflag = tar.TypeFifo
+	case unix.S_IFCHR:
+		if st.Rdev != 0 { // none that a sandbox needs
+			return nil
+		}
+		h = &tar.Header{Name: h.Name, Typeflag: tar.TypeChar, Format: tar.FormatPAX} // it is nobody's, and of no time
+	default:
+		return nil
+	}
+	return p.to.WriteHeader(h)
+}
+
+func (p *packer) dir(in *os.File, h *tar.Header, name string) error {
+	f, err := openAt(in, name, unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+	if h.PAXRecords, err = attributes(f); err != nil {
+		return err
+	}
+	if err := p.to.WriteHeader(h); err != nil {
+		return err
+	}
+	return p.below(f, h.Name)
+}
+
+func (p *packer) file(in *os.File, h *tar.Header, name string, st *unix.Stat_t) error {
+	if st.Nlink > 1 {
+		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // other systems have another type
+		if first, ok := p.names[i]; ok {
+			h.Typeflag, h.Linkname = tar.TypeLink, first
+			return p.to.WriteHeader(h)
+		}
+		p.names[i] = h.Name
+	}
+	f, err := openAt(in, name, unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	parts, err := partsOf(f, st.Size)
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, 8
+	for _, part := range parts {
+		h.Size += 16 + part.End - part.Start
+	}
+	if h.PAXRecords, err = attributes(f); err != nil {
+		return err
+	}
+	if err := p.to.WriteHeader(h); err != nil {
+		return err
+	}
+	if err := binary.Write(p.to, binary.LittleEndian, st.Size); err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err := binary.Write(p.to, binary.LittleEndian, part); err != nil {
+			return err
+		}
+		if _, err := io.Copy(p.to, io.NewSectionReader(f, part.Start, part.End-part.Start)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openAt(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// part is one of a file that is no hole.
+type part struct{ Start, End int64 }
+
+func partsOf(f *os.File, size int64) (all []part, err error) {
+	for at := int64(0); at < size; {
+		var p part
+		p.Start, err = f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return all, nil
+		}
+		if err == nil {
+			p.End, err = f.Seek(p.Start, unix.SEEK_HOLE)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.End = min(p.End, size)
+		all, at = append(all, p), p.End
+	}
+	return all, nil
+}
+
+// attributes are those of an open file that count, as records of its header.
+func attributes(f *os.File) (map[string]string, error) {
+	fd := int(f.Fd())
+	list := make([]byte, 1<<16) // the most that the kernel gives
+	n, err := unix.Flistxattr(fd, list)
+	if errors.Is(err, unix.ENOTSUP) || n == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00") {
+		if !counts(name) {
+			continue
+		}
+		value := make([]byte, 1<<16)
+		n, err := unix.Fgetxattr(fd, name, value)
+		if err != nil {
+			return nil, fmt.Errorf("attribute %s: %w", name, err)
+		}
+		all[paxAttribute+name] = string(value[:n])
+	}
+	return all, nil
+}
+
+// counts reports whether a file has an attribute also in the next guest: not what its
+// overlay notes down for itself.
+func counts(name string) bool {
+	return name == opaque || strings.HasPrefix(name, "user.") || name == "security.capability"
+}
