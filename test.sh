@@ -103,56 +103,6 @@ failures() {
 }
 
 unit() {
-	need gcc gcc libc6-dev
-	need git git
-	need busybox busybox-static
-	need pgrep procps
-	need nft nftables
-	need ip iproute2
-	need mkfs.ext4 e2fsprogs
-	need python3 python3
-	need node nodejs
-}
-
-needs_guests() {
-	need qemu-system-x86_64 qemu-system-x86
-	need mksquashfs squashfs-tools
-	need busybox busybox-static
-}
-
-# What interpreters speak is in the sandboxes' template, which is this machine.
-needs_e2e() {
-	need curl curl ca-certificates
-	need npm nodejs npm
-	need esbuild esbuild
-	need R r-base-core
-	need jshell default-jdk-headless
-	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
-}
-
-# again FLAG... -- PACKAGE... runs go test, and once more the packages that failed, alone:
-# these tests kill servers on machines that others load too, and an election can be late
-# there. What failed twice has failed; what failed once is said.
-again() {
-	local flags=() log failed
-	while [ "$1" != -- ]; do
-		flags+=("$1")
-		shift
-	done
-	shift
-	log=$(mktemp)
-	if go test "${flags[@]}" "$@" 2>&1 | tee "$log"; then
-		rm -f "$log"
-		return
-	fi
-	failed=$(grep -a -E '^FAIL[[:space:]]+github' "$log" | awk '{print $2}' | sort -u)
-	rm -f "$log"
-	test -n "$failed" || return 1
-	step "failed, and is tried once more: $failed"
-	go test "${flags[@]}" -p 1 -count=1 $failed
-}
-
-unit() {
 	needs_unit
 	install
 	step "format and vet"

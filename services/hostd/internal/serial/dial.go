@@ -27,6 +27,7 @@ type deadliner interface {
 // time.
 type Conn struct {
 	rw     io.ReadWriteCloser
+	to     byte          // version or aside
 	asked  chan struct{} // closed when the sync is written, or cannot be
 	opened chan struct{} // closed when the answer has come, or never will
 
@@ -50,7 +51,8 @@ var _ net.Conn = (*Conn)(nil)
 // answer is waited for until ctx ends.
 func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) { return dial(ctx, rw, version) }
 
-// DialAside is Dial for what another program answers; see ListenAside. Only it writes.
+// DialAside is Dial for what another program answers; see ListenAside. Only it writes, and
+// io.EOF is its own: a stream that ends is io.ErrUnexpectedEOF.
 func DialAside(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 	return dial(ctx, rw, aside)
 }
@@ -77,7 +79,7 @@ func dial(ctx context.Context, rw io.ReadWriteCloser, to byte) (*Conn, error) {
 func Begin(rw io.ReadWriteCloser) *Conn { return begin(rw, version) }
 
 func begin(rw io.ReadWriteCloser, to byte) *Conn {
-	c := &Conn{rw: rw, asked: make(chan struct{}), opened: make(chan struct{})}
+	c := &Conn{rw: rw, to: to, asked: make(chan struct{}), opened: make(chan struct{})}
 	nonce := make([]byte, nonceLen)
 	rand.Read(nonce) //nolint:errcheck // never fails
 	sync, sum := hello(kindSync, to, nonce)
@@ -153,9 +155,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// failed is what a failed read means: an end in the middle of a record is none.
+// failed is what a failed read means: an end in the middle of a record is none, nor is one
+// that a program aside has not told.
 func (c *Conn) failed(err error) error {
-	if errors.Is(err, io.EOF) && len(c.read.buf.bytes()) > 0 {
+	if errors.Is(err, io.EOF) && (len(c.read.buf.bytes()) > 0 || c.to == aside) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -419,6 +419,27 @@ func TestAside(t *testing.T) {
 	}
 }
 
+// A stream that ends between two records of who is aside has not told all.
+func TestAsideIsCutOff(t *testing.T) {
+	answer, sum := hello(kindOpen, aside, make([]byte, nonceLen))
+	data, next, _ := appendRecord(nil, kindData, sum, []byte("text"))
+	end, _, _ := appendRecord(nil, kindEnd, next)
+	for _, c := range []struct {
+		in   []byte
+		want error
+	}{{data, io.ErrUnexpectedEOF}, {slices.Concat(data, end), nil}} {
+		conn := &Conn{rw: readOnly{bytes.NewReader(slices.Concat(answer, c.in))}, to: aside, opened: make(chan struct{})}
+		close(conn.opened)
+		conn.read.sum = sum
+		if err := conn.read.buf.seek(conn.rw, answer); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(conn); string(got) != "text" || !errors.Is(err, c.want) {
+			t.Errorf("%q, %v; want %v", got, err, c.want)
+		}
+	}
+}
+
 // Where nobody answers, who dials aside waits as long as he likes.
 func TestNobodyAside(t *testing.T) {
 	s := newStream(t)

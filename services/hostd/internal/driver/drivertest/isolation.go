@@ -328,8 +328,11 @@ func writable(t *testing.T, b *box) {
 }
 
 func terminals(t *testing.T, b *box) {
+	if b.sh(t, "command -v script; :") == "" {
+		t.Skip("there is no script(1) in it: terminals of its shim are tested with that")
+	}
 	got := b.shAs(t, 1000, "script -qec 'tty; stty size' /dev/null 2>&1 </dev/null")
-	if !strings.Contains(got, "/dev/pts/0") && !strings.Contains(got, "not found") {
+	if !strings.Contains(got, "/dev/pts/0") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -26,13 +25,13 @@ type box struct {
 	brake  brake
 	images *images
 
-	mu   sync.Mutex
-	conn *serial.Conn // by mu: the port takes one at a time
+	port chan struct{} // full while somebody dials, or takes the files
+	conn *serial.Conn  // by port, which takes one at a time
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	d.uids.Mark(state.UIDBase)
-	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: &d.images}
+	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: &d.images, port: make(chan struct{}, 1)}
 	b.Brake, b.Keep = b.brake, b.keep
 	return b
 }
@@ -56,8 +55,12 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, b
 
 // dial is Dial, also of a guest that first must be told what to become.
 func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.port <- struct{}{}:
+		defer func() { <-b.port }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	conn, err := b.redial(ctx)
 	if err == nil && as.spec != nil {
 		err = as.tell(ctx, conn)
@@ -66,17 +69,17 @@ func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
 		b.conn, err = b.open(ctx, conn)
 	}
 	switch {
+	case errors.Is(err, vminit.ErrRefused): // and the guest is about to end
+		return nil, kind.Wrap(kind.Exhausted, "create sandbox", string(b.State.ID), err)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case errors.Is(err, vminit.ErrRefused):
-		return nil, kind.Wrap(kind.Exhausted, "create sandbox", string(b.State.ID), err)
 	case err != nil:
 		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), err)
 	}
 	return b.conn, nil
 }
 
-// redial gives the port's stream anew: whoever had it has it no more. b.mu is held.
+// redial gives the port's stream anew: whoever had it has it no more. The caller has the port.
 func (b *box) redial(ctx context.Context) (net.Conn, error) {
 	if b.conn != nil {
 		b.conn.Close() //nolint:errcheck // it is over

@@ -35,7 +35,8 @@
 // the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
 // files. A snapshot is of the whole machine, or of what was written: that the guest tells
 // itself, with all else in it stopped, and another guest takes (package vminit). The host
-// keeps it and does not look into it. A paused guest runs for that moment.
+// keeps it and does not look into it. A paused guest runs for that moment, sockets are left
+// out, and the stream of the shim is begun anew, so that what goes through its ports is cut.
 //
 // # Limits
 // Memory is the guest's; CPU time is that of the guest's CPUs, and of QEMU's cgroup
@@ -272,6 +273,9 @@ func note(dir string, state *live.State, proc *live.Proc) (err error) {
 
 // early is what to say of a machine that did not become a sandbox.
 func early(b *live.Box, err error) error {
+	if errors.Is(err, vminit.ErrRefused) { // it has said why
+		return err
+	}
 	select {
 	case <-b.Done():
 		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")

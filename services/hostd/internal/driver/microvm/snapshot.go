@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/serial"
@@ -155,12 +156,15 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 		return err
 	}
 	if frozen {
-		if err := b.brake.Thaw(ctx); err != nil {
-			return err
-		}
-		defer b.brake.Freeze(context.WithoutCancel(ctx)) //nolint:errcheck // Pause does it again
+		err = b.brake.Thaw(ctx)
 	}
-	if err := b.takeFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB); err != nil {
+	if err == nil {
+		err = b.takeFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB)
+	}
+	if frozen { // ctx may be over, but nobody else would stop it again
+		err = errors.Join(err, b.brake.Freeze(context.WithoutCancel(ctx)))
+	}
+	if err != nil {
 		return err
 	}
 	o, err := json.Marshal(origin{filesFormat, b.State.Tree})
@@ -170,20 +174,35 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, originFile), o, 0o600)
 }
 
+// takeTime is how long a guest may take to tell its files: less than hostd waits for a shim
+// that it lost, and than it has for a sandbox that is to begin with them.
+const takeTime = 20 * time.Second
+
 // takeFiles writes a file of what the guest says. Its memory bounds that.
 func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	conn, err := b.redial(ctx)
+	select {
+	case b.port <- struct{}{}:
+		defer func() { <-b.port }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	timed, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	defer func() {
+		if timed.Err() != nil && ctx.Err() == nil {
+			err = kind.Newf(kind.Exhausted, "snapshot sandbox", string(b.State.ID), "what it wrote could not be told within %v", takeTime)
+		}
+	}()
+	conn, err := b.redial(timed)
 	if err != nil {
 		return err
 	}
-	guest, err := serial.DialAside(ctx, conn)
+	guest, err := serial.DialAside(timed, conn)
 	if err != nil {
 		return err
 	}
-	defer guest.Close()                                     //nolint:errcheck // it was only read
-	defer context.AfterFunc(ctx, func() { conn.Close() })() //nolint:errcheck // the read fails or not
+	defer guest.Close()                                       //nolint:errcheck // it was only read
+	defer context.AfterFunc(timed, func() { conn.Close() })() //nolint:errcheck // the read fails or not
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -64,35 +64,45 @@ func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 
 // Pack is the body of the program, and gives its exit code.
 func Pack(args []string) int {
-	if err := tell(args); err != nil {
+	err := errors.New("a nonce is wanted")
+	switch {
+	case len(args) == 1:
+		err = supervise(args[0])
+	case len(args) == 2 && args[1] == childArg:
+		err = tell(args[0])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "millrace guest: pack:", err) //nolint:errcheck // the console, if there is one
 		return 1
 	}
 	return 0
 }
 
-func tell(args []string) error {
-	if len(args) != 1 {
-		return errors.New("one argument is wanted")
-	}
-	nonce, err := hex.DecodeString(args[0])
+// childArg is the argument of who packs. He has a parent, so that all go on whatever
+// becomes of him.
+const childArg = "tell"
+
+// supervise stops all others, and lets them go on when the child has told the files, or is
+// gone.
+func supervise(nonce string) (err error) {
+	score("-1000") // nobody else could let the others go on
+	groups, err := anew(packGroups)
 	if err != nil {
 		return err
 	}
-	os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0) //nolint:errcheck // nobody else could let the others go on
-	groups := os.NewFile(packGroups, "cgroups")
+	defer groups.Close() //nolint:errcheck // it was only read
 	if err := write(groups, "cgroup.procs", "0"); err != nil {
 		return err
 	}
-	err = stop(groups)
-	if err == nil {
-		err = tellStopped(nonce)
+	stopped, err := stop(groups)
+	defer func() {
+		for _, dir := range stopped {
+			err = errors.Join(err, write(groups, dir+freezeFile, "0"))
+		}
+	}()
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, write(groups, freezeFile, "0"))
-}
-
-// tellStopped is tell while all others stand still.
-func tellStopped(nonce []byte) (err error) {
 	flags, err := unix.FcntlInt(packPort, unix.F_GETFL, 0)
 	if err == nil {
 		_, err = unix.FcntlInt(packPort, unix.F_SETFL, flags|unix.O_NONBLOCK)
@@ -101,49 +111,109 @@ func tellStopped(nonce []byte) (err error) {
 		return os.NewSyscallError("fcntl", err)
 	}
 	defer unix.FcntlInt(packPort, unix.F_SETFL, flags) //nolint:errcheck // they were its flags
-	// Anew: who was here before has read the other to its end.
-	written, err := openAt(os.NewFile(packWritten, "written"), ".", unix.O_DIRECTORY)
+	child, err := os.StartProcess("/proc/self/exe", []string{"shim", PackArg, nonce, childArg}, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, fileOf(packPort), fileOf(packWritten)},
+	})
+	if err != nil {
+		return err
+	}
+	state, err := child.Wait()
+	if err == nil && !state.Success() {
+		err = errors.New(state.String())
+	}
+	if err == nil {
+		_, err = fileOf(packDone).WriteString("y")
+	}
+	return err
+}
+
+// anew opens a directory once more: who was here before has read the other to its end.
+func anew(fd uintptr) (*os.File, error) { return openAt(fileOf(fd), ".", unix.O_DIRECTORY) }
+
+func fileOf(fd uintptr) *os.File { return os.NewFile(fd, "inherited") }
+
+// score says how soon the kernel may end this program for want of memory.
+func score(s string) {
+	os.WriteFile("/proc/self/oom_score_adj", []byte(s), 0) //nolint:errcheck // it has less of a chance then
+}
+
+// tell writes the files to the port, while all others stand still.
+func tell(nonce string) error {
+	score("1000")
+	raw, err := hex.DecodeString(nonce)
+	if err != nil {
+		return err
+	}
+	written, err := anew(packWritten)
 	if err != nil {
 		return err
 	}
 	defer written.Close() //nolint:errcheck // it was only read
-	w := serial.Resume(patient(packPort), nonce)
+	w := serial.Resume(patient(packPort), raw)
 	if err := pack(w, written); err != nil {
 		return err
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	_, err = os.NewFile(packDone, "done").WriteString("y")
-	return err
+	return w.Close()
 }
 
 const (
-	freezeFile = "box/cgroup.freeze"
-	eventsFile = "box/cgroup.events"
+	freezeFile = "/cgroup.freeze"
+	eventsFile = "/cgroup.events"
 	stopTime   = 10 * time.Second // more than any process takes to stop
 )
 
-// stop stops all processes of the sandbox, the shim too.
-func stop(groups *os.File) error {
-	if err := write(groups, freezeFile, "1"); err != nil {
-		return err
+// stop stops all processes but this one, the shim too: each group that root may have made
+// beside the sandbox's, and gives those that did not stand still before.
+func stop(groups *os.File) (stopped []string, err error) {
+	all, err := groups.ReadDir(-1)
+	if err != nil {
+		return nil, err
 	}
-	for end := time.Now().Add(stopTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		f, err := openAt(groups, eventsFile, 0)
-		if err != nil {
-			return err
+	for _, e := range all {
+		if !e.IsDir() {
+			continue
 		}
-		b := make([]byte, 256)
-		n, err := f.Read(b)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
+		was, err := read(groups, e.Name()+freezeFile)
+		if err != nil || strings.TrimSpace(was) == "1" {
+			if err != nil {
+				return stopped, err
+			}
+			continue
 		}
-		if strings.Contains(string(b[:n]), "frozen 1") {
-			return nil
+		if err := write(groups, e.Name()+freezeFile, "1"); err != nil {
+			return stopped, err
+		}
+		stopped = append(stopped, e.Name())
+	}
+	end := time.Now().Add(stopTime)
+	for _, dir := range stopped {
+		for {
+			events, err := read(groups, dir+eventsFile)
+			if err != nil {
+				return stopped, err
+			}
+			if strings.Contains(events, "frozen 1") {
+				break
+			}
+			if time.Now().After(end) {
+				return stopped, fmt.Errorf("a process did not stop within %v", stopTime)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
-	return fmt.Errorf("a process did not stop within %v", stopTime)
+	return stopped, nil
+}
+
+// read reads a small file.
+func read(dir *os.File, name string) (string, error) {
+	f, err := openAt(dir, name, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	b := make([]byte, 256)
+	n, err := f.Read(b)
+	return string(b[:n]), err
 }
 
 // write writes to a file that is there.

@@ -37,7 +37,7 @@ func own() []string { return []string{"etc/hostname", "etc/hosts", "etc/resolv.c
 func pack(w io.Writer, dir *os.File) error {
 	buffered := bufio.NewWriterSize(w, 1<<18)
 	p := packer{to: tar.NewWriter(buffered), names: map[inode]string{}}
-	if err := p.below(dir, ""); err != nil {
+	if err := p.top(dir); err != nil {
 		return err
 	}
 	end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{whole: "1"}, Format: tar.FormatPAX}
@@ -50,6 +50,31 @@ type packer struct {
 }
 
 type inode struct{ dev, ino uint64 }
+
+// top packs the directory itself, and what is in it.
+func (p *packer) top(dir *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return err
+	}
+	h := headerOf("./", &st)
+	h.Typeflag = tar.TypeDir
+	var err error
+	if h.PAXRecords, err = attributes(dir); err != nil {
+		return err
+	}
+	if err := p.to.WriteHeader(h); err != nil {
+		return err
+	}
+	return p.below(dir, "")
+}
+
+func headerOf(name string, st *unix.Stat_t) *tar.Header {
+	return &tar.Header{
+		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
+		ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX,
+	}
+}
 
 // below packs what is in a directory, whose path is empty or ends with a slash.
 func (p *packer) below(dir *os.File, path string) error {
@@ -74,9 +99,14 @@ func (p *packer) entry(dir *os.File, path, name string) error {
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	h := &tar.Header{
-		Name: path + name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
-		ModTime: time.Unix(st.Mtim.Unix()), Format: tar.FormatPAX,
+	h := headerOf(path+name, &st)
+	if named(&st) {
+		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // other systems have another type
+		if first, ok := p.names[i]; ok {
+			h.Typeflag, h.Linkname = tar.TypeLink, first
+			return p.to.WriteHeader(h)
+		}
+		p.names[i] = h.Name
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -104,6 +134,16 @@ func (p *packer) entry(dir *os.File, path, name string) error {
 	return p.to.WriteHeader(h)
 }
 
+// named reports whether a file may have other names, too. Those of what hides files are the
+// overlay's affair.
+func named(st *unix.Stat_t) bool {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFLNK, unix.S_IFIFO:
+		return st.Nlink > 1
+	}
+	return false
+}
+
 func (p *packer) dir(in *os.File, h *tar.Header, name string) error {
 	f, err := openAt(in, name, unix.O_DIRECTORY)
 	if err != nil {
@@ -121,14 +161,6 @@ func (p *packer) dir(in *os.File, h *tar.Header, name string) error {
 }
 
 func (p *packer) file(in *os.File, h *tar.Header, name string, st *unix.Stat_t) error {
-	if st.Nlink > 1 {
-		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // other systems have another type
-		if first, ok := p.names[i]; ok {
-			h.Typeflag, h.Linkname = tar.TypeLink, first
-			return p.to.WriteHeader(h)
-		}
-		p.names[i] = h.Name
-	}
 	f, err := openAt(in, name, unix.O_NONBLOCK)
 	if err != nil {
 		return err
@@ -221,5 +253,9 @@ func attributes(f *os.File) (map[string]string, error) {
 // counts reports whether a file has an attribute also in the next guest: not what its
 // overlay notes down for itself.
 func counts(name string) bool {
-	return name == opaque || strings.HasPrefix(name, "user.") || name == "security.capability"
+	switch name {
+	case opaque, "security.capability", "system.posix_acl_access", "system.posix_acl_default":
+		return true
+	}
+	return strings.HasPrefix(name, "user.") && !strings.Contains(name, "=") // which no header can have
 }

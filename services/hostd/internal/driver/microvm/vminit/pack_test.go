@@ -51,6 +51,8 @@ func tree(t testing.TB) string {
 	must(os.Link(at("d/file"), at("same")))
 	must(os.WriteFile(at("d/\n \xff"+long[:200]), nil, 0o644))
 	must(os.WriteFile(at("d/deep/"+long), nil, 0o644))
+	must(os.Symlink("file", at("d/link")))
+	must(os.Link(at("d/link"), at("link too")))
 	must(os.Symlink(strings.Repeat("../", 60)+"nowhere", at("link")))
 	must(unix.Mkfifo(at("pipe"), 0o620))
 	must(unix.Mknod(at("gone"), unix.S_IFCHR, 0))
@@ -174,7 +176,7 @@ func TestNothingIsMadeOutside(t *testing.T) {
 	for name, h := range map[string]tar.Header{
 		"a name that climbs":      {Typeflag: tar.TypeDir, Name: "../up"},
 		"one from the root":       {Typeflag: tar.TypeDir, Name: "/up"},
-		"one without a name":      {Typeflag: tar.TypeDir, Name: "./"},
+		"one without a name":      {Typeflag: tar.TypeSymlink, Name: ".", Linkname: ".."},
 		"a device":                {Typeflag: tar.TypeChar, Name: "up", Devmajor: 1, Devminor: 3},
 		"a disk":                  {Typeflag: tar.TypeBlock, Name: "up"},
 		"a name of what is there": {Typeflag: tar.TypeLink, Name: "up", Linkname: "../secret"},

@@ -36,7 +36,7 @@ func unpack(r io.Reader, dir string) error {
 		if h.PAXRecords[whole] != "" {
 			break
 		}
-		if h.Name = strings.TrimSuffix(h.Name, "/"); h.Name == "" || path.Clean(h.Name) != h.Name {
+		if h.Name = strings.TrimSuffix(h.Name, "/"); h.Name == "" || path.Clean(h.Name) != h.Name || h.Name == "." && h.Typeflag != tar.TypeDir {
 			return fmt.Errorf("%w: %q", errFiles, h.Name)
 		}
 		if h.Typeflag == tar.TypeDir {
@@ -63,6 +63,9 @@ func unpack(r io.Reader, dir string) error {
 func create(root *os.Root, h *tar.Header, r io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
+		if h.Name == "." {
+			return nil
+		}
 		return root.Mkdir(h.Name, 0o700)
 	case tar.TypeReg:
 		f, err := root.OpenFile(h.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -91,14 +94,14 @@ func create(root *os.Root, h *tar.Header, r io.Reader) error {
 }
 
 // special makes what is not opened, with its owner and time if it has them.
-func special(root *os.Root, h *tar.Header, make func(dir int, name string) error) error {
+func special(root *os.Root, h *tar.Header, create func(dir int, name string) error) error {
 	dir, err := root.Open(path.Dir(h.Name))
 	if err != nil {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // it was only read
 	at, name := int(dir.Fd()), path.Base(h.Name)
-	if err := make(at, name); err != nil || h.Typeflag == tar.TypeChar {
+	if err := create(at, name); err != nil || h.Typeflag == tar.TypeChar {
 		return err
 	}
 	return errors.Join(
@@ -116,7 +119,7 @@ func times(h *tar.Header) []unix.Timespec {
 func fill(f *os.File, r io.Reader) error {
 	var size int64
 	if err := binary.Read(r, binary.LittleEndian, &size); err != nil || size < 0 {
-		return fmt.Errorf("%w: a file of %d bytes, %v", errFiles, size, err)
+		return errors.Join(fmt.Errorf("%w: a file of %d bytes", errFiles, size), err)
 	}
 	if err := f.Truncate(size); err != nil {
 		return err
@@ -128,7 +131,7 @@ func fill(f *os.File, r io.Reader) error {
 			return nil
 		}
 		if err != nil || p.Start < 0 || p.Start > p.End || p.End > size {
-			return fmt.Errorf("%w: a file's part %v, %v", errFiles, p, err)
+			return errors.Join(fmt.Errorf("%w: a file's part %v", errFiles, p), err)
 		}
 		if _, err := io.CopyN(io.NewOffsetWriter(f, p.Start), r, p.End-p.Start); err != nil {
 			return err
@@ -139,26 +142,20 @@ func fill(f *os.File, r io.Reader) error {
 // seal gives an open file its attributes, owner, mode and time.
 func seal(f *os.File, h *tar.Header) error {
 	fd := int(f.Fd())
-	for key, value := range h.PAXRecords {
+	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, uint32(h.Mode&0o7777)); err != nil {
+		return err
+	}
+	for key, value := range h.PAXRecords { // after chown and chmod, which change some
 		name, ok := strings.CutPrefix(key, paxAttribute)
-		if !ok || !counts(name) || name == "security.capability" {
+		if !ok || !counts(name) {
 			continue
 		}
 		if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
-	}
-	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
-		return err
-	}
-	// After chown, which takes both away.
-	if value, ok := h.PAXRecords[paxAttribute+"security.capability"]; ok {
-		if err := unix.Fsetxattr(fd, "security.capability", []byte(value), 0); err != nil {
-			return fmt.Errorf("attribute security.capability: %w", err)
-		}
-	}
-	if err := unix.Fchmod(fd, uint32(h.Mode&0o7777)); err != nil {
-		return err
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), times(h), 0)
 }
