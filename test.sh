@@ -90,15 +90,19 @@ again() {
 }
 
 # failures LOG prints a line for each package that failed: its path, and a pattern of the
-# tests that did. There is none where the whole package must run again: it panicked, ran out
-# of time or was not built.
+# tests that did. There is none where the whole package must run again: it was not built, or
+# did not come to the end of its tests, which is a line of its own.
 failures() {
 	awk '
-		/^--- FAIL: / { tests = tests (tests == "" ? "" : "|") $3 }
+		match($0, /(^|[^ \t])--- FAIL: [^ \t]+/) {
+			test = substr($0, RSTART, RLENGTH); sub(/.*--- FAIL: /, "", test)
+			tests = tests (tests == "" ? "" : "|") test
+		}
+		/^FAIL$/ { ended = 1 }
 		/^panic: / { whole = 1 }
 		/^(ok|FAIL)[ \t]+[^ \t]+\// {
-			if ($1 == "FAIL") print $2 (whole || tests == "" ? "" : " ^(" tests ")$")
-			tests = ""; whole = 0
+			if ($1 == "FAIL") print $2 (whole || !ended || tests == "" ? "" : " ^(" tests ")$")
+			tests = ""; whole = ended = 0
 		}' "$1"
 }
 

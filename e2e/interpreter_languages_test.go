@@ -41,7 +41,6 @@ var languageChecks = map[string][][2]string{
 // Every language keeps what its code defines, tells values, output and errors, and goes
 // on after each; where the template lacks its program, that is what is said.
 func TestInterpreterLanguages(t *testing.T) {
-	t.Parallel()
 	a := api(t)
 	for language, checks := range languageChecks {
 		t.Run(language, func(t *testing.T) {

@@ -47,7 +47,6 @@ func TestSDK(t *testing.T) {
 
 // TestInterpreterSDK runs the released code interpreter package, unmodified.
 func TestInterpreterSDK(t *testing.T) {
-	t.Parallel()
 	runNode(t, api(t), "interpreter.mjs")
 }
 

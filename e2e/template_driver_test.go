@@ -49,7 +49,6 @@ func TestTemplatesOfAnyDriver(t *testing.T) {
 // from it has what the steps wrote, a build after it runs no step again, and a sandbox
 // that is paused without its memory has its files after that.
 func TestTemplatesOfMachines(t *testing.T) {
-	t.Parallel()
 	opt := rig.Options{Driver: "microvm", Args: []string{"--tcg"}}
 	rig.SkipUnless(t, opt)
 	u := rig.NewUp(t, opt)

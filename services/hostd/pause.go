@@ -76,7 +76,7 @@ func (b *box) stand(ctx context.Context) error {
 		b.thaw(ctx)
 	case b.asked() == sandbox.PhasePaused:
 		// The life before may have died while it let the place run, to keep its files.
-		if err := b.inst.Pause(ctx); err != nil && ctx.Err() == nil {
+		if err := b.inst.Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
 			b.h.slog.Warn("a sandbox that was paused may run", "sandbox", b.id, "err", err)
 		}
 	}

@@ -63,6 +63,11 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if err := b.h.roomFor("snapshot", string(b.id)); err != nil {
 		return err
 	}
+	if !t.Memory {
+		if err := b.awaitLink(ctx); err != nil {
+			return err
+		}
+	}
 	dir := b.h.snapshotDir(t.ID)
 	if err := b.fill(ctx, dir, t.Memory); err != nil {
 		return err
@@ -94,6 +99,22 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		return []sandbox.Body{sandbox.Snapshotted{Snapshot: t.ID, Memory: t.Memory}}, nil
 	})
 	return err
+}
+
+// awaitLink waits until the shim of a place that runs is there to talk to: the snapshot before
+// may have taken its stream, which must come back between the two.
+func (b *box) awaitLink(ctx context.Context) error {
+	for b.link() == nil && !b.standing() && !b.ending() {
+		select {
+		case <-b.inst.Done():
+			return nil // the driver says so
+		default:
+		}
+		if !rest(ctx, dialPause) {
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // fill makes the snapshot's directory, whole or not at all.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -78,6 +79,10 @@ func Pack(args []string) int {
 	return 0
 }
 
+// tellTime is how long the files may take to be told: a host that gave up may not show, where
+// another one reads on.
+const tellTime = 15 * time.Second
+
 // childArg is the argument of who packs. He has a parent, so that all go on whatever
 // becomes of him.
 const childArg = "tell"
@@ -110,13 +115,17 @@ func supervise(nonce string) (err error) {
 	if err != nil {
 		return os.NewSyscallError("fcntl", err)
 	}
+	port := fileOf(packPort)
+	defer port.Close()                                 //nolint:errcheck // the child has written
 	defer unix.FcntlInt(packPort, unix.F_SETFL, flags) //nolint:errcheck // they were its flags
 	child, err := os.StartProcess("/proc/self/exe", []string{"shim", PackArg, nonce, childArg}, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, fileOf(packPort), fileOf(packWritten)},
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, port, fileOf(packWritten)},
 	})
 	if err != nil {
 		return err
 	}
+	late := time.AfterFunc(tellTime, func() { child.Kill() }) //nolint:errcheck // it has ended then
+	defer late.Stop()
 	state, err := child.Wait()
 	if err == nil && !state.Success() {
 		err = errors.New(state.String())
@@ -163,7 +172,8 @@ const (
 )
 
 // stop stops all processes but this one, the shim too: each group that root may have made
-// beside the sandbox's, and gives those that did not stand still before.
+// beside the sandbox's, but not what he put into none. It gives those that did not stand still
+// before.
 func stop(groups *os.File) (stopped []string, err error) {
 	all, err := groups.ReadDir(-1)
 	if err != nil {
@@ -174,11 +184,11 @@ func stop(groups *os.File) (stopped []string, err error) {
 			continue
 		}
 		was, err := read(groups, e.Name()+freezeFile)
-		if err != nil || strings.TrimSpace(was) == "1" {
-			if err != nil {
-				return stopped, err
-			}
+		if errors.Is(err, fs.ErrNotExist) || strings.TrimSpace(was) == "1" {
 			continue
+		}
+		if err != nil {
+			return stopped, err
 		}
 		if err := write(groups, e.Name()+freezeFile, "1"); err != nil {
 			return stopped, err
