@@ -19,7 +19,7 @@ func TestTemplatesOfAnyDriver(t *testing.T) {
 	} {
 		t.Run(c.built+", then "+c.then, func(t *testing.T) {
 			u := rig.NewUp(t, rig.Options{Driver: c.built})
-			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app/old && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
+			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
 			first := startBuild(t, u.API, "mine", steps...)
 			awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
 			if err := u.Use(c.then); err != nil {

@@ -165,10 +165,4 @@ func (r *resumed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (r *resumed) Close() error {
-	r.buf, _, _ = appendRecord(r.buf, kindEnd, r.sum)
-	r.flush()
-	err := r.err
-	r.err = net.ErrClosed
-	return err
-}
+func (r *resumed) Close() error { return r.end() }

@@ -144,14 +144,16 @@ func (w *writer) write(bufs [][]byte) error {
 	return w.err
 }
 
-// end tells that there is no more to come.
-func (w *writer) end() {
-	if w.err == nil {
-		last, _, _ := appendRecord(w.buf, kindEnd, w.sum)
-		w.buf = last
-		w.flush()
-		w.err = net.ErrClosed
+// end tells that there is no more to come. The error is that of all that was written.
+func (w *writer) end() error {
+	if w.err != nil {
+		return w.err
 	}
+	w.buf, _, _ = appendRecord(w.buf, kindEnd, w.sum)
+	w.flush()
+	err := w.err
+	w.err = net.ErrClosed
+	return err
 }
 
 func (w *writer) flush() {

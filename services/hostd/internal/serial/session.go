@@ -72,7 +72,7 @@ func (s *session) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == s {
-		l.out.end()
+		l.out.end() //nolint:errcheck // nobody is left to tell
 		l.now = nil
 	}
 }

@@ -55,12 +55,11 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, b
 
 // dial is Dial, also of a guest that first must be told what to become.
 func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
-	select {
-	case b.port <- struct{}{}:
-		defer func() { <-b.port }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	release, err := b.hold(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer release()
 	conn, err := b.redial(ctx)
 	if err == nil && as.spec != nil {
 		err = as.tell(ctx, conn)
@@ -79,6 +78,16 @@ func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
 	return b.conn, nil
 }
 
+// hold waits for the port; the caller has it until release.
+func (b *box) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case b.port <- struct{}{}:
+		return func() { <-b.port }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // redial gives the port's stream anew: whoever had it has it no more. The caller has the port.
 func (b *box) redial(ctx context.Context) (net.Conn, error) {
 	if b.conn != nil {
@@ -90,8 +99,7 @@ func (b *box) redial(ctx context.Context) (net.Conn, error) {
 
 // tell tells a guest that waits what to become.
 func (as *birth) tell(ctx context.Context, conn net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the write fails or not
-	defer stop()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the write fails or not
 	as.spec.Now, as.spec.Seed = time.Now().UnixNano(), seed()
 	if err := vminit.Send(conn, as.spec); err != nil || as.files == "" {
 		return err

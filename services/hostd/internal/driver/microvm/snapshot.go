@@ -180,12 +180,11 @@ const takeTime = 20 * time.Second
 
 // takeFiles writes a file of what the guest says. Its memory bounds that.
 func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
-	select {
-	case b.port <- struct{}{}:
-		defer func() { <-b.port }()
-	case <-ctx.Done():
-		return ctx.Err()
+	release, err := b.hold(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	timed, cancel := context.WithTimeout(ctx, takeTime)
 	defer cancel()
 	defer func() {
