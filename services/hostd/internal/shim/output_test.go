@@ -186,7 +186,7 @@ func TestDaemonisedChild(t *testing.T) {
 
 func TestManyProcessesAtOnce(t *testing.T) {
 	h := connected(t)
-	const n, size = 10, 20 << 20
+	const n, size = 10, 5 << 20
 	var tokens []string
 	for i := range n {
 		tokens = append(tokens, h.start(sh(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' '\\%03o'", size, 'a'+i))))

@@ -401,7 +401,7 @@ func TestRebootKillsEverything(t *testing.T) {
 	hidden := h.start(sh("setsid sh -c 'trap \"\" TERM HUP; sleep 65.5; sleep 65.5' & echo ready; sleep 65.5"))
 	h.awaitOutput(hidden, "ready")
 	h.send(wire.AppendReboot(nil))
-	after := h.start(sh("pgrep -f '[6]5.5'; echo up"))
+	after := h.start(sh("pgrep -f ' [6]5[.]5'; echo up"))
 	for _, token := range []string{quiet, hidden} {
 		if p := h.awaitEnd(token); describe(p.end) != "signaled by 9" {
 			t.Errorf("%s", describe(p.end))

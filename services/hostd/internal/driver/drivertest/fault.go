@@ -124,23 +124,14 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	case !kind.Is(err, kind.NotFound):
 		t.Errorf("killed after %v: attach: %v", after, err)
 	}
-	gone(t, sp)
+	ends(sp)
 	checkClean(t, sp)
 	return worked
 }
 
-// gone waits for processes that are on their way out: one that was not yet noted
-// down ends by itself when its maker is gone.
-func gone(t *testing.T, sp driver.Spec) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patient)
-	for len(marked(sp.ID)) > 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return // checkClean says it
-		}
-	}
+// ends waits until the last process of a sandbox has gone: one that was not yet noted down
+// ends by itself when its maker is gone, and what a tool that was given up had started, a
+// moment after it. checkClean tells of those that stay.
+func ends(sp driver.Spec) {
+	eventually(func() bool { return len(marked(sp.ID)) == 0 })
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -24,11 +23,7 @@ func (s *suite) givenUp(t *testing.T) {
 	for i := range s.scale.Moments {
 		giveUp(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 	}
-	for what, n := range onHost(t) {
-		if n > before[what] {
-			t.Errorf("%s: %d, %d before", what, n, before[what])
-		}
-	}
+	noMore(t, before)
 }
 
 // giveUp begins a create, gives it up after a while if it has not ended by then, and
@@ -51,27 +46,11 @@ func giveUp(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
 	case !kind.Is(err, kind.Canceled):
 		t.Errorf("given up after %v: %v, want canceled", after, err)
 	}
-	awaitNobody(t, sp.ID)
+	ends(sp)
 	checkClean(t, sp)
 	if t.Failed() {
 		t.Fatalf("given up after %v, which took %v", after, took)
 	}
 	os.RemoveAll(root)
 	return took
-}
-
-// awaitNobody waits until the last process of a sandbox has gone: what a tool that was
-// given up had started itself ends a moment after it.
-func awaitNobody(t *testing.T, id sandbox.ID) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patient)
-	for len(marked(id)) > 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return // checkClean tells
-		}
-	}
 }

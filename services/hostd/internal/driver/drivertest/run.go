@@ -252,26 +252,22 @@ func checkClean(t *testing.T, s driver.Spec) {
 // unmounts a moment after the last process.
 func noLoops(t *testing.T, id sandbox.ID) {
 	t.Helper()
+	ours := func(file string) bool { return strings.Contains(file, string(id)) }
+	if !eventually(func() bool { return !slices.ContainsFunc(loops(), ours) }) {
+		t.Errorf("loop devices are left: %q", loops())
+	}
+}
+
+// eventually asks until the answer is yes, and reports whether it was within patient.
+func eventually(ask func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patient)
-	for {
-		left := ""
-		for _, l := range loops() {
-			if strings.Contains(l, string(id)) {
-				left = l
-			}
-		}
-		if left == "" {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Errorf("a loop device is left: %s", left)
-			return
+	for deadline := time.Now().Add(patient); !ask(); <-tick.C {
+		if time.Now().After(deadline) {
+			return false
 		}
 	}
+	return true
 }
 
 // loops are the files behind the host's loop devices.

@@ -104,9 +104,7 @@ func start(
 		cancel()
 	}
 	if err != nil {
-		err = errors.Join(early(box, err), live.End(context.WithoutCancel(ctx), proc))
-		proc.Close()
-		return nil, err
+		return nil, errors.Join(early(box, err), live.End(context.WithoutCancel(ctx), proc))
 	}
 	return in, nil
 }

@@ -182,9 +182,7 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*l
 		return nil, err
 	}
 	if err := live.Expendable(p.Pid); err != nil {
-		err = errors.Join(err, live.End(context.Background(), proc))
-		proc.Close()
-		return nil, err
+		return nil, errors.Join(err, live.End(context.Background(), proc))
 	}
 	return proc, nil
 }

@@ -181,7 +181,6 @@ func (d *Driver) attend(ctx context.Context, q *qemu, f func(context.Context) er
 		if err != nil {
 			return err
 		}
-		defer proc.Close()
 		defer func() { err = errors.Join(err, live.End(context.WithoutCancel(ctx), proc)) }()
 		if err := run(ctx); err != nil {
 			return err

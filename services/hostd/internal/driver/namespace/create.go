@@ -111,7 +111,6 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 		if end := live.End(context.WithoutCancel(ctx), c.Proc); end != nil {
 			d.cfg.Log.Error("end a sandbox that was not made", "sandbox", s.ID, "err", end)
 		}
-		c.Proc.Close()
 		return nil, err
 	}
 	return d.box(s.Dir, state, c.Proc), nil

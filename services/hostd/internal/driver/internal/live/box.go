@@ -239,7 +239,6 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if err := b.Kill(ctx); err != nil {
 		return kind.Wrap(kind.Of(err), "kill sandbox", string(b.State.ID), err)
 	}
-	b.Proc.Close()
 	if err := b.Sweep(ctx); err != nil {
 		return kind.Wrap(kind.Of(err), "remove sandbox", string(b.State.ID), err)
 	}

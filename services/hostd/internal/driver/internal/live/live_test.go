@@ -161,7 +161,9 @@ func TestEndKillsAndWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.Close()
+	if p.fd.Close() == nil {
+		t.Error("its pidfd was still open")
+	}
 	if _, err := Find(s); !errors.Is(err, ErrGone) { // a zombie is gone
 		t.Errorf("got %v, want %v", err, ErrGone)
 	}

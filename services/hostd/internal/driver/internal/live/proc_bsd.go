@@ -104,9 +104,6 @@ func (p *Proc) Kill() error {
 	return nil
 }
 
-// Close is for the sake of the system that has pidfds.
-func (p *Proc) Close() {}
-
 // StartTime is when pid started, in microseconds since 1970.
 func StartTime(pid int) (uint64, error) {
 	p, err := bsd.Find(pid)

@@ -12,7 +12,7 @@ import (
 )
 
 // Proc is a running process, held by its pidfd so that its pid cannot come to
-// mean another one.
+// mean another one. The pidfd is closed when the process has ended.
 type Proc struct {
 	PID  int
 	fd   *os.File
@@ -79,6 +79,7 @@ func watch(pid, pidfd int, reap func()) (*Proc, error) {
 			waitReadable(p.fd)
 		}
 		reap()
+		p.fd.Close()
 	}()
 	return p, nil
 }
@@ -94,16 +95,13 @@ func (p *Proc) Kill() error {
 	}
 	var sent error
 	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }); err != nil {
-		return err
+		return nil // only what is closed cannot be used: it has ended
 	}
 	if sent != nil && !errors.Is(sent, unix.ESRCH) {
 		return os.NewSyscallError("pidfd_send_signal", sent)
 	}
 	return nil
 }
-
-// Close lets the pidfd go, once Done is closed.
-func (p *Proc) Close() { p.fd.Close() }
 
 // StartTime is when pid started, in clock ticks since boot.
 func StartTime(pid int) (uint64, error) {
