@@ -93,10 +93,8 @@ func (p *Proc) Kill() error {
 	if err != nil {
 		return err
 	}
-	var sent error
-	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }); err != nil {
-		return nil // only what is closed cannot be used: it has ended
-	}
+	var sent error = unix.ESRCH                                                                   // also where the pidfd is closed
+	conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }) //nolint:errcheck // see above
 	if sent != nil && !errors.Is(sent, unix.ESRCH) {
 		return os.NewSyscallError("pidfd_send_signal", sent)
 	}
