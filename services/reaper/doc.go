@@ -8,7 +8,10 @@
 // never declared gone for a silence of NATS or of the reaper itself: only silence
 // that was listened to counts.
 // What transfers that were cut off left in the store of templates and
-// snapshots is removed hours later.
+// snapshots is removed hours later, and a fork's snapshot whose gateway was killed
+// before it could.
+//
+// A record that cannot be reached keeps nobody waiting but its own sandbox.
 //
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 const (
@@ -24,23 +27,36 @@ const (
 	// that was seen: only the output of children that outlived it can follow.
 	lookBack = 64
 	readWait = time.Second
+	// recordWait is for one record: where a server is away, some cannot be reached.
+	recordWait = 2 * time.Second
 )
 
-// endAll ends the records of one dead host that have no end, and reports whether
-// all have one now.
-func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary) bool {
+// endAll ends the records of one dead host that have no end, and gives the sandboxes of
+// those that have none yet. They come in no order: those that cannot be reached are not
+// always the first.
+func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary) (left map[sandbox.ID]bool) {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(parallel)
+	left = make(map[sandbox.ID]bool)
 	for i := range all {
 		g.Go(func() error {
-			err := r.end(ctx, h, all[i].ID)
-			if err != nil {
+			ctx, cancel := context.WithTimeout(ctx, recordWait)
+			defer cancel()
+			if err := r.end(ctx, h, all[i].ID); err != nil {
 				r.warn(ctx, "a lost process could not be ended", string(all[i].ID), err)
+				mu.Lock()
+				defer mu.Unlock()
+				left[all[i].ID.Sandbox()] = true
 			}
-			return err
+			return nil
 		})
 	}
-	return g.Wait() == nil
+	g.Wait() //nolint:errcheck // none fails
+	return left
 }
 
 // end gives the process's record an end if it has none, then the catalogue the

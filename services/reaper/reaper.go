@@ -3,7 +3,9 @@ package reaper
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -27,11 +29,14 @@ type Config struct {
 }
 
 const (
-	// attempt bounds each look, so that a server that went away is noticed and
-	// one stubborn record does not keep the others waiting for ever.
+	// attempt bounds each part of a look, so that a server that went away is noticed
+	// and stubborn records do not keep the others waiting for ever.
 	attempt  = 10 * time.Second
 	syncWait = 2 * time.Second
 	soonest  = 50 * time.Millisecond // between two looks, however much happens
+
+	// forkLeft is when a fork's snapshot is nobody's any more: far longer than making forks takes.
+	forkLeft = 15 * time.Minute
 )
 
 func (cfg *Config) view(ctx context.Context) (*events.View, error) {
@@ -61,9 +66,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	r := &reaper{cfg: cfg, view: view, settled: make(map[string]uint64)}
 	r.contact.MaxGap = 5 * cfg.Tick / 2
-	var sweeping sync.WaitGroup
-	defer sweeping.Wait()
-	sweeping.Go(func() { r.sweep(ctx) })
+	defer r.work.Wait()
+	r.work.Go(func() { r.sweep(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -76,16 +80,21 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// reaper belongs to the one goroutine of Run; all it knows is in the view.
+// reaper belongs to the one goroutine of Run but for what bury has; all it knows is in
+// the view.
 type reaper struct {
 	cfg     Config
 	view    *events.View
 	contact fleet.Contact
-	settled map[string]uint64 // revision of a gone host's lease, once nothing of it is left
+	work    sync.WaitGroup
+
+	burying atomic.Bool
+	settled map[string]uint64 // of bury: revision of a gone host's lease, once nothing of it is left
 }
 
 // look ends what is due and tells when to look again. What fails is logged and
-// is as due as before at the next look.
+// is as due as before at the next look. What dead hosts had may be much, or out of
+// reach: that is ended beside it, for whoever does not look hears nobody.
 func (r *reaper) look(ctx context.Context) time.Duration {
 	sctx, cancel := context.WithTimeout(ctx, syncWait)
 	err := r.view.Sync(sctx)
@@ -95,16 +104,17 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 		return r.cfg.Tick
 	}
 	r.contact.Heard(time.Now())
-	ctx, cancel = context.WithTimeout(ctx, attempt)
-	defer cancel()
-	dead := r.deadHosts(ctx)
-	if len(dead) > 0 {
-		r.bury(ctx, dead)
+	wait := max(soonest, r.stopExpired(ctx))
+	if dead := r.deadHosts(ctx); len(dead) > 0 && r.burying.CompareAndSwap(false, true) {
+		r.work.Go(func() {
+			defer r.burying.Store(false)
+			r.bury(ctx, dead)
+		})
 	}
-	return max(soonest, r.stopExpired(ctx))
+	return wait
 }
 
-// sweep removes what was left in the store, until ctx ends.
+// sweep removes what was left of snapshots and in the store, until ctx ends.
 func (r *reaper) sweep(ctx context.Context) {
 	t := time.NewTicker(r.cfg.Sweep)
 	defer t.Stop()
@@ -114,12 +124,27 @@ func (r *reaper) sweep(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		r.dropForks(ctx)
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {
 			r.warn(ctx, "the store cannot be swept", "", err)
 		}
 		if n > 0 {
 			r.cfg.Slog.Info("parts that nothing stands on were removed", "parts", n)
+		}
+	}
+}
+
+// dropForks deletes the snapshots of forks whose gateway was killed before it did.
+// Sandboxes that stand on one keep it.
+func (r *reaper) dropForks(ctx context.Context) {
+	left := r.view.Snapshots(func(s *sandbox.Snapshot) bool {
+		return s.Internal && s.Layer == "" && !s.Deleted && time.Since(s.Taken) > forkLeft
+	})
+	for _, s := range left {
+		_, err := r.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool { now.Deleted = true; return true })
+		if err != nil {
+			r.warn(ctx, "a fork's snapshot could not be deleted", string(s.ID), err)
 		}
 	}
 }
@@ -133,6 +158,8 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 // stopExpired stops, or pauses, the sandboxes whose time ran out, and tells how
 // long none is.
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
 	a := agenda{now: time.Now()}
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
@@ -156,6 +183,8 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 // heartbeat that came in the same moment wins, and after it the host must take
 // a new epoch.
 func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
+	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
 	dead := make(map[string]fleet.Host)
 	for _, h := range r.view.Hosts() {
 		if !r.contact.Silent(&h) {
@@ -180,8 +209,8 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 }
 
 // bury ends what the dead hosts had: the processes first, so that whoever sees
-// a sandbox lost finds its processes ended. A host of which nothing is left is
-// not looked at again.
+// a sandbox lost finds its processes ended. A sandbox of which one could not be ended
+// waits; others do not wait for it. A host of which nothing is left is not looked at again.
 func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	open := make(map[string]bool)
 	r.view.Sandboxes(func(s *sandbox.State) bool {
@@ -205,17 +234,22 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 		}
 		return false
 	})
+	wait := make(map[sandbox.ID]bool)
 	for name, all := range byHost {
-		if r.endAll(ctx, dead[name], suspects(all)) && !open[name] {
+		left := r.endAll(ctx, dead[name], suspects(all))
+		if len(left) == 0 && !open[name] {
 			r.settled[name] = dead[name].Rev
 		}
+		maps.Copy(wait, left)
 	}
-	r.endSandboxes(ctx, dead)
+	r.endSandboxes(ctx, dead, wait)
 }
 
-// endSandboxes writes that the sandboxes of dead hosts are lost.
-func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host) {
-	lost := r.view.Sandboxes(func(s *sandbox.State) bool { return orphaned(s, dead) })
+// endSandboxes writes that the sandboxes of dead hosts are lost, but for those that wait.
+func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host, wait map[sandbox.ID]bool) {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	lost := r.view.Sandboxes(func(s *sandbox.State) bool { return orphaned(s, dead) && !wait[s.ID] })
 	for i := range lost {
 		_, err := r.view.ChangeSandbox(ctx, lost[i].ID, func(s sandbox.State) ([]sandbox.Body, error) {
 			if !orphaned(&s, dead) {

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
@@ -22,6 +25,8 @@ type world struct {
 	ctx  context.Context
 	log  *events.Log
 	view *events.View
+
+	sweep time.Duration // Config.Sweep
 }
 
 func newWorld(t *testing.T, srv *eventstest.Server) *world {
@@ -29,7 +34,7 @@ func newWorld(t *testing.T, srv *eventstest.Server) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	log := eventstest.Open(t, srv)
-	return &world{t, ctx, log, eventstest.View(t, log)}
+	return &world{t: t, ctx: ctx, log: log, view: eventstest.View(t, log)}
 }
 
 // reap runs a reaper until the test ends or stop is called.
@@ -38,7 +43,7 @@ func (w *world) reap() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := Run(ctx, Config{Log: w.log, Tick: tick}); err != nil {
+		if err := Run(ctx, Config{Log: w.log, Tick: tick, Sweep: w.sweep}); err != nil {
 			w.t.Errorf("reaper: %v", err)
 		}
 	}()
@@ -309,5 +314,81 @@ func TestDeadlinePauses(t *testing.T) {
 	w.await(w.sandbox(time.Now().Add(10*tick), placed, running), sandbox.PhaseStopping) // ten looks later
 	if s, _ := w.view.Sandbox(pauses); s.Phase != sandbox.PhasePaused {
 		t.Errorf("a paused sandbox whose deadline passed is %s", s.Phase)
+	}
+}
+
+// drop takes a stream away, as when no server has it that lives.
+func drop(t *testing.T, srv *eventstest.Server, stream string) {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		err = js.DeleteStream(t.Context(), stream)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A record that cannot be reached keeps its own sandbox waiting: no deadline, no other
+// host that falls silent, no other sandbox of its own.
+func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
+	srv := eventstest.Start(t)
+	w := newWorld(t, srv)
+	later := time.Now().Add(time.Hour)
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 200 * time.Millisecond})
+	stuck := w.sandbox(later, placed, running)
+	w.process(stuck, nil, begun...)
+	free := w.sandbox(later, placed, running)
+	drop(t, srv, "OUT_00")
+	w.reap()
+	w.await(free, sandbox.PhaseLost)
+	w.lease(fleet.Lease{Host: "other", Epoch: 1, TTL: 200 * time.Millisecond})
+	silent := w.sandbox(later, sandbox.Placed{Host: "other", Epoch: 1}, running)
+	w.lease(fleet.Lease{Host: "lives", Epoch: 1, TTL: time.Hour})
+	due := w.sandbox(time.Now(), sandbox.Placed{Host: "lives", Epoch: 1}, running)
+	w.await(due, sandbox.PhaseStopping)
+	w.await(silent, sandbox.PhaseLost)
+	if s, _ := w.view.Sandbox(stuck); s.Over() {
+		t.Errorf("the sandbox whose process has no end is %s", s.Phase)
+	}
+}
+
+// The snapshot of a fork whose gateway died goes, those that somebody wants stay.
+func TestForksSnapshotsThatAreLeftGo(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	w.sweep = 20 * time.Millisecond
+	old := time.Now().Add(-2 * forkLeft)
+	put := func(s sandbox.Snapshot) sandbox.SnapshotID {
+		s.ID, s.Tenant, s.Host = sandbox.NewSnapshotID(), "t", "h"
+		if err := w.log.PutSnapshot(w.ctx, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	named := put(sandbox.Snapshot{Taken: old, Name: "mine"})
+	layer := put(sandbox.Snapshot{Taken: old, Internal: true, Layer: "sum"})
+	young := put(sandbox.Snapshot{Taken: time.Now(), Internal: true})
+	left := put(sandbox.Snapshot{Taken: old, Internal: true})
+	w.reap()
+	changed, stop := w.view.Changes()
+	defer stop()
+	for gone := false; !gone; {
+		select {
+		case <-changed:
+		case <-w.ctx.Done():
+			t.Fatal("it stays")
+		}
+		s, _ := w.view.Snapshot(left)
+		gone = s.Deleted
+	}
+	for _, id := range []sandbox.SnapshotID{named, layer, young} {
+		if s, ok := w.view.Snapshot(id); !ok || s.Deleted {
+			t.Errorf("%+v was deleted", s)
+		}
 	}
 }

@@ -169,6 +169,12 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	if err != nil {
 		return nil, false, err
 	}
+	// The forks stand on it: their host keeps it for as long as they live.
+	defer func() {
+		if err := c.drop(context.WithoutCancel(ctx), snap); err != nil {
+			c.slog.Warn("a fork's snapshot is left to the reaper", "snapshot", snap.ID, "err", err)
+		}
+	}()
 	st, err := c.Sandbox(p, id)
 	if err != nil {
 		return nil, false, err
@@ -187,9 +193,5 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 		})
 	}
 	wg.Wait()
-	// The forks stand on it: their host keeps it for as long as they live.
-	if err := c.drop(context.WithoutCancel(ctx), snap); err != nil {
-		c.slog.Warn("a fork's snapshot is left", "snapshot", snap.ID, "err", err)
-	}
 	return forks, snap.Memory, nil
 }
