@@ -33,12 +33,13 @@ type box struct {
 	from   *templates.Tree // the snapshot that it stands on, as the store had it; nil: none, or this host's own
 	req    sandbox.Requested
 	tenant string
-	by     string        // the driver that is to make it; empty: the host's default
-	place  sandbox.ID    // the name of its place on the host; mostly its own
-	phase  sandbox.Phase // when the box was opened
-	found  bool          // it was made in an earlier life
-	flow   *fair.Flow    // its part of what is stored
-	tips   *tips         // nil: it was made in this life
+	by     string          // the driver that is to make it; empty: the host's default
+	made   sandbox.Running // how it was made, whatever the host offers now; zero until then
+	place  sandbox.ID      // the name of its place on the host; mostly its own
+	phase  sandbox.Phase   // when the box was opened
+	found  bool            // it was made in an earlier life
+	flow   *fair.Flow      // its part of what is stored
+	tips   *tips           // nil: it was made in this life
 
 	ready   chan struct{} // closed when it is known which processes the shim has, or that there is none
 	stop    chan struct{} // closed when the sandbox is to end
@@ -76,8 +77,7 @@ type box struct {
 	net         sandbox.Network     // that is in force
 	reachable   bool                // net allows anything
 	transformed bool                // net transforms requests
-	used        sandbox.NetworkUsed // before this life of the host
-	toldUse     sandbox.NetworkUsed // that is on record
+	used        sandbox.NetworkUsed // before this life of the host, and by interfaces
 }
 
 const (
@@ -95,6 +95,7 @@ var (
 func newBox(h *host, s *sandbox.State) *box {
 	b := &box{
 		h: h, flow: h.gate.Flow(), id: s.ID, place: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
+		made: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
@@ -150,6 +151,8 @@ func (b *box) make(ctx context.Context) error {
 		return b.create(ctx)
 	case b.inst == nil:
 		return errShimGone
+	case b.phase == sandbox.PhasePlaced: // the life before did not come to say so
+		return b.choose(ctx)
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func (b *box) create(ctx context.Context) error {
 	if err := h.fault("placed"); err != nil {
 		return err
 	}
-	if err := b.choose(); err != nil {
+	if err := b.choose(ctx); err != nil {
 		return err
 	}
 	err := b.furnish(ctx)
@@ -230,7 +233,7 @@ func (b *box) running(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePlaced {
 			return nil, nil
 		}
-		return []sandbox.Body{b.runs()}, nil
+		return []sandbox.Body{b.made}, nil
 	})
 	if err != nil {
 		return err

@@ -70,6 +70,12 @@ func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
 		if got := r.awaitPhase(r.request(sandbox.Requested{}), sandbox.PhaseRunning); got.Driver != c.first {
 			t.Errorf("asked for %q: a sandbox is in %q", c.asked, got.Driver)
 		}
+		r.kill() // the next life knows what it can, while the sandbox waits for it
+		r.begin()
+		r.awaitLease(h.Epoch)
+		if next, _ := r.view.Host(r.cfg.Name); !slices.Contains(next.Drivers, lateName) || next.Drivers[0] != c.first {
+			t.Errorf("asked for %q: %q are offered in the next life", c.asked, next.Drivers)
+		}
 	}
 }
 

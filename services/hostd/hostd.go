@@ -1,11 +1,14 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +49,12 @@ type host struct {
 	life context.Context         // of all that works on its own; set once, by Run
 	die  context.CancelCauseFunc // ends it at once
 
-	draining atomic.Bool // it takes no new sandbox
-	ended    atomic.Bool // a sandbox that began from a snapshot has ended
+	draining  atomic.Bool // it takes no new sandbox
+	recovered atomic.Bool // nor does it until what the life before left is seen to
+	ended     atomic.Bool // a sandbox that began from a snapshot has ended
+
+	settled chan struct{} // closed when no driver is to come any more
+	proven  []offer       // what the next life is told of the drivers; of this one's beginning, then of prove's goroutine
 
 	mu      sync.Mutex
 	boxes   map[sandbox.ID]*box
@@ -88,7 +95,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), settled: make(chan struct{}), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	if err := h.findShim(); err != nil {
@@ -98,8 +105,14 @@ func Run(ctx context.Context, cfg Config) error {
 		widen("/proc/sys", cfg.Slog)
 	}
 	h.clearTrials(ctx)
-	if err := h.openDrivers(ctx); err != nil {
+	waiting, err := j.sandboxes()
+	if err != nil {
 		return err
+	}
+	if len(waiting) == 0 { // else they are attended to first
+		if err := h.openDrivers(ctx); err != nil {
+			return err
+		}
 	}
 	closeEgress, err := h.openEgress()
 	if err != nil {
@@ -123,43 +136,29 @@ func Run(ctx context.Context, cfg Config) error {
 // live runs a life; clean is done when it is to end by itself.
 func (h *host) live(clean context.Context) error {
 	life := h.life
-	start, cancel := context.WithCancel(life)
-	defer cancel()
-	defer context.AfterFunc(clean, cancel)() // whoever stops us while we wait for NATS
-	if err := h.makeRoom(start); err != nil {
+	work, stop := context.WithCancel(life)
+	defer stop()
+	defer context.AfterFunc(clean, stop)() // also whoever stops us while we wait for NATS
+	if err := h.makeRoom(work); err != nil {
 		return err
 	}
-	lease, err := h.look(start)
+	opened := h.openView() // neither waits for the other
+	lease, err := h.takeLease(work)
 	if err != nil {
-		return err
+		h.die(err) // nobody needs a view then
+		return errors.Join(err, <-opened)
 	}
 	h.epoch = lease.Epoch
-	if err := h.view.Sync(start); err != nil {
-		return err
-	}
-	if err := h.openSealer(start); err != nil {
-		return err
-	}
-	rev, err := h.journal.cursor()
+	g, work := errgroup.WithContext(work)
+	g.Go(func() error { return lease.keep(work) })
+	rev, err := h.takeOver(work, lease, opened)
 	if err != nil {
-		return err
+		stop()
+		return cmp.Or(g.Wait(), err)
 	}
-	if lease.new {
-		rev = 0 // the journal is of another log, whose commands are not these
-	}
-	h.cursor = newCursor(rev)
-	if err := h.recover(start); err != nil {
-		return err
-	}
-	h.sweepVeth()
 	sandboxes, _ := h.counts()
 	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
-	work, stop := context.WithCancel(life)
-	defer stop()
-	defer context.AfterFunc(clean, stop)()
-	g, work := errgroup.WithContext(work)
-	g.Go(func() error { return lease.keep(work) })
 	g.Go(func() error { return h.watch(work) })
 	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
@@ -172,8 +171,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.volumes(work) })
 	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { return h.fill(work) })
-	g.Go(func() error { return h.prove(work) })
-	g.Go(func() error { return h.offerLate(work) })
+	g.Go(func() error { return h.settle(work) })
 	g.Go(func() error { return h.buildShim(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {
@@ -190,8 +188,8 @@ func (h *host) live(clean context.Context) error {
 	return h.leave(lease)
 }
 
-// look opens the view while it takes the lease: neither waits for the other.
-func (h *host) look(ctx context.Context) (*lease, error) {
+// openView opens the view, or takes over the one that is given, and tells when it is there.
+func (h *host) openView() <-chan error {
 	opened := make(chan error, 1)
 	go func() {
 		var err error
@@ -200,11 +198,51 @@ func (h *host) look(ctx context.Context) (*lease, error) {
 		}
 		opened <- err
 	}()
-	lease, err := h.takeLease(ctx)
-	if err != nil {
-		h.die(err) // nobody needs a view then
+	return opened
+}
+
+// takeOver sees to what the life before left, while the lease is kept: a log may be long, and
+// what is left much. It gives the revision from which on commands are read.
+func (h *host) takeOver(ctx context.Context, lease *lease, opened <-chan error) (rev uint64, err error) {
+	if err := <-opened; err != nil {
+		return 0, err
 	}
-	return lease, errors.Join(err, <-opened)
+	if err := h.view.Sync(ctx); err != nil {
+		return 0, err
+	}
+	if err := h.openSealer(ctx); err != nil {
+		return 0, err
+	}
+	if rev, err = h.journal.cursor(); err != nil {
+		return 0, err
+	}
+	if lease.new {
+		rev = 0 // the journal is of another log, whose commands are not these
+	}
+	h.cursor = newCursor(rev)
+	noted, err := h.journal.sandboxes()
+	if err != nil {
+		return 0, err
+	}
+	if h.drivers == nil {
+		h.remember()
+	}
+	if err := h.recover(ctx, noted); err != nil {
+		return 0, err
+	}
+	if h.offers() == nil { // who waits for his output does not wait for them
+		if err := h.openDrivers(ctx); err != nil {
+			return 0, err
+		}
+	}
+	h.sweepSnapshots(false)
+	if err := h.clear(ctx, noted); err != nil {
+		return 0, err
+	}
+	h.sweepVeth()
+	h.recovered.Store(true)
+	h.outdated()
+	return rev, nil
 }
 
 // leave makes a clean end.
@@ -217,6 +255,9 @@ func (h *host) leave(lease *lease) error {
 	var err error
 	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
 		err = h.destroyAll(ctx)
+	}
+	if h.egress != nil { // what only this life has counted
+		h.tellUse(ctx)
 	}
 	lease.leave(ctx)
 	return err
@@ -246,13 +287,19 @@ func (h *host) spawn(what string, f func() error) {
 
 // counts are the sandboxes and processes of the moment.
 func (h *host) counts() (sandboxes, processes uint32) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, b := range h.boxes {
+	for _, b := range h.all() {
 		sandboxes++
 		processes += uint32(b.count())
 	}
 	return sandboxes, processes
+}
+
+// all are the boxes of the moment. Who looks into one does so without mu: a box that is
+// held may want it.
+func (h *host) all() []*box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.boxes))
 }
 
 func (h *host) box(id sandbox.ID) *box {
@@ -275,13 +322,4 @@ func (h *host) offer(name string) (offer, bool) {
 		}
 	}
 	return offer{}, false
-}
-
-// runs is what the record says of a sandbox that was made. Processes that go on from
-// a snapshot find no other volumes than those they had: they are not kept.
-func (b *box) runs() sandbox.Running {
-	d, _ := b.h.offer(b.driver.Name())
-	return sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
-		Pause: d.caps.Pause, Files: d.caps.Files, Memory: d.caps.Memory && len(b.req.Volumes) == 0,
-	}}
 }

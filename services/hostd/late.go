@@ -16,23 +16,35 @@ func (h *host) offerLate(ctx context.Context) error {
 	if h.cfg.drivers != nil || len(names) > 0 && !slices.Contains(names, Auto) || slices.Contains(names, lateName) {
 		return nil
 	}
+	first := len(names) == 0 || names[0] == Auto
 	o, err := h.late(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			h.slog.Info("a driver is not to be had", "driver", lateName, "err", err)
-		}
-		return nil //nolint:nilerr // the host does without
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was told to end
 	}
 	h.mu.Lock()
-	at := len(h.drivers)
-	if len(names) == 0 || names[0] == Auto {
-		at = 0
+	defer h.mu.Unlock()
+	defer h.outdated()
+	if err != nil { // the host does without, also where it was remembered
+		h.slog.Info("a driver is not to be had", "driver", lateName, "err", err)
+		h.drivers = without(h.drivers, lateName)
+		return nil
 	}
-	h.drivers = slices.Insert(h.drivers, at, o)
-	h.mu.Unlock()
-	h.slog.Info("a driver is ready", "driver", lateName, "isolation", o.caps.Isolation, "default", at == 0)
-	h.outdated()
-	return nil
+	h.slog.Info("a driver is ready", "driver", lateName, "isolation", o.caps.Isolation, "default", first)
+	h.drivers = with(h.drivers, o, first)
+	return h.noteOffers(with(h.proven, o, first))
+}
+
+// with gives all with one more, or that one anew, at their beginning or their end.
+func with(all []offer, o offer, first bool) []offer {
+	all = without(all, o.Name())
+	if first {
+		return slices.Insert(all, 0, o)
+	}
+	return append(all, o)
+}
+
+func without(all []offer, name string) []offer {
+	return slices.DeleteFunc(slices.Clone(all), func(o offer) bool { return o.Name() == name })
 }
 
 // late builds what the late driver needs, and tries it.

@@ -33,7 +33,6 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
 		}
 		l.observe()
-		l.Draining = true // until what is left of the life before is recovered
 		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
 		if !kind.Is(err, kind.Conflict) {
 			return l, err
@@ -104,5 +103,5 @@ func (l *lease) observe() {
 	l.MemoryTotal, l.MemoryFree = memory()
 	l.DiskTotal = room(l.h.cfg.DataDir).total
 	l.Templates = l.h.templatesHere()
-	l.Draining = l.h.draining.Load()
+	l.Draining = l.h.draining.Load() || !l.h.recovered.Load()
 }

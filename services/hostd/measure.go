@@ -38,10 +38,8 @@ func (h *host) measure(ctx context.Context) error {
 
 // measured are the sandboxes that run.
 func (h *host) measured() []*box {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	var out []*box
-	for _, b := range h.boxes {
+	for _, b := range h.all() {
 		select {
 		case <-b.ready:
 			out = append(out, b)

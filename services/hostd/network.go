@@ -74,7 +74,7 @@ func (b *box) network(s *sandbox.State) {
 		b.unplug()
 	}
 	if b.way == nil {
-		b.way, b.used, b.toldUse = b.h.egress.Way(policy, sandbox.Markers{Secret: b.secret, Token: b.token}), s.Used, s.Used
+		b.way = b.h.egress.Way(policy, sandbox.Markers{Secret: b.secret, Token: b.token})
 	} else {
 		b.way.SetPolicy(policy)
 	}
@@ -119,12 +119,9 @@ func (b *box) sendNetwork(conn *link.Conn) {
 	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 
+// isolated reports whether the sandbox's loopback is its own.
 func (b *box) isolated() bool {
-	if b.driver == nil {
-		return false
-	}
-	d, ok := b.h.offer(b.driver.Name())
-	return ok && sandbox.Isolation(d.caps.Isolation) != sandbox.IsolationNone
+	return b.made.Isolation != "" && b.made.Isolation != sandbox.IsolationNone
 }
 
 // goOut serves a stream of the shim's: a connection to the proxy.
@@ -139,7 +136,7 @@ func (b *box) goOut(s *mux.Stream) {
 	b.h.wg.Go(func() { way.Serve(s) })
 }
 
-// use is what went through the way out and is not on record yet.
+// use is what went through the way out, unless the record has it.
 func (b *box) use(s *sandbox.State) []sandbox.Body {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,10 +147,9 @@ func (b *box) use(s *sandbox.State) []sandbox.Body {
 	sent, received := b.way.Used()
 	total.Sent += sent
 	total.Received += received
-	if total == b.toldUse {
+	if total == s.Used {
 		return nil
 	}
-	b.toldUse = total
 	return []sandbox.Body{total}
 }
 
@@ -169,20 +165,19 @@ func (h *host) meter(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			h.tellUse(ctx)
 		}
-		h.mu.Lock()
-		boxes := make([]*box, 0, len(h.boxes))
-		for _, b := range h.boxes {
-			boxes = append(boxes, b)
-		}
-		h.mu.Unlock()
-		links := h.linksUsed()
-		for _, b := range boxes {
-			b.linkUsed(links)
-			_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return b.use(&s), nil })
-			if err != nil && ctx.Err() == nil {
-				h.slog.Warn("what went out could not be put on record", "sandbox", b.id, "err", err)
-			}
+	}
+}
+
+// tellUse puts what went out since the last time on record.
+func (h *host) tellUse(ctx context.Context) {
+	links := h.linksUsed()
+	for _, b := range h.all() {
+		b.linkUsed(links)
+		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return b.use(&s), nil })
+		if err != nil && ctx.Err() == nil {
+			h.slog.Warn("what went out could not be put on record", "sandbox", b.id, "err", err)
 		}
 	}
 }

@@ -7,22 +7,25 @@ import (
 	"time"
 )
 
-// openDrivers makes the drivers and finds out what they can do. While sandboxes of an
-// earlier life wait, that is remembered instead, and proved when they have been
-// attended to: a trial of every driver takes from some 10 ms to seconds.
+// openDrivers makes the drivers and finds out what they can do.
 func (h *host) openDrivers(ctx context.Context) error {
-	if h.remember() {
-		h.unproven = true
-		return nil
-	}
 	if err := h.buildNamed(ctx); err != nil {
 		return err
 	}
-	var err error
-	if h.drivers, err = openDrivers(ctx, &h.cfg); err != nil {
+	all, err := openDrivers(ctx, &h.cfg)
+	if err != nil {
 		return err
 	}
-	return h.journal.setOffered(h.offered(h.drivers))
+	h.mu.Lock()
+	h.drivers = all
+	h.mu.Unlock()
+	return h.noteOffers(all)
+}
+
+// noteOffers has the next life remember what drivers can do.
+func (h *host) noteOffers(all []offer) error {
+	h.proven = all
+	return h.journal.setOffered(h.offered(all))
 }
 
 // offered is what is remembered of the drivers.
@@ -34,32 +37,39 @@ func (h *host) offered(all []offer) *offered {
 	return o
 }
 
-// remember takes over what an earlier life found out that was like this one and
-// left sandboxes. It reports whether there was one.
-func (h *host) remember() bool {
+// remember takes over what an earlier life found out that was like this one and left
+// sandboxes; it is proved when those have been attended to. A trial of every driver takes
+// from some 10 ms to seconds.
+func (h *host) remember() {
 	if h.cfg.drivers != nil {
-		return false
-	}
-	left, err := h.journal.sandboxes()
-	if err != nil || len(left) == 0 {
-		return false
+		return
 	}
 	was, err := h.journal.offered()
 	now := h.offered(nil)
 	if err != nil || now.Boot == "" || was.Boot != now.Boot || was.Version != now.Version || was.UID != now.UID ||
 		!slices.Equal(was.Asked, now.Asked) || len(was.Drivers) == 0 {
-		return false
+		return
 	}
 	var all []offer
 	for _, o := range was.Drivers {
 		d, err := makeDriver(o.Name, &h.cfg)
 		if err != nil {
-			return false
+			return
 		}
 		all = append(all, offer{d, o.Caps})
 	}
-	h.drivers = all
-	return true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drivers, h.unproven = all, true
+}
+
+// settle finds out what is not known of the drivers yet.
+func (h *host) settle(ctx context.Context) error {
+	defer close(h.settled)
+	if err := h.prove(ctx); err != nil {
+		return err
+	}
+	return h.offerLate(ctx)
 }
 
 // proveAfter leaves the machine to those who wait for their output.
@@ -69,10 +79,7 @@ const proveAfter = 2 * time.Second
 // more ends, as it would have ended at its beginning; what else is new counts from
 // the next life on.
 func (h *host) prove(ctx context.Context) error {
-	if !h.unproven {
-		return nil
-	}
-	if !rest(ctx, proveAfter) {
+	if !h.unproven || !rest(ctx, proveAfter) {
 		return nil
 	}
 	all, err := openDrivers(ctx, &h.cfg)
@@ -82,5 +89,18 @@ func (h *host) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.journal.setOffered(h.offered(all))
+	return h.noteOffers(all)
+}
+
+// awaitOffer gives a driver by its name; empty is the default. One that may yet come is
+// waited for: sandboxes of the life before are there sooner than their drivers.
+func (h *host) awaitOffer(ctx context.Context, name string) (offer, bool) {
+	if o, ok := h.offer(name); ok {
+		return o, true
+	}
+	select {
+	case <-h.settled:
+	case <-ctx.Done():
+	}
+	return h.offer(name)
 }

@@ -57,7 +57,7 @@ func (b *box) begins(ctx context.Context) (string, error) {
 		if !ok || s.Deleted {
 			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot is not there any more")
 		}
-		o, _ := h.offer(b.driver.Name())
+		o := b.offer(ctx)
 		have := h.fit(&s, &o)
 		fits := s.Fits != "" && s.Fits == have
 		h.origin.Lock() // until who begins from it is seen to: it has its box

@@ -23,14 +23,10 @@ import (
 const attachAtOnce = 16
 
 // recover finds what the life before left: a box for each sandbox that is this
-// host's, and an end for whatever is nobody's any more.
-func (h *host) recover(ctx context.Context) error {
+// host's. What it knows of is taken out of noted, so that the rest is nobody's any more.
+func (h *host) recover(ctx context.Context, noted map[sandbox.ID]made) error {
 	if err := os.MkdirAll(h.root(), 0o700); err != nil {
 		return fmt.Errorf("sandboxes' directory: %w", err)
-	}
-	noted, err := h.journal.sandboxes()
-	if err != nil {
-		return err
 	}
 	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.makers(ctx) })
 	g, attaching := errgroup.WithContext(ctx) // over with Wait: what comes after needs ctx
@@ -52,11 +48,7 @@ func (h *host) recover(ctx context.Context) error {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	h.sweepSnapshots(false)
-	return h.clear(ctx, noted)
+	return g.Wait()
 }
 
 // makers are the drivers of the places that are there, by the places' names.

@@ -18,6 +18,7 @@ import (
 const (
 	snapshotDir     = "snapshots"
 	partial         = ".partial" // of a snapshot that is being made
+	removed         = ".removed" // of one that is being removed
 	snapshotTimeout = 2 * time.Minute
 )
 
@@ -77,7 +78,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	}
-	o, _ := b.h.offer(snap.Driver)
+	o := b.offer(ctx)
 	if built, ok := b.inst.(driver.Built); ok && t.Memory {
 		o.caps.Fits = built.Fits()
 	}
@@ -153,11 +154,22 @@ func (h *host) sweepSnapshots(deleted bool) {
 		if _, stands := used[id]; stands || ok && !s.Deleted || deleted && !ok {
 			continue
 		}
-		if err := remove.Tree(h.snapshotDir(id)); err != nil {
+		if err := h.removeSnapshot(id); err != nil {
 			h.slog.Error("a snapshot cannot be removed", "snapshot", id, "err", err)
 		}
 	}
 	h.sweepCopies()
+}
+
+// removeSnapshot takes a snapshot's files out of reach. They may be many: nobody waits
+// until the last one is gone.
+func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
+	going := h.snapshotDir(id) + removed
+	if err := os.Rename(h.snapshotDir(id), going); err != nil {
+		return err
+	}
+	h.spawn("remove snapshot "+string(id), func() error { return remove.Tree(going) })
+	return nil
 }
 
 // sweepCopies drops the copies of deleted snapshots that nothing stands on.
@@ -170,8 +182,8 @@ func (h *host) sweepCopies() {
 		return s.Deleted && s.Copy.Manifest != ""
 	})
 	for _, s := range gone {
-		if !live[s.Copy.Manifest] {
-			h.templates.Drop(copyID(&s.Copy))
+		if id := copyID(&s.Copy); !live[s.Copy.Manifest] {
+			h.spawn("remove copy "+string(id), func() error { h.templates.Drop(id); return nil })
 		}
 	}
 }

@@ -55,13 +55,7 @@ func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.box(s.ID)
 // tell passes the newest states on to the boxes, also of sandboxes that others
 // have ended.
 func (h *host) tell() {
-	h.mu.Lock()
-	boxes := make([]*box, 0, len(h.boxes))
-	for _, b := range h.boxes {
-		boxes = append(boxes, b)
-	}
-	h.mu.Unlock()
-	for _, b := range boxes {
+	for _, b := range h.all() {
 		if s, ok := h.view.Sandbox(b.id); ok {
 			b.tell(&s)
 		}
@@ -95,12 +89,7 @@ func (h *host) close(b *box) {
 
 // destroyAll ends every sandbox, as a clean end may ask for.
 func (h *host) destroyAll(ctx context.Context) error {
-	h.mu.Lock()
-	var boxes []*box
-	for _, b := range h.boxes {
-		boxes = append(boxes, b)
-	}
-	h.mu.Unlock()
+	boxes := h.all()
 	for _, b := range boxes {
 		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if s.Over() || s.Phase == sandbox.PhaseStopping {
