@@ -23,8 +23,8 @@ func randomPart(n int) ([]byte, template.Sum) {
 	return data, template.SumOf(data)
 }
 
-// streamOf gives the servers' own view of a stream.
-func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
+// jsOf talks to the servers beside the log.
+func jsOf(t *testing.T, srv *eventstest.Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
@@ -35,7 +35,13 @@ func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Strea
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(t.Context(), name)
+	return js
+}
+
+// streamOf gives the servers' own view of a stream.
+func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
+	t.Helper()
+	s, err := jsOf(t, srv).Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}

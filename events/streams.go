@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	auditAge   = 30 * 24 * time.Hour // of sandboxes' and builds' records
+	auditAge   = 30 * 24 * time.Hour // of builds' records, and of sandboxes' that ended
 	commandAge = 24 * time.Hour
 	ioAge      = 10 * time.Minute
 	ioBytes    = 256 << 20
@@ -102,8 +102,10 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			_, err := l.js.Stream(ctx, all[i].Name)
-			there[i] = err == nil
+			s, err := l.js.Stream(ctx, all[i].Name)
+			if there[i] = err == nil; there[i] && all[i].MaxAge == 0 {
+				l.ageless(ctx, s.CachedInfo().Config)
+			}
 		})
 	}
 	wg.Wait()
@@ -114,6 +116,18 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 		}
 	}
 	return out
+}
+
+// ageless has a stream of an earlier version keep what is old: there the records of
+// sandboxes went by their age, those of sandboxes that lived, too.
+func (l *Log) ageless(ctx context.Context, sc jetstream.StreamConfig) {
+	if sc.MaxAge == 0 {
+		return
+	}
+	sc.MaxAge = 0
+	if err := l.tryUpdate(ctx, sc); err != nil {
+		l.log.Warn("a stream could not be changed, the next start tries again", "stream", sc.Name, "err", err)
+	}
 }
 
 // ensureOutput makes the streams of the output and tells how many there are, and what each
@@ -304,8 +318,7 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 }
 
 func fixedStreams(cfg Config) []jetstream.StreamConfig {
-	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>")
-	sandboxes.MaxAge = auditAge
+	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>") // see SweepSandboxes
 	catalogue := fileStream(cfg, streamCatalogue, "proc.>")
 	catalogue.MaxMsgsPerSubject = 1
 	keepFor(&catalogue, cfg.Retention)

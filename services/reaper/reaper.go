@@ -114,7 +114,8 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 	return wait
 }
 
-// sweep removes what was left of snapshots and in the store, until ctx ends.
+// sweep removes what was left of snapshots and in the store, and what is too old, until
+// ctx ends.
 func (r *reaper) sweep(ctx context.Context) {
 	t := time.NewTicker(r.cfg.Sweep)
 	defer t.Stop()
@@ -125,6 +126,9 @@ func (r *reaper) sweep(ctx context.Context) {
 		case <-t.C:
 		}
 		r.dropForks(ctx)
+		if _, err := r.view.SweepSandboxes(ctx); err != nil {
+			r.warn(ctx, "old records of sandboxes cannot be removed", "", err)
+		}
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {
 			r.warn(ctx, "the store cannot be swept", "", err)
