@@ -251,7 +251,8 @@ func (p *proc) place(dst []byte) []byte {
 
 // mend fills the hole in a record whose end the log has lost after it was acked,
 // as a single server does that loses power: what is missing can be had nowhere
-// any more, and the record says so.
+// any more, and the record says so. How large it is only the shim says, which may lie:
+// one of more than maxHole ends the record, and the process.
 func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	p.mu.Lock()
 	known := p.known
@@ -260,6 +261,12 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 		return nil
 	}
 	p.h.slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
+	if known.First-last > maxHole {
+		if err := p.lookBack(ctx, last); err != nil {
+			return err
+		}
+		return errors.Join(p.end(ctx, process.Exit{Cause: process.CauseShimLost}), errFinished)
+	}
 	now, stream := time.Now(), process.Stdout
 	if p.spec.PTY != nil {
 		stream = process.PTY
@@ -274,6 +281,9 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	}
 	return p.store(ctx, evs)
 }
+
+// maxHole is more than the log loses of one process, and no more than can be filled.
+const maxHole = 64 << 10
 
 // readSummary learns what the catalogue, or else the record's first event, says
 // of a process.

@@ -1,0 +1,67 @@
+package hostd
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// bare is a sandbox of a life that has nothing else.
+func bare(h *host) *box {
+	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, newCursor(0)
+	return newBox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
+}
+
+// leftBehind is a process that the life before recorded so far, of which the shim
+// says known. Entered, the catalogue has it too.
+func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...process.Body) (*rig, *proc) {
+	t.Helper()
+	srv := eventstest.Start(t)
+	r := &rig{t: t, srv: srv, log: eventstest.Open(t, srv), cfg: Config{Name: hostName}}
+	r.view = eventstest.View(t, r.log)
+	b := bare(&host{log: r.log, view: r.view, life: t.Context()})
+	p := b.h.newProc(b, process.NewID(b.id))
+	known.Token = p.id.Token()
+	p.known, b.procs[known.Token] = &known, p
+	evs := make([]process.Event, len(recorded))
+	for i, body := range recorded {
+		evs[i] = process.Event{Seq: process.Seq(i + 1), Time: time.Now(), Body: body}
+	}
+	if err := r.log.Writer(p.ref, 1).Append(r.ctx(), evs); err != nil {
+		t.Fatal(err)
+	}
+	if entered {
+		sum := process.Summary{ID: p.id, Tenant: tenant, Host: hostName, Epoch: 1, Spec: sh("x"), PID: 7, Started: time.Now()}
+		if _, err := r.log.PutSummary(r.ctx(), &sum, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.view.Sync(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	return r, p
+}
+
+func accepted() process.Accepted { return process.Accepted{Spec: sh("x"), Tenant: tenant} }
+
+// How far a process has come is its shim's word. A hole that no log can have lost is
+// not filled: the process is given up, and its record has an end.
+func TestHoleThatCannotBe(t *testing.T) {
+	for name, entered := range map[string]bool{"of a record that was read": false, "of one that was presumed": true} {
+		t.Run(name, func(t *testing.T) {
+			r, p := leftBehind(t, entered, wire.Process{First: 1 << 18, Last: 1 << 18}, accepted(), process.Started{PID: 7})
+			p.lose(process.Exit{Cause: process.CauseShimLost})
+			if err := p.resume(r.ctx()); err != nil {
+				t.Error(err)
+			}
+			if rec := r.whole(p.id); len(rec.events) != 4 || describe(rec.end()) != "shim_lost" {
+				t.Errorf("%d events, %s", len(rec.events), describe(rec.end()))
+			}
+		})
+	}
+}
