@@ -28,6 +28,7 @@ const (
 	MaxArgs     = 16 << 10
 	MaxSpecSize = 1 << 20 // bytes, encoded
 	MaxWindow   = 1 << 14 // columns or rows
+	MaxPath     = 4 << 10 // bytes of a directory, and of a user's name
 )
 
 // Validate tells what can never run; its errors are Invalid.
@@ -39,6 +40,8 @@ func (s *Spec) Validate() error {
 		return kind.Newf(kind.Invalid, "start", "", "more than %d arguments", MaxArgs)
 	case hasNUL(s.Cmd) || hasNUL(s.Cwd) || hasNUL(s.User):
 		return kind.New(kind.Invalid, "start", "", "NUL byte in cmd, cwd or user")
+	case len(s.Cwd) > MaxPath || len(s.User) > MaxPath:
+		return kind.Newf(kind.Invalid, "start", "", "cwd or user of more than %d bytes", MaxPath)
 	case s.Timeout < 0:
 		return kind.New(kind.Invalid, "start", "", "timeout is negative")
 	case s.PTY != nil && (s.PTY.Cols > MaxWindow || s.PTY.Rows > MaxWindow):

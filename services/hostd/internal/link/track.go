@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	maxText   = 4 << 10         // bytes of a message or a command's id in an event
 	maxAhead  = 2 * time.Minute // of a shim's clock before hostd's
 	maxSignal = 64
 )
@@ -123,7 +122,7 @@ func (t *Track) has(s process.Stream) bool {
 	return s == process.Stdout || s == process.Stderr
 }
 
-func text(s string) bool { return len(s) <= maxText && utf8.ValidString(s) }
+func text(s string) bool { return len(s) <= wire.MaxText && utf8.ValidString(s) }
 
 // exit reports whether a shim may tell of such an end.
 func exit(x *process.Exit) bool {

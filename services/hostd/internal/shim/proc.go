@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -205,6 +206,7 @@ func (p *proc) finish() {
 
 // fail records that a process never ran.
 func (p *proc) fail(f process.Failed) {
+	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), wire.MaxText)], "")
 	p.record(f)
 	p.record(process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted, Message: f.Message}})
 	p.finished = true

@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -447,5 +449,30 @@ func TestSignalsDoNotEndTheShim(t *testing.T) {
 	}
 	if r := h.awaitEnd(h.start(sh("exit 7"))); describe(r.exit) != "exited 7" {
 		t.Errorf("got %s", describe(r.exit))
+	}
+}
+
+// Why a process cannot be started may quote what it was to be started with: what is
+// recorded of that is text, and no longer than hostd takes.
+func TestReasonOfAFailureIsShortText(t *testing.T) {
+	h := connected(t)
+	long := strings.Repeat("é", 4<<10)
+	tests := []struct {
+		name, reason string
+		spec         process.Spec
+	}{
+		{"a long directory", "cwd '/é", process.Spec{Cmd: "true", Cwd: "/" + long}},
+		{"a long user", "invalid username: 'é", process.Spec{Cmd: "true", User: long}},
+		{"a user that is no text", "invalid username: ''", process.Spec{Cmd: "true", User: "\xff"}},
+		{"a watch on a terminal", "a watch has no terminal", process.Spec{Cmd: file.WatchCmd, Args: []string{"/", "0s"}, PTY: &process.Size{}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := h.awaitEnd(h.start(tt.spec))
+			f, ok := p.events[0].Body.(process.Failed)
+			if !ok || !strings.HasPrefix(f.Message, tt.reason) || len(f.Message) > wire.MaxText || !utf8.ValidString(f.Message) {
+				t.Errorf("%d bytes: %.40q", len(f.Message), f.Message)
+			}
+		})
 	}
 }

@@ -31,6 +31,9 @@ type watch struct {
 // watch begins to watch. Each message in its pipe is read at once, so that an
 // event of the record holds whole events of the watch.
 func (p *proc) startWatch(spec *process.Spec) error {
+	if spec.PTY != nil {
+		return kind.New(kind.Invalid, "watch", "", "a watch has no terminal")
+	}
 	s := p.s
 	req, err := file.ParseWatch(spec.User, spec.Args)
 	if err != nil {

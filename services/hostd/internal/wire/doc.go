@@ -59,6 +59,7 @@ const (
 	WindowProcess = 1 << 20   // of one process, sent and not acked
 	WindowConn    = 16 << 20  // of all processes, sent and not acked
 	EventCost     = 64        // what an event counts besides its output
+	MaxText       = 4 << 10   // a message in an event
 )
 
 // TokenLen is the length of a process's token (process.ID.Token).
