@@ -75,6 +75,11 @@ func (p *proc) poke() {
 	}
 }
 
+// maxHeld is how much of a sandbox may wait to be stored, as link.Cost counts: the
+// window, and the same again. A connection that is made anew may bring one before its
+// shim was told what we have of the other processes.
+const maxHeld = 2*wire.WindowConn + wire.MaxFrame
+
 // take puts an event of the shim in line.
 func (p *proc) take(m *link.Message) error {
 	p.mu.Lock()
@@ -88,6 +93,9 @@ func (p *proc) take(m *link.Message) error {
 	}
 	if err := p.track.Take(&m.Event); err != nil {
 		return err
+	}
+	if held := p.b.flow.Hold(link.Cost(&m.Event)); held > maxHeld {
+		return p.b.hostile("%d bytes of its events wait to be stored", held)
 	}
 	if x, ok := m.Event.Body.(process.Exited); ok {
 		p.exit = &x.Exit
@@ -188,6 +196,10 @@ func (p *proc) close() {
 	}
 	p.mu.Lock()
 	p.over = true
+	if p.track != nil && p.b != nil {
+		p.b.flow.Hold(-p.track.Flight)
+		p.track.Flight = 0
+	}
 	queue, early, answers := p.queue, p.early, p.answers
 	p.queue, p.early, p.answers = nil, nil, nil
 	p.mu.Unlock()

@@ -131,6 +131,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 	}
 	p.mu.Lock()
 	p.track.Flight -= cost
+	p.b.flow.Hold(-cost)
 	p.mu.Unlock()
 	p.b.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {

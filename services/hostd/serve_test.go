@@ -2,11 +2,15 @@ package hostd
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -42,4 +46,38 @@ func TestConnectWithoutASpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// silent is a process of which nothing is recorded.
+func silent(b *box) *proc {
+	return &proc{h: b.h, b: b, id: process.NewID(b.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// Each process of a shim keeps to its window, and all of them do not: what waits of a
+// sandbox is bounded, and no more is counted when its processes are gone.
+func TestWindowOfASandbox(t *testing.T) {
+	b := bare(&host{})
+	var procs []*proc
+	var err error
+	for taken := 0; err == nil; {
+		if taken > 2*maxHeld {
+			t.Fatalf("%d bytes were taken", taken)
+		}
+		p := silent(b)
+		p.track = &link.Track{}
+		p.track.Resume(2)
+		procs = append(procs, p)
+		e := process.Event{Seq: 3, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Data: make([]byte, wire.WindowProcess)}}
+		err = p.take(&link.Message{Event: e})
+		taken += link.Cost(&e)
+	}
+	if !errors.Is(err, link.ErrHostile) {
+		t.Error(err)
+	}
+	for _, p := range procs {
+		p.close()
+	}
+	if held := b.flow.Hold(0); held != 0 {
+		t.Errorf("%d bytes are still counted", held)
+	}
 }

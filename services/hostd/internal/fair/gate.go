@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +44,8 @@ type Flow struct {
 	loud    bool
 	credit  int // of its turn
 	waiting []*Pass
+
+	held atomic.Int64 // bytes; see Hold
 }
 
 // Pass is the leave to store one message. Its zero value is that of a quiet flow.
@@ -55,6 +58,10 @@ type Pass struct {
 
 // Flow gives a new flow.
 func (g *Gate) Flow() *Flow { return &Flow{gate: g} }
+
+// Hold counts n more bytes that were taken in and are to be stored, or -n that were
+// stored or dropped, and gives how many those are.
+func (f *Flow) Hold(n int) int { return int(f.held.Add(int64(n))) }
 
 // Enter waits until a message of so many bytes may be stored; whoever stored it,
 // or did not, calls Leave. The error is ctx's.

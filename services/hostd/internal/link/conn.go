@@ -287,7 +287,7 @@ type Message struct {
 	Event process.Event // shares Mem
 	Reply wire.Reply
 	Rev   uint64
-	Mem   []byte // to be given to Pool.Put when the event is not used any more
+	Mem   []byte // nil but of output: to be given to Pool.Put when the event is not used any more
 }
 
 // Next gives the next message; frames of streams are dealt with on the way. Its event is well formed and of a kind that shims
@@ -315,6 +315,10 @@ func (c *Conn) Next() (Message, error) {
 	case wire.TypeEnded:
 	default:
 		err = wire.ErrMalformed
+	}
+	if t != wire.TypeOutput {
+		c.pool.Put(b) // all else was copied, and may be much less than its frame
+		m.Mem = nil
 	}
 	if err != nil {
 		return m, fmt.Errorf("%w: frame of type %d: %w", ErrHostile, t, err)
@@ -361,6 +365,9 @@ func (m *Message) event(b []byte) error {
 	}
 	if m.Event, err = process.ParseEvent(e.Event); err != nil {
 		return err
+	}
+	if _, ok := m.Event.Body.(process.Wrote); ok {
+		return wire.ErrMalformed // output has a frame of its own, and shares its memory
 	}
 	m.Token, m.Event.Seq = e.Token, e.Seq
 	return nil

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -90,6 +92,7 @@ func TestHostileFrames(t *testing.T) {
 		{"too much", output(wire.MaxData + 1), false},
 		{"none", output(0), false},
 		{"an event", event(process.Started{PID: 1}), true},
+		{"output that poses as one", event(process.Wrote{Stream: 1, Data: []byte("x")}), false},
 		{"one that is too long", event(process.Failed{Message: string(make([]byte, 70<<10))}), false},
 		{"one that is none", wire.AppendEvent(nil, token, 2, func(dst []byte) []byte { return append(dst, 0xff) }), false},
 		{"a frame that is hostd's", wire.AppendEnd(nil), false},
@@ -107,5 +110,24 @@ func TestHostileFrames(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// However large a frame an event comes in, what is kept of it is only what it says.
+func TestEventHoldsNoMemoryOfItsFrame(t *testing.T) {
+	padded := wire.AppendEvent(nil, token, 2, func(dst []byte) []byte {
+		dst = process.AppendEvent(dst, &process.Event{Time: time.Now(), Body: process.Started{PID: 1}})
+		return protowire.AppendBytes(protowire.AppendTag(dst, 1000, protowire.BytesType), make([]byte, 32<<10))
+	})
+	c, err := says(t, append(wire.AppendHello(nil, &wire.Hello{}), padded...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Mem != nil || m.Event.Type() != "start" {
+		t.Errorf("%s with %d bytes", m.Event.Type(), len(m.Mem))
 	}
 }

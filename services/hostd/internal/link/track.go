@@ -11,6 +11,7 @@ import (
 )
 
 const (
+	maxID     = 256             // bytes of a command's id in an event, of which a process may have any number
 	maxAhead  = 2 * time.Minute // of a shim's clock before hostd's
 	maxSignal = 64
 )
@@ -42,7 +43,8 @@ func (t *Track) Resume(last process.Seq) {
 	}
 }
 
-// Cost is what an event counts for a Flight.
+// Cost is what an event counts for a Flight: what it counts for its shim, also for
+// one of an older version. What it has besides output is bounded by Take.
 func Cost(e *process.Event) int {
 	if w, ok := e.Body.(process.Wrote); ok {
 		return wire.EventCost + len(w.Data)
@@ -82,9 +84,9 @@ func (t *Track) body(b process.Body) error {
 	case process.Wrote:
 		return t.wrote(&b)
 	case process.StdinAcked:
-		ok = text(b.Command)
+		ok = id(b.Command)
 	case process.Signaled:
-		ok = text(b.Command) && b.Signal > 0 && b.Signal <= maxSignal
+		ok = id(b.Command) && b.Signal > 0 && b.Signal <= maxSignal
 	case process.Resized:
 		ok = t.PTY
 	case process.Truncated:
@@ -121,6 +123,8 @@ func (t *Track) has(s process.Stream) bool {
 	}
 	return s == process.Stdout || s == process.Stderr
 }
+
+func id(s string) bool { return len(s) <= maxID && utf8.ValidString(s) }
 
 func text(s string) bool { return len(s) <= wire.MaxText && utf8.ValidString(s) }
 

@@ -49,6 +49,7 @@ func TestTrack(t *testing.T) {
 		{"an exit nobody saw", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseExited}}}, false},
 		{"a cause that is hostd's to say", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseShimLost}}}, false},
 		{"a signal that is none", false, []process.Body{started, process.Signaled{Signal: 65}}, false},
+		{"a command that is too long", false, []process.Body{started, process.Signaled{Signal: 9, Command: strings.Repeat("x", 300)}}, false},
 		{"a text that is too long", false, []process.Body{process.Failed{Message: strings.Repeat("x", 5000)}}, false},
 		{"a text that is none", false, []process.Body{process.Failed{Message: "\xff"}}, false},
 		{"a resize without a terminal", false, []process.Body{started, process.Resized{}}, false},
