@@ -65,3 +65,14 @@ func TestHoleThatCannotBe(t *testing.T) {
 		})
 	}
 }
+
+// A shim may invent processes without end; none of them is remembered.
+func TestInventedProcessIsNotRemembered(t *testing.T) {
+	r, p := leftBehind(t, false, wire.Process{First: 2, Last: 2})
+	if err := p.resume(r.ctx()); err != nil {
+		t.Error(err)
+	}
+	if len(p.b.procs) != 0 || len(p.b.forgotten) != 0 {
+		t.Errorf("%d processes, %d forgotten ones", len(p.b.procs), len(p.b.forgotten))
+	}
+}

@@ -16,6 +16,7 @@ import (
 const (
 	dialTimeout = 30 * time.Second // a shim that lives and does not answer for so long is given up
 	dialPause   = 20 * time.Millisecond
+	briefly     = time.Second // a connection that ends sooner is not made anew at once
 )
 
 // pending is a command on its way to the shim and back.
@@ -39,6 +40,7 @@ func (b *box) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		since := time.Now()
 		b.moving.Wait() // whoever reads that it runs finds its processes
 		if err := b.running(ctx); err != nil {
 			return err
@@ -61,6 +63,9 @@ func (b *box) serve(ctx context.Context) error {
 				if errors.Is(err, link.ErrHostile) {
 					b.h.slog.Warn("a shim is not trusted any more", "sandbox", b.id, "err", err)
 					return err
+				}
+				if time.Since(since) < briefly {
+					rest(ctx, dialPause)
 				}
 			case <-b.turn:
 				if err := b.obey(ctx); err != nil {

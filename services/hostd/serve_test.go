@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/events/process"
@@ -46,6 +48,27 @@ func TestConnectWithoutASpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// A shim that hangs up as soon as it is connected keeps nobody busy.
+func TestShimThatHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b := bare(&host{})
+		b.h.cfg.Spool = -1
+		var dials atomic.Int64
+		b.inst = place{shim: func(net.Conn) {
+			if dials.Add(1) > 1000 {
+				cancel()
+			}
+		}}
+		b.serve(ctx) //nolint:errcheck // it ends with ctx
+		b.h.wg.Wait()
+		if got, most := dials.Load(), int64(time.Second/dialPause)+1; got > most {
+			t.Errorf("%d connections in a second, want at most %d", got, most)
+		}
+	})
 }
 
 // silent is a process of which nothing is recorded.

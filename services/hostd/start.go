@@ -81,7 +81,10 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	}
 	// Nothing of it may be recorded any more: if it runs, it must not.
 	if p.b != nil {
-		p.b.forget(p.id.Token())
+		p.mu.Lock()
+		heard := p.track != nil
+		p.mu.Unlock()
+		p.b.forget(p.id.Token(), heard)
 	}
 	return err
 }
@@ -89,11 +92,15 @@ func (p *proc) ended(ctx context.Context, err error) error {
 // errFinished says that the record had its end already.
 var errFinished = errors.New("the record has its end")
 
-// forget has the shim kill a process and say no more of it.
-func (b *box) forget(token string) {
-	b.mu.Lock()
-	b.forgotten[token] = struct{}{}
-	b.mu.Unlock()
+// forget has the shim kill a process and say no more of it. Only of one that it
+// was to be heard of may something be on the way; to note others, too, would let a shim
+// that invents processes fill our memory.
+func (b *box) forget(token string, heard bool) {
+	if heard {
+		b.mu.Lock()
+		b.forgotten[token] = struct{}{}
+		b.mu.Unlock()
+	}
 	b.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
 }
 
