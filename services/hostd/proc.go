@@ -37,6 +37,7 @@ type proc struct {
 	known   *wire.Process // what the shim says of it; nil: the shim does not have it
 	taken   bool          // the shim has had its start
 	track   *link.Track   // nil: nothing may come from the shim yet
+	resumed bool          // track does not know what came before: an earlier life may have seen it
 	queue   []item
 	lost    process.Exit     // with a Cause: nothing more will come from the shim, and that is its end
 	stored  process.Seq      // the last event on record

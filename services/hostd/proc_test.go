@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -63,6 +64,28 @@ func TestHoleThatCannotBe(t *testing.T) {
 				t.Errorf("%d events, %s", len(rec.events), describe(rec.end()))
 			}
 		})
+	}
+}
+
+// The life before recorded how a process ended, and this one only what its children
+// wrote after that: the exit stays what it was.
+func TestExitOfAnEarlierLifeStands(t *testing.T) {
+	code := int32(0)
+	exit := process.Exit{Code: &code, Cause: process.CauseExited}
+	r, p := leftBehind(t, true, wire.Process{First: 4, Last: 4}, accepted(), process.Started{PID: 7}, process.Exited{Exit: exit})
+	if !p.presume() {
+		t.Fatal("nothing is presumed")
+	}
+	late := process.Event{Seq: 4, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Data: []byte("late")}}
+	if err := p.take(&link.Message{Event: late}); err != nil {
+		t.Fatal(err)
+	}
+	p.lose(process.Exit{Cause: process.CauseShimLost})
+	if err := p.publish(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if rec := r.whole(p.id); rec.types() != "accepted start exited stdout end " || describe(rec.end()) != "exited 0" {
+		t.Errorf("%s: %s", rec.types(), describe(rec.end()))
 	}
 }
 

@@ -262,10 +262,13 @@ func (p *proc) putSummary(ctx context.Context) error {
 
 // endLost ends the record of a process of which nothing more will come.
 func (p *proc) endLost(ctx context.Context, as process.Exit) error {
-	if p.presumed {
-		if err := p.ground(ctx); err != nil {
-			return err
-		}
+	if err := p.ground(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	unknown := p.resumed && p.exit == nil
+	p.mu.Unlock()
+	if unknown {
 		if err := p.lookBack(ctx, p.w.Last()); err != nil {
 			return err
 		}

@@ -240,6 +240,7 @@ func (p *proc) goOn(last process.Seq) {
 	defer p.mu.Unlock()
 	p.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.track.Resume(last)
+	p.resumed = true
 	p.stored = last
 	if conn := p.b.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.place)
@@ -329,6 +330,12 @@ func (p *proc) accepted(ctx context.Context) (process.Accepted, error) {
 // lookBack finds out whether the exit of a process that is gone was recorded.
 func (p *proc) lookBack(ctx context.Context, last process.Seq) error {
 	const far = 64 // only output of children that outlived it can follow an exit
+	if _, err := p.h.log.Tip(ctx, p.ref); err != nil {
+		if kind.Is(err, kind.NotFound) {
+			return nil // all of it fell out of retention
+		}
+		return err
+	}
 	if err := p.readSummary(ctx); err != nil {
 		return err
 	}
