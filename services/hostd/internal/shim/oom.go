@@ -60,10 +60,11 @@ func (s *Shim) readOOM() uint64 {
 }
 
 // outOfMemory reports whether a kill was counted that no process was told of
-// yet, and counts it as told. Which process the kernel chose it does not say: of
-// two that die of SIGKILL at the same moment, the first is taken.
-func (s *Shim) outOfMemory() bool {
-	if kills := s.readOOM(); kills > s.oomKills {
+// yet, and counts it as told. One from before a process began was not its own: the
+// kernel also takes what no process of the record is. Which it chose it does not say:
+// of two that die of SIGKILL at the same moment, the first is taken.
+func (s *Shim) outOfMemory(before uint64) bool {
+	if kills := s.readOOM(); kills > max(s.oomKills, before) {
 		s.oomKills++
 		return true
 	}

@@ -43,6 +43,7 @@ type proc struct {
 	finished  bool // Finished was made, or nobody wants to know: output is dropped
 	abandoned bool // nothing is recorded any more
 	exit      process.Exit
+	kills     uint64 // see outOfMemory: those counted when it began
 	exitedAt  time.Time
 	wroteAt   time.Time // of the last output
 

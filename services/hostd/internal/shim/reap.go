@@ -75,7 +75,7 @@ func (p *proc) exitOf(ws syscall.WaitStatus) process.Exit {
 		x.Cause = process.CauseSandboxGone
 	case p.asked[sig]:
 		x.Cause = process.CauseKilled
-	case sig == int32(syscall.SIGKILL) && p.s.outOfMemory():
+	case sig == int32(syscall.SIGKILL) && p.s.outOfMemory(p.kills):
 		x.Cause = process.CauseOOM
 	}
 	return x

@@ -98,6 +98,7 @@ func (p *proc) spawn(spec *process.Spec) error {
 		dieWithUs(attr.Sys)
 	}
 	attr.Sys.Setctty = spec.PTY != nil
+	p.kills = s.readOOM()
 	pid, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
