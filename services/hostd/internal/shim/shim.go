@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"sync"
@@ -153,10 +154,14 @@ func (s *Shim) fail(err error) {
 func (s *Shim) accept() {
 	for {
 		conn, err := s.cfg.Listener.Accept()
-		if err != nil {
+		switch {
+		case err == nil:
+			go s.serve(conn)
+		case errors.Is(err, net.ErrClosed):
 			return
+		default:
+			time.Sleep(acceptPause) // out of descriptors: a shim that nobody reaches is lost
 		}
-		go s.serve(conn)
 	}
 }
 
