@@ -110,8 +110,7 @@ func (p *proc) ack(seq uint64) error {
 	s, c := p.s, p.s.session
 	p.moved = false
 	was := p.spool.bytes
-	full := c.flight >= wire.WindowConn
-	c.flight -= p.spool.drop(seq, s.free)
+	c.land(p.spool.drop(seq, s.free))
 	s.bytes -= was - p.spool.bytes
 	s.ackedAt, s.stalled = time.Now(), false
 	s.room.Broadcast()
@@ -120,11 +119,6 @@ func (p *proc) ack(seq uint64) error {
 		return nil
 	}
 	p.tell()
-	if full && c.flight < wire.WindowConn {
-		for _, other := range s.procs {
-			c.enqueue(other)
-		}
-	}
 	return nil
 }
 
@@ -143,10 +137,11 @@ func (p *proc) discard() {
 	p.finished, p.abandoned = true, true
 	p.closeInput()
 	s.bytes -= p.spool.bytes
-	if c := s.session; c != nil {
-		c.flight -= p.spool.flight
-	}
+	landed := p.spool.flight
 	p.spool.clear(s.free, s.freeExtent)
+	if c := s.session; c != nil {
+		c.land(landed)
+	}
 	s.room.Broadcast()
 	s.forget(p)
 }
@@ -205,7 +200,8 @@ func (p *proc) finish() {
 	p.s.ifEnded()
 }
 
-// fail records that a process never ran.
+// fail records that a process never ran. Why may quote what it was started with,
+// which is of any length, and need not be text.
 func (p *proc) fail(f process.Failed) {
 	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), wire.MaxText)], "")
 	p.record(f)

@@ -82,13 +82,12 @@ func (c *session) collect(b *batch) {
 	b.reset()
 	b.text = append(b.text, c.control...)
 	b.size = len(b.text)
-	if cap(c.control) > 64<<10 {
-		c.control = nil
-	}
 	if len(c.control) > maxControl {
 		c.wake.Broadcast() // the reader waits for this
 	}
-	c.control = c.control[:0]
+	if c.control = c.control[:0]; cap(c.control) > 64<<10 {
+		c.control = nil
+	}
 	for n := len(c.ready); n > 0 && len(c.ready) > 0 && b.size < sendBatch; n-- {
 		p := c.ready[0]
 		c.ready = c.ready[1:]
@@ -101,6 +100,18 @@ func (c *session) collect(b *batch) {
 	}
 	b.cut()
 	b.vec = b.bufs
+}
+
+// land says that n bytes are not in flight any more. What waited for the window is in
+// line again. Shim.mu is held.
+func (c *session) land(n int) {
+	full := c.flight >= wire.WindowConn
+	if c.flight -= n; !full || c.flight >= wire.WindowConn {
+		return
+	}
+	for _, p := range c.s.procs {
+		c.enqueue(p)
+	}
 }
 
 // enqueue puts p in line if it has something that may be sent; Shim.mu is held.

@@ -1,10 +1,13 @@
 package shim
 
 import (
+	"bytes"
 	"net"
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // failing is a listener that gives errors, one after the other.
@@ -28,4 +31,53 @@ func TestAcceptGoesOnAfterAnError(t *testing.T) {
 			t.Errorf("it ended before %v", ln.errs)
 		}
 	})
+}
+
+// A session that has more to say than it may let wait reads no command until it has
+// said it, and then goes on.
+func TestReaderGoesOnWhenControlWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Shim{}
+		c := &session{s: s, control: make([]byte, maxControl+1)}
+		c.wake.L = &s.mu
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "nobody"))))
+		}()
+		synctest.Wait()
+		s.mu.Lock()
+		c.collect(&batch{})
+		s.mu.Unlock()
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("it waits for ever")
+			s.mu.Lock()
+			c.wake.Broadcast()
+			s.mu.Unlock()
+		}
+	})
+}
+
+// What a process had in flight is room for others when nobody wants it any more.
+func TestForgottenProcessMakesRoomInTheWindow(t *testing.T) {
+	s := &Shim{procs: make(map[string]*proc)}
+	s.room.L = &s.mu
+	s.session = &session{s: s, flight: wire.WindowConn}
+	s.session.wake.L = &s.mu
+	for _, token := range []string{"full", "waiting"} {
+		p := &proc{s: s, token: token}
+		p.spool.resumed = true
+		p.spool.push(entry{stream: 1, data: make([]byte, 1)})
+		s.procs[token] = p
+	}
+	s.procs["full"].spool.send()
+	if err := s.procs["full"].abandon(0); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.session.ready) != 1 || s.session.ready[0].token != "waiting" {
+		t.Errorf("%d in line", len(s.session.ready))
+	}
 }
