@@ -31,6 +31,7 @@ type pending struct {
 // or until the shim is gone or cannot be trusted.
 func (b *box) serve(ctx context.Context) error {
 	var late <-chan time.Time
+	var left remains
 	stop := (<-chan struct{})(b.stop)
 	for {
 		if err := b.stand(ctx); err != nil {
@@ -79,8 +80,13 @@ func (b *box) serve(ctx context.Context) error {
 				}
 				b.thaw(ctx) // what it still has to say is wanted
 				stop, late = nil, time.After(stopTimeout)
+				left.stored = b.stored()
 				conn.Send(wire.AppendEnd)
 			case <-late:
+				if left.goesOn(b) {
+					late = time.After(stopTimeout)
+					continue
+				}
 				b.disconnect(conn)
 				return nil
 			case <-b.drained:
@@ -90,6 +96,39 @@ func (b *box) serve(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// maxRemains is how often a sandbox that ends may take stopTimeout more: as long as
+// the output of a full spool takes, and not for ever, which a shim may have to say.
+const maxRemains = 40
+
+// remains is what a sandbox that was asked to end still has to say.
+type remains struct {
+	stored process.Seq // see box.stored
+	turns  int
+}
+
+// goesOn reports whether more of it was stored since the last time, or would be if
+// the log took it.
+func (r *remains) goesOn(b *box) bool {
+	was := r.stored
+	if r.stored = b.stored(); r.stored != was {
+		r.turns++
+		return r.turns <= maxRemains
+	}
+	return b.flow.Hold(0) > 0
+}
+
+// stored tells by its change that something was stored.
+func (b *box) stored() (sum process.Seq) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.procs {
+		p.mu.Lock()
+		sum += p.stored
+		p.mu.Unlock()
+	}
+	return sum
 }
 
 // connect dials the shim until it answers.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -102,5 +103,49 @@ func TestWindowOfASandbox(t *testing.T) {
 	}
 	if held := b.flow.Hold(0); held != 0 {
 		t.Errorf("%d bytes are still counted", held)
+	}
+}
+
+// A sandbox that is asked to end is given the time that its output takes to be stored,
+// also while the log is away, and no other.
+func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
+	tests := []struct {
+		name        string
+		begin       func(ctx context.Context, b *box, p *proc)
+		least, most time.Duration
+	}{
+		{"a shim that says nothing", func(context.Context, *box, *proc) {}, 0, stopTimeout},
+		{"a log that is away for a minute", func(_ context.Context, b *box, _ *proc) {
+			b.flow.Hold(1)
+			time.AfterFunc(time.Minute, func() { b.flow.Hold(-1) })
+		}, time.Minute, time.Minute + stopTimeout},
+		{"output without end", func(ctx context.Context, b *box, p *proc) {
+			b.h.wg.Go(func() {
+				for rest(ctx, time.Second) {
+					p.settled(p.stored + 1)
+				}
+			})
+		}, maxRemains * stopTimeout, (maxRemains + 1) * stopTimeout},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bare(&host{})
+				b.h.cfg.Spool = -1
+				b.inst = place{shim: func(c net.Conn) { io.Copy(io.Discard, c) }} //nolint:errcheck // until it is closed
+				p := silent(b)
+				b.procs[p.id.Token()] = p
+				b.tell(&sandbox.State{ID: b.id, Phase: sandbox.PhaseStopping})
+				ctx, cancel := context.WithCancel(t.Context())
+				tt.begin(ctx, b, p)
+				begun := time.Now()
+				err := b.serve(ctx)
+				if took := time.Since(begun); err != nil || took < tt.least || took > tt.most {
+					t.Errorf("ended after %v with %v, want %v to %v", took, err, tt.least, tt.most)
+				}
+				cancel()
+				b.h.wg.Wait()
+			})
+		})
 	}
 }
