@@ -50,8 +50,13 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); port != wire.TargetFiles && (err != nil || n == 0) {
+	n, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case port == wire.TargetFiles:
+	case err != nil || n == 0:
 		return nil, kind.Newf(kind.Precondition, "open port", name, "there is no port %q", port)
+	case n == proxyPort && h.egress != nil: // the way out is the sandbox's, not its visitors'
+		return nil, kind.New(kind.Precondition, "open port", name, "the port is not open")
 	}
 	b := h.box(id)
 	if b == nil {

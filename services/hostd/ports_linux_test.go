@@ -1,0 +1,44 @@
+package hostd
+
+import (
+	"io"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Whoever may visit a sandbox's ports may not go out in its name.
+func TestTheWayOutIsNoPortToVisit(t *testing.T) {
+	r := newRigOn(t, "namespace")
+	r.cfg.Egress = true
+	first := r.begin()
+	epoch := r.awaitLease(0)
+	select {
+	case <-first.done:
+		t.Skipf("the driver does not work here: %v", first.err)
+	default:
+	}
+	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
+	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.Live() {
+		t.Skipf("the driver does not work here: %s", s.Cause)
+	}
+	rec := r.whole(r.start(id, process.Spec{Cmd: "bash", Args: []string{"-c", "</dev/tcp/127.0.0.1/3128"}}))
+	if got := describe(rec.end()); got != "exited 0" {
+		t.Fatalf("the sandbox's own way out: %s: %s", got, rec.out[process.Stderr])
+	}
+	ways := r.log.Tunnels()
+	defer ways.Close()
+	for _, port := range []string{"3128", "03128"} {
+		s, err := ways.Open(r.ctx(), hostName, epoch, string(id)+":"+port)
+		if err == nil {
+			io.WriteString(s, "CONNECT / HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n")
+			said, _ := io.ReadAll(io.LimitReader(s, 32))
+			t.Errorf("a visitor of port %s is told %q", port, said)
+			s.Close()
+		} else if !kind.Is(err, kind.Precondition) || kind.Message(err) != "the port is not open" {
+			t.Errorf("a visitor of port %s: %v", port, err)
+		}
+	}
+}
