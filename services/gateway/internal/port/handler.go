@@ -70,7 +70,8 @@ func New(d Dialer, streams *stream.Streams) *Handler {
 }
 
 // Methods are those of requests that are passed on: all that are registered (IANA,
-// RFC 9110), for servers of WebDAV and the like. The server refuses others.
+// RFC 9110), for servers of WebDAV and the like; but CONNECT, which Serve refuses.
+// The server refuses others.
 func Methods() []string {
 	return append(slices.Clone(fiber.DefaultMethods),
 		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY",
@@ -116,6 +117,9 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	}
 	if t.Port < 1 || t.Port > 65535 {
 		return h.write(c, Closed(t))
+	}
+	if c.Method() == fiber.MethodConnect { // what it would switch to is not carried
+		return h.write(c, httperr.Proxied{SandboxID: t.Named, Message: "CONNECT is not passed on", Port: t.Port, Code: http.StatusMethodNotAllowed})
 	}
 	token := c.Get(HeaderToken)
 	if h.dialer.MayVisit(t.Sandbox, token) != nil {
