@@ -30,8 +30,9 @@ type Way struct {
 
 	sent, received atomic.Uint64
 
-	mu    sync.Mutex
-	flows map[*flow]struct{}
+	mu      sync.Mutex
+	dialing int // connections that are being made
+	flows   map[*flow]struct{}
 }
 
 // flow is a connection to the world.
@@ -56,6 +57,11 @@ const (
 	dialTimeout    = 10 * time.Second // of a connection, with its name's resolution
 	addressTimeout = 4 * time.Second  // of one of several addresses
 	maxAddresses   = 8                // of a name that are tried
+
+	// maxFlows is how many connections a sandbox has, with those that are being made.
+	// Its streams alone do not bound them: one of HTTP/2 wants several, and a dial may
+	// outlive the stream that it was for.
+	maxFlows = 256
 )
 
 // Way gives a way out that the policy bounds; markers are what headers name.
@@ -86,8 +92,13 @@ func (p *Policy) suits(f *flow) bool {
 func (w *Way) Used() (sent, received uint64) { return w.sent.Load(), w.received.Load() }
 
 // dial connects to HOST:PORT. Errors: Denied, NotFound where there is no such
-// name, Precondition where nobody listens, Deadline, Unavailable.
+// name, Precondition where nobody listens, Deadline, Unavailable, Exhausted where
+// maxFlows are reached.
 func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error) {
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	defer w.begun()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	host, service, err := net.SplitHostPort(hostport)
@@ -118,6 +129,23 @@ func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error)
 		err = dialErr
 	}
 	return nil, err
+}
+
+// begin takes a place for a dial until begun; what it made has one of its own then.
+func (w *Way) begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dialing+len(w.flows) >= maxFlows {
+		return kind.Newf(kind.Exhausted, "dial", "", "the sandbox has %d connections, which is as many as may be", maxFlows)
+	}
+	w.dialing++
+	return nil
+}
+
+func (w *Way) begun() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dialing--
 }
 
 // resolve gives a host's addresses, and its name if it is no address itself.

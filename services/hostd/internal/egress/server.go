@@ -44,6 +44,7 @@ const (
 	headTimeout = 30 * time.Second // of a request's head, and of SOCKS's
 	idleTimeout = time.Minute      // between two requests
 	maxHead     = 64 << 10
+	maxRequests = 16 // at a time on a connection of HTTP/2
 )
 
 // ResolverAt asks the name server at IP:PORT, besides the machine's own file of
@@ -71,6 +72,7 @@ func NewServer(cfg Config) *Server {
 		ReadHeaderTimeout: headTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxRequests},
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
@@ -251,6 +253,8 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 		status = http.StatusBadRequest
 	case kind.Deadline:
 		status = http.StatusGatewayTimeout
+	case kind.Exhausted:
+		status = http.StatusServiceUnavailable
 	}
 	text := "the connection broke"
 	var k *kind.Error

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -38,10 +39,12 @@ func (w *Way) socks(c *client) {
 	code, target := greet(c)
 	var f *flow
 	if code == socksOK {
+		ctx, stop := c.presence()
 		var err error
-		if f, err = w.dial(context.Background(), target, w.useOf(target)); err != nil { //nolint:contextcheck // a dial bounds itself
+		if f, err = w.dial(ctx, target, w.useOf(target)); err != nil {
 			code = socksCode(err)
 		}
+		stop()
 	}
 	if code == socksRefused {
 		c.Close() //nolint:errcheck // it was told
@@ -57,6 +60,27 @@ func (w *Way) socks(c *client) {
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // it cannot fail
 	w.carry(c, target, f)
+}
+
+// presence gives a context that ends when the client's stream breaks. Nothing else
+// may read of the client before stop.
+func (c *client) presence() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		early := make([]byte, 1)
+		n, err := c.Stream.Read(early)
+		c.first = append(c.first, early[:n]...)
+		if err != nil && !errors.Is(err, io.EOF) { // who has said all may still listen
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		c.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it cannot fail
+		<-over
+		cancel()
+	}
 }
 
 // greet reads what a client wants: the code is socksOK, what it is to be told, or

@@ -1,0 +1,168 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// silence is a resolver that says nothing until nobody waits any more, and then why.
+type silence struct {
+	asked chan struct{}
+	ended chan error
+}
+
+func newSilence() *silence {
+	return &silence{make(chan struct{}, maxFlows+1), make(chan error, maxFlows+1)}
+}
+
+func (s *silence) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+	s.asked <- struct{}{}
+	<-ctx.Done()
+	s.ended <- ctx.Err()
+	return nil, ctx.Err()
+}
+
+func TestDialsAreBounded(t *testing.T) {
+	r := newSilence()
+	w, _ := way(t, &sandbox.Network{Internet: true}, "", r)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range maxFlows {
+		wg.Go(func() { w.dial(ctx, "slow.test:80", raw) })
+	}
+	for range maxFlows {
+		<-r.asked
+	}
+	if _, err := w.dial(ctx, "slow.test:80", raw); !kind.Is(err, kind.Exhausted) {
+		t.Errorf("one more: %v", err)
+	}
+	cancel()
+	wg.Wait()
+	if _, err := w.dial(ctx, "127.0.0.1:80", raw); !kind.Is(err, kind.Denied) {
+		t.Errorf("when they have ended: %v", err)
+	}
+}
+
+func TestOpenConnectionsAreBounded(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // whose connections the kernel takes, and nobody else
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	var flows []*flow
+	for range maxFlows {
+		f, err := w.dial(t.Context(), ln.Addr().String(), raw)
+		if err != nil {
+			t.Fatalf("connection %d: %v", len(flows)+1, err)
+		}
+		defer f.Close()
+		flows = append(flows, f)
+	}
+	if _, err := w.dial(t.Context(), ln.Addr().String(), raw); !kind.Is(err, kind.Exhausted) {
+		t.Errorf("one more: %v", err)
+	}
+	if status, got, err := get(t, through(t, dial, "http"), "http://"+ln.Addr().String()); status != http.StatusServiceUnavailable || err != nil {
+		t.Errorf("a request: %d %q, %v", status, got, err)
+	}
+	flows[0].Close()
+	flows[0].Close() // gives one place, not two
+	for i, full := range []bool{false, true} {
+		f, err := w.dial(t.Context(), ln.Addr().String(), raw)
+		if kind.Is(err, kind.Exhausted) != full {
+			t.Errorf("%d more than one less: %v", i+1, err)
+		}
+		if err == nil {
+			defer f.Close()
+		}
+	}
+}
+
+// Who leaves is not dialed for any more.
+func TestADialEndsWithItsStream(t *testing.T) {
+	for protocol, hello := range map[string]string{
+		"SOCKS":   "\x05\x01\x00\x05\x01\x00\x03\x09slow.test\x00\x50",
+		"CONNECT": "CONNECT slow.test:80 HTTP/1.1\r\nHost: slow.test:80\r\n\r\n",
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			r := newSilence()
+			_, dial := way(t, &sandbox.Network{Internet: true}, "", r)
+			c := dial()
+			io.WriteString(c, hello)
+			<-r.asked
+			c.(*mux.Stream).Abort(nil)
+			if err := <-r.ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// What a SOCKS client says before it is answered still reaches the server.
+func TestSOCKSClientsMaySpeakEarly(t *testing.T) {
+	s := hello(t)
+	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	port := netip.MustParseAddrPort(s.Listener.Addr().String()).Port()
+	c := dial()
+	fmt.Fprintf(c, "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01%s", []byte{byte(port >> 8), byte(port)})
+	io.WriteString(c, "GET /x HTTP/1.0\r\n\r\n")
+	c.(*mux.Stream).CloseWrite()
+	got, err := io.ReadAll(c)
+	if len(got) < 12 || string(got[12:27]) != "HTTP/1.0 200 OK" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestRequestsOfAnInspectedConnectionAreBounded(t *testing.T) {
+	var waiting atomic.Int32
+	full, over := make(chan struct{}), make(chan struct{})
+	s := newSite(t)
+	slow := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/first" && waiting.Add(1) == maxRequests+1 {
+			close(full)
+		}
+		if r.URL.Path != "/first" {
+			<-over
+		}
+	}))
+	slow.EnableHTTP2 = true
+	slow.StartTLS()
+	defer slow.Close()
+	s.secure = slow
+	n := transformed("example.com", "X-Own", "ours")
+	in := inside(t, &n, s)
+	var connections atomic.Int32
+	program := insider{in.way, func() net.Conn { connections.Add(1); return in.dial() }, in.tls}
+	c := program.client(t, "http", true)
+	url := "https://example.com:" + portOf(slow.URL)
+	if status, _, err := get(t, c, url+"/first"); status != http.StatusOK || err != nil { // tells the client the bound
+		t.Fatal(status, err)
+	}
+	var wg sync.WaitGroup
+	for range maxRequests + 1 {
+		wg.Go(func() {
+			if status, _, err := get(t, c, url); status != http.StatusOK || err != nil {
+				t.Error(status, err)
+			}
+		})
+	}
+	<-full
+	if got := connections.Load(); got < 2 {
+		t.Errorf("%d requests at a time on %d connection", maxRequests+1, got)
+	}
+	close(over)
+	wg.Wait()
+}
