@@ -21,6 +21,7 @@ var special = prefixes(
 // lone are ranges of which an operator can allow single addresses only.
 var lone = prefixes(
 	"169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+	"fd20:ce::254/128", "fd00:42::42/128", "fd00:c1::a9fe:a9fe/128", "fd00:a9fe:a9fe::1/128", // Google's, Scaleway's, Oracle's, Linode's
 )
 
 // Ranges are what the operator's word amounts to, for whoever judges packets: where
