@@ -34,8 +34,13 @@ const (
 	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead, although ours cannot be stored
 	tunnelPatience = 10 * time.Second // within which a message must be stored
 
-	tunnelWindow  = 256 << 10 // bytes of one stream, sent and not read
-	tunnelStreams = 1024      // open at a time
+	tunnelWindow = 256 << 10 // bytes of one stream, sent and not read
+
+	// tunnelEach is how many streams to one sandbox are open at a time, as many as its
+	// shim takes; tunnelStreams are all, with room for those of all sandboxes of a host
+	// (64 by default), so that none fills the tunnel for the others.
+	tunnelEach    = 128
+	tunnelStreams = 64 * tunnelEach
 )
 
 // The kinds of messages: 8 bytes of number, one of kind, frames.
@@ -53,7 +58,7 @@ var (
 
 func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
-	cfg.Window, cfg.MaxStreams, cfg.MaxOpen, cfg.Wake = tunnelWindow, tunnelStreams, tunnelStreams, t.rouse
+	cfg.Window, cfg.MaxStreams, cfg.MaxOpen, cfg.MaxEach, cfg.Wake = tunnelWindow, tunnelStreams, tunnelStreams, tunnelEach, t.rouse
 	t.mux = mux.New(cfg)
 	return t
 }

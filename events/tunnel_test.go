@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +85,30 @@ func TestTunnelsTellWhyAStreamIsRefused(t *testing.T) {
 	if !kind.Is(err, kind.NotFound) || kind.Message(err) != "no sandbox" {
 		t.Errorf("got %v", err)
 	}
+}
+
+// What is open to one sandbox, or waits to be, is in no other one's way.
+func TestASandboxTakesNoOthersStreams(t *testing.T) {
+	out, _ := tunnels(t, eventstest.Start(t), echoStream)
+	const each = 128
+	for i := range each {
+		dial(t, out, "greedy:"+strconv.Itoa(8000+i))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 9 * each {
+		wg.Go(func() {
+			if _, err := out.Open(ctx, "h", 1, "greedy:files"); !kind.Is(err, kind.Exhausted) {
+				t.Errorf("one more: %v", err)
+			}
+		})
+	}
+	for range each {
+		dial(t, out, "modest:80")
+	}
+	cancel()
+	wg.Wait()
+	dial(t, out, "third:80").Close()
 }
 
 func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {

@@ -21,12 +21,16 @@ func (b *buffer) put(p []byte) {
 // head is at most n of the bytes that leave next; they are the buffer's.
 func (b *buffer) head(n int) []byte { return b.b[b.off : b.off+min(n, b.len())] }
 
-// drop takes off what head gave.
+// drop takes off what head gave. What is empty keeps room for a frame, and no more:
+// it may be idle for long, and there are many.
 func (b *buffer) drop(n int) {
-	if b.off += n; b.off < len(b.b) {
-		return
+	switch b.off += n; {
+	case b.off < len(b.b):
+	case cap(b.b) > maxChunk:
+		b.free()
+	default:
+		b.b, b.off = b.b[:0], 0
 	}
-	b.b, b.off = b.b[:0], 0
 }
 
 func (b *buffer) free() { b.b, b.off = nil, 0 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ type Config struct {
 	Window     int  // bytes that may come on a stream before they are read; default 256 KiB
 	MaxStreams int  // that the other end may have open; default 256
 	MaxOpen    int  // that we have open: Open waits for its turn; 0: no limit
+	MaxEach    int  // of these, to one place, which is a target up to its colon: as MaxOpen
 
 	// Wake is called when there is something to Append; it must not block, and
 	// may call Pending only. Required.
@@ -41,16 +43,52 @@ const (
 type Mux struct {
 	cfg     Config
 	pending atomic.Bool
-	slots   chan struct{} // one taken by each stream that we have open; nil: no limit
+	slots   slots // of MaxOpen
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
-	theirs  int    // of streams: opened by the other end
-	next    uint32 // id of our next stream
-	seen    uint32 // the highest id that the other end opened
+	places  map[string]*place // to which we have streams, or wait for one
+	theirs  int               // of streams: opened by the other end
+	next    uint32            // id of our next stream
+	seen    uint32            // the highest id that the other end opened
 	control []byte
 	ready   []*Stream // with something that may be sent, each once
 	err     error     // why the channel is over
+}
+
+// slots have one taken by each stream that we have open; nil: there is no limit.
+type slots chan struct{}
+
+func newSlots(n int) slots {
+	if n == 0 {
+		return nil
+	}
+	return make(slots, n)
+}
+
+// take waits for a slot, in the order of those who ask.
+func (s slots) take(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return kind.Newf(kind.Exhausted, "open stream", "", "%d streams are open, which is as many as may be", cap(s))
+	}
+}
+
+func (s slots) give() {
+	if s != nil {
+		<-s
+	}
+}
+
+// place is what has a limit of its own.
+type place struct {
+	slots slots // of MaxEach
+	users int   // streams to it, and who waits for one
 }
 
 // New gives an end of a channel.
@@ -61,12 +99,9 @@ func New(cfg Config) *Mux {
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = defaultMaxStreams
 	}
-	m := &Mux{cfg: cfg, streams: make(map[uint32]*Stream), next: 1}
+	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), places: make(map[string]*place), next: 1}
 	if cfg.Even {
 		m.next = 2
-	}
-	if cfg.MaxOpen > 0 {
-		m.slots = make(chan struct{}, cfg.MaxOpen)
 	}
 	return m
 }
@@ -90,23 +125,23 @@ func (m *Mux) Count() int {
 
 // Open asks the other end for a stream to target, of at most 1 KiB, and waits
 // until it took it. Errors: why it did not; ctx's; what ended the channel; Exhausted
-// where MaxOpen were open until ctx ended.
+// where MaxOpen or MaxEach were open until ctx ended.
 func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	if len(target) > maxTarget {
 		return nil, kind.New(kind.Invalid, "open stream", "", "the name of its target is too long")
 	}
-	if err := m.take(ctx); err != nil {
+	if err := m.take(ctx, target); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	switch {
 	case m.err != nil:
+		m.give(target)
 		m.mu.Unlock()
-		m.give()
 		return nil, m.err
 	case m.next >= lastID:
+		m.give(target)
 		m.mu.Unlock()
-		m.give()
 		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has had too many streams")
 	}
 	s := m.add(m.next, target)
@@ -126,24 +161,50 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	return s, nil
 }
 
-// take waits for one of the slots, in the order of those who ask. The other end has
-// heard of the end of a stream when it hears of the next, so that none is too many.
-func (m *Mux) take(ctx context.Context) error {
-	if m.slots == nil {
-		return nil
+// take waits for the slots of a stream, the place's first: who waits there is in
+// nobody else's way. The other end has heard of the end of a stream when it hears of
+// the next, so that none is too many.
+func (m *Mux) take(ctx context.Context, target string) error {
+	name := placeOf(target)
+	m.mu.Lock()
+	p := m.places[name]
+	if p == nil {
+		p = &place{slots: newSlots(m.cfg.MaxEach)}
+		m.places[name] = p
 	}
-	select {
-	case m.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return kind.Newf(kind.Exhausted, "open stream", "", "%d streams are open, which is as many as may be", m.cfg.MaxOpen)
+	p.users++
+	m.mu.Unlock()
+	err := p.slots.take(ctx)
+	if err == nil {
+		if err = m.slots.take(ctx); err != nil {
+			p.slots.give()
+		}
 	}
+	if err != nil {
+		m.mu.Lock()
+		m.leave(name)
+		m.mu.Unlock()
+	}
+	return err
 }
 
-// give gives back what take took.
-func (m *Mux) give() {
-	if m.slots != nil {
-		<-m.slots
+func placeOf(target string) string {
+	name, _, _ := strings.Cut(target, ":")
+	return name
+}
+
+// give gives back what take took; m.mu is held, here and below.
+func (m *Mux) give(target string) {
+	name := placeOf(target)
+	m.slots.give()
+	m.places[name].slots.give()
+	m.leave(name)
+}
+
+func (m *Mux) leave(name string) {
+	p := m.places[name]
+	if p.users--; p.users == 0 {
+		delete(m.places, name)
 	}
 }
 
@@ -276,7 +337,7 @@ func (m *Mux) remove(s *Stream) {
 	delete(m.streams, s.id)
 	s.over = true
 	if m.ours(s.id) {
-		m.give()
+		m.give(s.target)
 	} else {
 		m.theirs--
 	}
