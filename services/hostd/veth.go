@@ -14,11 +14,11 @@ import (
 // publicDNS is what sandboxes with an interface ask for names, as E2B's do.
 const publicDNS = "8.8.8.8"
 
-// openVeth makes what gives sandboxes interfaces, if that is wanted and can be.
+// openVeth makes what gives sandboxes interfaces, if that is wanted and can be. Else
+// those of an earlier life are taken away.
 func (h *host) openVeth(ctx context.Context) (closeIt func()) {
-	nothing := func() {}
 	if h.egress == nil || h.cfg.Network != NetworkVeth {
-		return nothing
+		return h.noVeth()
 	}
 	operator := sandbox.Operator{Allow: h.cfg.EgressAllow}
 	allowedOnes, refusedOnes, allowed, refused := operator.Ranges()
@@ -27,14 +27,29 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	}})
 	if err != nil {
 		h.slog.Warn("sandboxes get no interfaces here, only the proxy", "err", err)
-		return nothing
+		return h.noVeth()
 	}
 	h.veth = v
+	life, end := context.WithCancel(ctx)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		v.Keep(life)
+	}()
 	return func() {
+		end()
+		<-kept
 		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
 			h.slog.Warn("the rules for sandboxes' interfaces could not be taken away", "err", err)
 		}
 	}
+}
+
+func (h *host) noVeth() (closeIt func()) {
+	if err := veth.Remove(h.cfg.DataDir); err != nil {
+		h.slog.Error("sandboxes' interfaces of an earlier life could not be taken away", "err", err)
+	}
+	return func() {}
 }
 
 // sweepVeth takes the interfaces away that no sandbox of this host has.

@@ -182,3 +182,40 @@ func interfaces(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// What no life counts or filters is gone.
+func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
+	if !inHouseOfItsOwn(t) {
+		return
+	}
+	r := newRigOn(t, "namespace")
+	r.cfg.Egress, r.cfg.Network = true, NetworkVeth
+	first := r.begin()
+	epoch := r.awaitLease(0)
+	select {
+	case <-first.done:
+		t.Skipf("the driver does not work here: %v", first.err)
+	default:
+	}
+	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
+	r.awaitPhase(id, sandbox.PhaseRunning)
+	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the sandbox has no interface")
+	for name, without := range map[string]func(*Config){
+		"the proxy only": func(cfg *Config) { cfg.Network = "" },
+		"no network":     func(cfg *Config) { cfg.Egress = false },
+	} {
+		r.kill()
+		with := r.cfg
+		without(&r.cfg)
+		r.begin()
+		epoch = r.awaitLease(epoch)
+		if got := interfaces(t); len(got) != 0 {
+			t.Errorf("%s: %v are left", name, got)
+		}
+		r.kill()
+		r.cfg = with
+		r.begin()
+		epoch = r.awaitLease(epoch)
+		r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface does not come back")
+	}
+}

@@ -13,9 +13,9 @@
 // # What is left behind
 // The kernel is the journal: an interface's alias is the sandbox's id, and it goes
 // when the sandbox's network namespace does, whoever is killed. Sweep removes those
-// of sandboxes that are not known. The table stays while there are sandboxes, with
+// of sandboxes that are not known, Remove all. The table stays while there are sandboxes, with
 // or without a host daemon. What goes through an interface is counted by it, and so goes
-// on being counted meanwhile.
+// on being counted meanwhile. What else removes the table has Keep make it anew.
 //
 // # What is not done
 // Forwarding is switched on for the whole host.

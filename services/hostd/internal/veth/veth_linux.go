@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -29,6 +30,8 @@ type Config struct {
 	Range netip.Prefix // of IPv4, of which each sandbox has a /30; default 10.213.0.0/16
 	Steps []Step       // what sandboxes may send to
 	Log   *slog.Logger // default: silence
+
+	again time.Duration // between two times that Keep applies the rules
 }
 
 // Net gives interfaces. Its methods may be called concurrently.
@@ -42,6 +45,8 @@ const (
 	perBox   = 4      // addresses of a sandbox
 	boxBits  = 30
 	maxBoxes = 1 << 14
+
+	defaultAgain = 10 * time.Second
 )
 
 func (c *Config) id() string     { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(c.Key)))[:6] }
@@ -57,6 +62,7 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 	if !cfg.Range.IsValid() {
 		cfg.Range = netip.MustParsePrefix("10.213.0.0/16")
 	}
+	cfg.again = cmp.Or(cfg.again, defaultAgain)
 	cfg.Range = cfg.Range.Masked()
 	switch {
 	case os.Geteuid() != 0:
@@ -76,6 +82,31 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 		cfg.Log.Warn("this machine forwards packets between its interfaces from now on, for sandboxes")
 	}
 	return n, nil
+}
+
+// Keep applies the rules now and then until ctx ends: whoever loads the machine's own
+// with nft mostly begins with "flush ruleset", and ours went with the others.
+func (n *Net) Keep(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.again)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := nft(ctx, n.cfg.rules()); err != nil && ctx.Err() == nil {
+			n.cfg.Log.Error("the rules for sandboxes' interfaces could not be applied again", "err", err)
+		}
+	}
+}
+
+// Remove takes the interfaces away that earlier lives with that Config.Key gave. It
+// wants no nft, and is for a life that gives none: nobody there would count what goes
+// through them, or see to their rules.
+func Remove(key string) error {
+	n := &Net{cfg: Config{Key: key}}
+	return n.Sweep(func(sandbox.ID) bool { return false })
 }
 
 // nft has nftables do what a script says, all of it or nothing.

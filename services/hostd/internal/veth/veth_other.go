@@ -28,6 +28,12 @@ func Open(context.Context, Config) (*Net, error) {
 	return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes are Linux's")
 }
 
+// Remove does nothing.
+func Remove(string) error { return nil }
+
+// Keep does nothing.
+func (*Net) Keep(context.Context) {}
+
 // Close does nothing.
 func (*Net) Close(context.Context) error { return nil }
 

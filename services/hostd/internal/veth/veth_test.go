@@ -4,6 +4,7 @@ package veth
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -359,9 +360,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		t.Errorf("%d interfaces are left", n)
 	}
 	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
-	var tables []byte
-	h.do(t, func(*Net) (err error) { tables, err = exec.Command("nft", "list", "tables").Output(); return err })
-	if len(tables) != 0 {
+	if tables := h.tables(t); tables != "" {
 		t.Errorf("tables are left: %s", tables)
 	}
 }
@@ -394,5 +393,55 @@ func TestTheRangeEnds(t *testing.T) {
 	h.do(t, func(n *Net) error { return n.Attach("ic", r.ns) })
 	if got := r.ask("8.8.8.8:80"); got == "" {
 		t.Error("who got a place that was free again reaches nothing")
+	}
+}
+
+// Whoever loads other rules takes ours away for a moment only.
+func TestRulesThatWereFlushedComeBack(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.again = time.Millisecond
+	h.open(t)
+	a := h.attach(t, "ia")
+	h.do(t, func(*Net) error { return exec.Command("nft", "flush", "ruleset").Run() })
+	ctx, stop := context.WithCancel(t.Context())
+	kept := make(chan error)
+	go func() { kept <- h.host.in(func() error { h.net.Keep(ctx); return nil }) }()
+	for end := time.Now().Add(20 * time.Second); h.tables(t) == ""; {
+		if time.Now().After(end) {
+			t.Fatal("they stay away")
+		}
+	}
+	stop()
+	if err := <-kept; err != nil {
+		t.Fatal(err)
+	}
+	if got := a.refused("10.1.1.1:80"); got != "" {
+		t.Errorf("what is not public is reached: %q", got)
+	}
+	if got := a.ask("8.8.8.8:80"); got != "198.18.0.1" {
+		t.Errorf("what is public: %q", got)
+	}
+}
+
+func (h *house) tables(t *testing.T) string {
+	t.Helper()
+	var list []byte
+	h.do(t, func(*Net) (err error) { list, err = exec.Command("nft", "list", "tables").Output(); return err })
+	return string(list)
+}
+
+// A life that gives no interfaces takes away what others with its key gave, without
+// nft.
+func TestRemoveTakesOursAway(t *testing.T) {
+	h := newHouse(t)
+	h.attach(t, "ia")
+	h.attach(t, "ib")
+	theirs := house{host: h.host, cfg: Config{Key: "another", Range: netip.MustParsePrefix("10.214.0.0/16")}}
+	theirs.open(t)
+	theirs.attach(t, "ic")
+	t.Setenv("PATH", "")
+	h.do(t, func(*Net) error { return Remove(h.cfg.Key) })
+	if ours, left := h.links(t), theirs.links(t); ours != 0 || left != 1 {
+		t.Errorf("%d of ours and %d of another host's are left", ours, left)
 	}
 }
