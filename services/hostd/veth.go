@@ -2,12 +2,12 @@ package hostd
 
 import (
 	"context"
-	"net"
 	"net/netip"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
@@ -93,11 +93,18 @@ func (b *box) plug() (dns string) {
 		b.h.slog.Warn("a sandbox has no interface", "sandbox", b.id, "err", err)
 		return ""
 	}
-	host, _, err := net.SplitHostPort(b.h.cfg.EgressDNS)
-	if a, aerr := netip.ParseAddr(host); err != nil || aerr != nil || a.IsLoopback() {
+	return b.h.cfg.nameServer()
+}
+
+// nameServer is what a sandbox with an interface asks for names: the operator's, if
+// its interface lets it and resolv.conf, which knows no port, can name it.
+func (cfg *Config) nameServer() string {
+	at, err := netip.ParseAddrPort(cfg.EgressDNS)
+	operator := sandbox.Operator{Allow: cfg.EgressAllow}
+	if a := at.Addr(); err != nil || at.Port() != 53 || !a.Is4() || a.IsLoopback() || egress.OwnAddress(a) || !operator.Allows(a) {
 		return publicDNS
 	}
-	return host
+	return at.Addr().String()
 }
 
 // unplug takes the sandbox's interface away; b.mu is held.

@@ -324,7 +324,7 @@ func TestOperators(t *testing.T) {
 			t.Errorf("an operator who allows %q: %s %v", tt.allow, tt.addr, got)
 		}
 	}
-	if !ownAddress(netip.MustParseAddr("127.0.0.1")) || ownAddress(netip.MustParseAddr("8.8.8.8")) {
+	if !OwnAddress(netip.MustParseAddr("127.0.0.1")) || OwnAddress(netip.MustParseAddr("8.8.8.8")) {
 		t.Error("the machine's own addresses are not known")
 	}
 }

@@ -140,9 +140,9 @@ func dialable(o *sandbox.Operator, a netip.Addr, own func(netip.Addr) bool) bool
 	return o.Allows(a) && (o.Names(a) || !own(a.Unmap()))
 }
 
-// ownAddress reports whether an address is one of this machine's. If that cannot
+// OwnAddress reports whether an address is one of this machine's. If that cannot
 // be told, it is.
-func ownAddress(a netip.Addr) bool {
+func OwnAddress(a netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return true

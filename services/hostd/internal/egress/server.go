@@ -64,7 +64,7 @@ func NewServer(cfg Config) *Server {
 		cfg.Resolver = &net.Resolver{PreferGo: true}
 	}
 	if cfg.own == nil {
-		cfg.own = ownAddress
+		cfg.own = OwnAddress
 	}
 	s := &Server{cfg: cfg, conns: &listener{conns: make(chan net.Conn), over: make(chan struct{})}, done: make(chan struct{})}
 	s.http = &http.Server{
