@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,7 +206,9 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	// The context of a switched connection is its whole life's.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
 	late := time.AfterFunc(switchTimeout, cancel)
-	res, err := h.transport.RoundTrip(req.WithContext(ctx))
+	var conn net.Conn
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }})
+	res, err := h.transport.RoundTrip(req.WithContext(traced))
 	if !late.Stop() && err == nil {
 		res.Body.Close() //nolint:errcheck // it came too late
 		err = context.DeadlineExceeded
@@ -213,7 +216,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		if to, ok := res.Body.(mux.Joined); ok {
 			wake := func() { h.dialer.Wake(ctx, t.Sandbox) } //nolint:errcheck // what is written waits for whoever does
-			h.streams.Switch(c, res, &visitor{Joined: to, wake: wake}, cancel)
+			h.streams.Switch(c, res, &visitor{Joined: to, conn: conn, wake: wake}, cancel)
 			return nil
 		}
 		res.Body.Close() //nolint:errcheck // it cannot be used

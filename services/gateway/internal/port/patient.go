@@ -1,6 +1,8 @@
 package port
 
 import (
+	"crypto/tls"
+	"net"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/events/mux"
@@ -42,7 +44,21 @@ func (p *patient) Close() error {
 // and wakes a sandbox that was paused meanwhile.
 type visitor struct {
 	mux.Joined
+	conn net.Conn // beneath it
 	wake func()
+}
+
+// CloseWithError ends the connection so that the server does not take it for an end
+// in order, behind what was written.
+func (v *visitor) CloseWithError(err error) {
+	conn := v.conn
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if s, ok := conn.(*mux.Stream); ok {
+		s.CloseWithError(err)
+	}
+	v.Close() //nolint:errcheck // it is given up
 }
 
 // Write wakes the sandbox unless it runs.
