@@ -16,7 +16,8 @@ import (
 // hostd's by a tree of a hundred thousand levels, and which stops at a directory that its
 // owner may not read: a sandbox makes such a one as it likes, and the kernel for an
 // overlay. Directories are moved up to the tree's root instead of descended into, so that
-// two descriptors are enough. Nobody may write to the tree meanwhile.
+// two descriptors are enough. Who writes to the tree meanwhile, by a descriptor that another
+// sandbox has of it, can have it stay and nothing else.
 func Tree(path string) error {
 	err := unix.Unlink(path)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // which of them is the system's choice
@@ -31,7 +32,7 @@ func Tree(path string) error {
 func directory(path string) error {
 	top, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		if err = os.Chmod(path, 0o700); err == nil {
+		if err = Chmod(unix.AT_FDCWD, path, 0o700); err == nil {
 			top, err = os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		}
 	}
@@ -99,7 +100,7 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) {
-		if err = unix.Fchmodat(at, name, 0o700, 0); err == nil {
+		if err = Chmod(at, name, 0o700); err == nil {
 			fd, err = unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		}
 	}
@@ -120,16 +121,23 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	}
 }
 
-// hang moves the directory name in parent into top.
+// hang moves the directory name in parent into top. Who is not root needs rights on the
+// directory itself for that.
 func (r *remover) hang(parent *os.File, name string) error {
 	at := int(parent.Fd())
 	if err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); err == nil {
 		return nil
 	}
-	unix.Fchmodat(at, name, 0o700, 0) //nolint:errcheck // moving a directory needs rights on itself; the move says so
-	for {
+	for opened := false; ; {
 		r.moved++
 		err := unix.Renameat(at, name, int(r.top.Fd()), fmt.Sprintf("moved-%d", r.moved))
+		if errors.Is(err, unix.EACCES) && !opened {
+			if err := Chmod(at, name, 0o700); err != nil {
+				return err
+			}
+			opened = true
+			continue
+		}
 		if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOTDIR) {
 			return err
 		}

@@ -99,3 +99,28 @@ func TestALinkIsNotFollowed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A directory may become a link between when it is read and when it is moved: somebody
+// else has a descriptor of what it is in.
+func TestADirectoryThatBecomesALinkIsNotFollowed(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Symlink(other, filepath.Join(dir, "link")), os.Chmod(other, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	r := remover{top: parent}
+	for _, f := range []func() error{
+		func() error { return Chmod(int(parent.Fd()), "link", 0o700) },
+		func() error { return r.removeDir(parent, "link") },
+		func() error { return r.hang(parent, "link") },
+	} {
+		err := f()
+		if fi, statErr := os.Stat(other); statErr != nil || fi.Mode().Perm() != 0o755 {
+			t.Errorf("it leads to %v, %v: %v", fi, statErr, err)
+		}
+	}
+}

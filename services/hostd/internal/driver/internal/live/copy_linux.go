@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 // Copy says how CopyTree copies.
@@ -244,11 +246,11 @@ func (c *copier) source(name string, st *unix.Stat_t) (*os.File, error) {
 	}
 	fd, err := open()
 	if errors.Is(err, fs.ErrPermission) && c.force {
-		if err := unix.Fchmodat(at, name, st.Mode&0o7777|0o400, 0); err != nil {
+		if err := remove.Chmod(at, name, st.Mode&0o7777|0o400); err != nil {
 			return nil, err
 		}
 		fd, err = open()
-		err = errors.Join(err, unix.Fchmodat(at, name, st.Mode&0o7777, 0))
+		err = errors.Join(err, remove.Chmod(at, name, st.Mode&0o7777))
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
 // walker goes through a tree that a sandbox wrote, with a descriptor or two at
@@ -146,7 +148,7 @@ func (w *walker) enter(at int, name string) error {
 	}
 	mode := uint32(st.Mode & 0o7777) //nolint:unconvert // the types differ between systems
 	if w.force && mode&0o700 != 0o700 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if err := unix.Fchmodat(at, name, mode|0o700, 0); err != nil {
+		if err := remove.Chmod(at, name, mode|0o700); err != nil {
 			return err
 		}
 	}

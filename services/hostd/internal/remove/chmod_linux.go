@@ -1,0 +1,25 @@
+package remove
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Chmod changes the mode of a name in a directory; a link is not followed. By way of /proc:
+// kernels before 6.6 have no call for that.
+func Chmod(at int, name string, mode uint32) error {
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only named
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return unix.ELOOP
+	}
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode)
+}
