@@ -44,7 +44,7 @@ type box struct {
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
-	r := &runsc{path: programOf(state.PID), id: state.ID, dir: filepath.Join(dir, workDir)}
+	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &box{d: d, r: r, group: group, control: newControl(r)}
 	b.Box = &live.Box{
@@ -66,6 +66,18 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	b.Box.Save, b.Box.Keep = b.save, b.keep
 	b.Box.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, group) }
 	return b
+}
+
+// program opens the program that the sandbox's process runs, also when another has been
+// put in its place since: builds of gVisor differ in what they tell each other. Whoever is
+// given the process's pid when it has ended runs something else.
+func (b *box) program() (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", b.State.PID))
+	if err == nil && b.Proc.Ended() {
+		f.Close() //nolint:errcheck // it was not used
+		err = errGone
+	}
+	return f, err
 }
 
 // Dial is driver.Instance.Dial. It ends the connection before. In a paused

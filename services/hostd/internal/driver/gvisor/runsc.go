@@ -25,14 +25,10 @@ import (
 
 // runsc calls the program for one sandbox.
 type runsc struct {
-	path string // that which the sandbox is made with, or was
+	path string // that which the sandbox is made with; of one that lives see box.program
 	id   sandbox.ID
 	dir  string // workDir
 }
-
-// programOf is the program that a sandbox's process runs, also when another has been put
-// in its place since: builds of gVisor differ in what they tell each other.
-func programOf(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
 
 const finishTimeout = 20 * time.Second
 
@@ -82,16 +78,11 @@ func (r *runsc) start(cmd *exec.Cmd, group *cgroup.Group) error {
 	})
 }
 
-// call runs a command about a living sandbox.
-func (r *runsc) call(ctx context.Context, args ...string) error {
-	program, err := os.Open(r.path)
-	if err != nil {
-		return err
-	}
-	defer program.Close() //nolint:errcheck // it was only read
-	cmd := r.command(ctx, nil, args...)
-	// In a user namespace of its own it may not look at the sandbox's process any more.
-	cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{program}
+// call runs a command about a living sandbox, by the program that it runs.
+func (r *runsc) call(ctx context.Context, program *os.File, args ...string) error {
+	its := runsc{path: "/proc/self/fd/3", id: r.id, dir: r.dir}
+	cmd := its.command(ctx, nil, args...)
+	cmd.ExtraFiles = []*os.File{program}
 	cmd.Dir = r.dir
 	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
 	return r.run(cmd)

@@ -130,7 +130,12 @@ func (b *box) list(ctx context.Context, dir string) (list *os.File, err error) {
 
 // keep fills dir with the memory; it is live.Box.Keep.
 func (b *box) keep(ctx context.Context, dir string, _ bool) error {
-	build, err := buildOf(b.r.path)
+	program, err := b.program()
+	if err != nil {
+		return err
+	}
+	defer program.Close() //nolint:errcheck // it was only read
+	build, err := buildOf(pathOf(program))
 	if err != nil {
 		return err
 	}
@@ -150,7 +155,7 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 		}
 	}
 	tmp := filepath.Join(dir, "new") // it counts only when it is whole
-	if err := b.r.call(ctx, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id)); err != nil {
+	if err := b.r.call(ctx, program, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id)); err != nil {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(dir, memoryDir))
@@ -182,7 +187,16 @@ func fits(path string) string {
 }
 
 // Fits is driver.Built.Fits.
-func (b *box) Fits() string { return fits(b.r.path) }
+func (b *box) Fits() string {
+	program, err := b.program()
+	if err != nil {
+		return ""
+	}
+	defer program.Close() //nolint:errcheck // it was only read
+	return fits(pathOf(program))
+}
+
+func pathOf(open *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", open.Fd()) }
 
 // from checks that a sandbox can begin from what Snapshot left.
 func (r *runsc) from(s *driver.Spec) error {

@@ -74,7 +74,7 @@ func (b *Box) NetNS() (*os.File, error) {
 		return nil, b.cannot("enter the network of")
 	}
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(b.State.PID), "ns", "net"))
-	if err == nil && b.over() { // another process may have its pid now
+	if err == nil && b.Proc.Ended() { // another process may have its pid now
 		f.Close() //nolint:errcheck // it was not used
 		err = errGone
 	}

@@ -93,6 +93,9 @@ func (p *Proc) lives() bool {
 // Done is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
+// Ended reports whether the process has ended, which Done tells a moment later.
+func (p *Proc) Ended() bool { return !p.lives() }
+
 // Kill sends SIGKILL; a process that has ended already is no error.
 func (p *Proc) Kill() error {
 	if !p.lives() {

@@ -87,6 +87,18 @@ func watch(pid, pidfd int, reap func()) (*Proc, error) {
 // Done is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
+// Ended reports whether the process has ended, which Done tells a moment later: what is
+// read of its pid may be another one's by then.
+func (p *Proc) Ended() bool {
+	conn, err := p.fd.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := true                                                // also where the pidfd is closed
+	conn.Control(func(fd uintptr) { ended = readable(int(fd)) }) //nolint:errcheck // see above
+	return ended
+}
+
 // Kill sends SIGKILL; a process that has ended already is no error.
 func (p *Proc) Kill() error {
 	conn, err := p.fd.SyscallConn()
