@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -59,11 +60,6 @@ func (b *box) save(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	list, err := b.list(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer list.Close() //nolint:errcheck // it was only read
 	store, err := store(b.State.PID)
 	if err != nil {
 		return err
@@ -73,7 +69,8 @@ func (b *box) save(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := unpack(ctx, layer, list, store, !tree, seeded); err != nil {
+	err = b.list(ctx, func(list io.Reader) error { return unpack(ctx, layer, list, store, !tree, seeded) })
+	if err != nil {
 		return layers.Error(err)
 	}
 	return layer.Commit()
@@ -104,28 +101,32 @@ func (b *box) tree() (bool, error) {
 	return b.State.Tree || c.Root.Path != b.r.in(rootDir), err
 }
 
-// list has gVisor write down which files it holds, and where they are in the store.
-// What it would write besides, their contents among it, nobody needs. The list is on
-// the disk that dir is on, and goes when it is closed.
-func (b *box) list(ctx context.Context, dir string) (list *os.File, err error) {
-	if list, err = os.CreateTemp(dir, "list-"); err != nil {
-		return nil, err
-	}
+// list has gVisor tell which files it holds, and where they are in the store, and read
+// read it meanwhile, so that the list is nowhere: there may be any number of files. What
+// gVisor would tell besides, their contents among it, nobody needs.
+func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, errors.Join(err, list.Close())
+		return err
 	}
 	defer null.Close() //nolint:errcheck // there is nothing in it
-	if err = os.Remove(list.Name()); err == nil {
-		err = b.control.call(ctx, "containerManager.FSSave", struct{}{}, nil, null, list, null, null)
-	}
-	if err == nil {
-		_, err = list.Seek(0, io.SeekStart)
-	}
+	list, its, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(err, list.Close())
+		return err
 	}
-	return list, nil
+	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a pipe takes deadlines
+	defer stop()
+	told := make(chan error, 1)
+	go func() {
+		err := b.control.call(ctx, "containerManager.FSSave", struct{}{}, nil, null, its, null, null)
+		told <- errors.Join(err, its.Close())
+	}()
+	err = read(list)
+	if err == nil {
+		_, err = io.Copy(io.Discard, list) // what fills up its last block
+	}
+	list.Close() //nolint:errcheck // it was only read
+	return errors.Join(err, <-told)
 }
 
 // keep fills dir with the memory; it is live.Box.Keep.

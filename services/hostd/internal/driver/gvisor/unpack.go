@@ -28,7 +28,8 @@ import (
 // unpacker makes a layer of what gVisor says of the files that it holds: a tar with
 // each directory before what is in it, in which a file has its size, and where in the
 // store its contents are. Whoever wrote it may be in the hands of a sandbox: no link
-// is followed, and nothing is made outside of the layer.
+// is followed, nothing is made outside of the layer, and of a header no more is kept than
+// is needed later, since there are as many as there are files.
 type unpacker struct {
 	store  *os.File
 	parts  bool            // /usr and /etc are parts of their own
@@ -39,6 +40,7 @@ type unpacker struct {
 	dir  *os.File // in which we are
 	path []place  // the way there, from the root on
 	shut []place  // directories that are to be shut to us at the end
+	held int      // bytes of their paths
 
 	// spare are files in seeded that nobody changed, by their names inside: what they are
 	// called beside the parts until the end, for those that have other names, too.
@@ -52,6 +54,16 @@ type place struct {
 	at   string // in the layer
 	head *tar.Header
 }
+
+// placeOf is the place of a directory. A header's strings are parts of all that it says.
+func placeOf(inside, at string, h *tar.Header) place {
+	return place{strings.Clone(inside), at, &tar.Header{Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}}
+}
+
+const (
+	maxPath = unix.PathMax // bytes of a path inside
+	maxHeld = 64 << 20     // bytes of the paths of directories that are to be shut
+)
 
 var errList = errors.New("the list of files is not one that gVisor makes")
 
@@ -96,13 +108,15 @@ func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.
 func (u *unpacker) entry(ctx context.Context, h *tar.Header, r io.Reader) error {
 	inside, ok := clean(h.Name)
 	switch {
+	case len(inside) > maxPath:
+		return kind.Newf(kind.Precondition, "snapshot", "", "files whose paths are longer than %d bytes cannot be kept: /%.100s...", maxPath, inside)
 	case !ok:
 		return fmt.Errorf("%w: %q", errList, h.Name)
 	case inside == "":
 		if len(u.path) > 0 || h.Typeflag != tar.TypeDir {
 			return errList
 		}
-		return u.enter(u.top, place{"", nsinit.Uppers()[0], h})
+		return u.enter(u.top, nsinit.Uppers()[0], "", h)
 	}
 	dir, name := path.Split(inside)
 	if err := u.moveTo(strings.TrimSuffix(dir, "/")); err != nil {
@@ -143,7 +157,9 @@ func (u *unpacker) moveTo(name string) error {
 // make makes what is in the directory that we are in.
 func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
 	at, own, dir := int(u.dir.Fd()), u.part(inside), u.dir
-	u.seen[inside] = u.seeded[inside]
+	if u.seeded[inside] {
+		u.seen[strings.Clone(inside)] = true
+	}
 	if own != "" && h.Typeflag != tar.TypeDir {
 		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed: files without it cannot be kept", inside)
 	}
@@ -153,17 +169,17 @@ func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header,
 			if opaque(h) {
 				return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed and made anew: such files cannot be kept", inside)
 			}
-			return u.enter(u.top, place{inside, own, h})
+			return u.enter(u.top, own, inside, h)
 		}
 		if err := unix.Mkdirat(at, name, 0o700); err != nil {
 			return err
 		}
 		in := u.path[len(u.path)-1]
-		return u.enter(u.dir, place{inside, in.at + "/" + name, h})
+		return u.enter(u.dir, in.at+"/"+name, inside, h)
 	case tar.TypeReg:
 		if u.seeded[inside] && h.ModTime.Unix() == seedTime {
 			dir, name = u.top, fmt.Sprintf("spare.%d", len(u.spare))
-			u.spare[inside] = name
+			u.spare[strings.Clone(inside)] = name
 		}
 		return u.file(ctx, dir, inside, name, h, r)
 	case tar.TypeLink:
@@ -212,15 +228,16 @@ func (u *unpacker) part(inside string) string {
 	return ""
 }
 
-// enter moves into a directory that is there, in one that is open.
-func (u *unpacker) enter(in *os.File, p place) error {
-	child, err := openIn(int(in.Fd()), path.Base(p.at))
+// enter moves into a directory that is there, in one that is open; at is where it is in
+// the layer. It gives it its attributes, so that nobody has to keep them.
+func (u *unpacker) enter(in *os.File, at, inside string, h *tar.Header) error {
+	child, err := openIn(int(in.Fd()), path.Base(at))
 	if err != nil {
 		return err
 	}
 	u.dir.Close() //nolint:errcheck // it was only read
-	u.dir, u.path = child, append(u.path, p)
-	return nil
+	u.dir, u.path = child, append(u.path, placeOf(inside, at, h))
+	return setAttributes(int(child.Fd()), h)
 }
 
 func openIn(at int, name string) (*os.File, error) {
@@ -255,6 +272,10 @@ func (u *unpacker) leave() error {
 		return fmt.Errorf("keep /%s: %w", p.name, err)
 	}
 	if u.owners != nil && mode(p.head)&0o700 != 0o700 {
+		if u.held += len(p.name) + len(p.at); u.held > maxHeld {
+			up.Close() //nolint:errcheck // it was only read
+			return kind.New(kind.Precondition, "snapshot", "", "there are too many directories that their owner may not enter")
+		}
 		u.shut = append(u.shut, p)
 	} else if err := unix.Fchmod(int(u.dir.Fd()), mode(p.head)); err != nil {
 		up.Close() //nolint:errcheck // it was only read
@@ -313,8 +334,8 @@ func (u *unpacker) end() error {
 	return nil
 }
 
-// seal gives an open file or directory its attributes, owner and times.
-func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
+// setAttributes gives an open file or directory its attributes.
+func setAttributes(fd int, h *tar.Header) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, paxAttribute)
 		if !ok || !strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "user.overlay.") {
@@ -329,6 +350,11 @@ func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
 			return fmt.Errorf("attribute %s: %w", layers.Opaque, err)
 		}
 	}
+	return nil
+}
+
+// seal gives an open file or directory its owner and times.
+func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
 	if err := u.own(inside, h, func(uid, gid int) error { return unix.Fchown(fd, uid, gid) }); err != nil {
 		return err
 	}
@@ -404,7 +430,7 @@ func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, 
 			return err
 		}
 	}
-	if err := u.seal(fd, inside, h); err != nil {
+	if err := errors.Join(setAttributes(fd, h), u.seal(fd, inside, h)); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, mode(h)); err != nil { // after chown, which takes set-uid away

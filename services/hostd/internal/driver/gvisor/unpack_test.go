@@ -7,8 +7,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +144,58 @@ func TestUnpackOtherNamesOfSeeds(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "etc.upper/hosts")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what the place began with: %v", err)
+	}
+}
+
+// A path of more than a kernel takes at once, and so one too deep, is refused.
+func TestUnpackRefusesALongPath(t *testing.T) {
+	var headers []tar.Header
+	path := "./"
+	for len(path) < maxPath {
+		path += strings.Repeat("d", 200) + "/"
+		headers = append(headers, directory(path))
+	}
+	if _, err := unpackList(t, false, headers...); !kind.Is(err, kind.Precondition) {
+		t.Errorf("got %v, want a precondition", err)
+	}
+	if _, err := unpackList(t, false, headers[:len(headers)-1]...); err != nil {
+		t.Errorf("one less: %v", err)
+	}
+}
+
+// Who asks for a snapshot holds nothing of the files that are done, nor much of the
+// directories that it is in, whatever attributes they have.
+func TestUnpackHoldsLittle(t *testing.T) {
+	large := map[string]string{paxAttribute + "trusted.of-nobody": strings.Repeat("x", 256<<10)}
+	list, ours := io.Pipe()
+	layer, err := layers.Begin(t.Context(), "", t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- unpack(t.Context(), layer, list, nil, false, map[string]bool{"etc/hosts": true}) }()
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before, path := heap(), "./"
+	w := tar.NewWriter(ours)
+	for i := range 100 {
+		h := directory(path)
+		h.PAXRecords = large
+		link := tar.Header{Name: fmt.Sprintf("%sl%d", path, i), Typeflag: tar.TypeSymlink, Linkname: "x", PAXRecords: large}
+		if err := errors.Join(w.WriteHeader(&h), w.WriteHeader(&link)); err != nil {
+			t.Fatal(err)
+		}
+		path += "d/"
+	}
+	if grown := heap() - before; grown > 8<<20 {
+		t.Errorf("it holds %d MiB", grown>>20)
+	}
+	if err := errors.Join(w.Close(), ours.Close(), <-done); err != nil {
+		t.Error(err)
 	}
 }
 
