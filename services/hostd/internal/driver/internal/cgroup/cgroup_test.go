@@ -232,6 +232,14 @@ func TestReapTakesTheOldAndEmpty(t *testing.T) {
 	}
 }
 
+// In a hierarchy of v1 what waits in TCP's buffers has a limit of its own.
+func TestTCPBuffersAreLimited(t *testing.T) {
+	want := setting{"memory.kmem.tcp.limit_in_bytes", "1048576", true}
+	if got := settings("memory", Limits{MemoryMiB: 1}, true); !slices.Contains(got, want) {
+		t.Errorf("got %v, want %v among them", got, want)
+	}
+}
+
 func TestGoneGroupIsNoError(t *testing.T) {
 	g := Reopen([]string{filepath.Join(t.TempDir(), "gone")})
 	if err := g.Kill(t.Context()); err != nil {

@@ -97,7 +97,9 @@ func settings(controller string, l Limits, v1 bool) []setting {
 	bytes := strconv.FormatUint(uint64(l.MemoryMiB)<<20, 10)
 	switch {
 	case controller == "memory" && l.MemoryMiB > 0 && v1:
-		return []setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true}}
+		// What waits in TCP's buffers is counted by itself there, and else not bounded.
+		return []setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true},
+			{"memory.kmem.tcp.limit_in_bytes", bytes, true}}
 	case controller == "memory" && l.MemoryMiB > 0:
 		return []setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}}
 	case controller == "pids" && l.Pids > 0:
