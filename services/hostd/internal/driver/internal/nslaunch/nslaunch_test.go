@@ -25,6 +25,37 @@ func TestALauncherThatEndsEarly(t *testing.T) {
 	}
 }
 
+// A child for which there is no descriptor more ends, and is reaped.
+func TestAChildThatCannotBeWatchedIsReaped(t *testing.T) {
+	spec, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault, _, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat, err := os.StartProcess("/bin/cat", []string{"cat"}, &os.ProcAttr{Files: []*os.File{spec}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := cat.Pid
+	var was unix.Rlimit
+	if err := errors.Join(spec.Close(), unix.Getrlimit(unix.RLIMIT_NOFILE, &was), unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max})); err != nil {
+		t.Fatal(err)
+	}
+	err = (&Child{spec: ours, fault: fault}).watch(cat)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
+		t.Errorf("it is still ours: %v", err)
+	}
+}
+
 func TestRangesDoNotOverlap(t *testing.T) {
 	u := ForPlaces()
 	seen := map[uint32]bool{}

@@ -67,7 +67,10 @@ func Start(p Process) (*Child, error) {
 	if err == nil {
 		// However little time there is: nobody else knows the child that it makes.
 		launcher.Wait() //nolint:errcheck // it has said what there is to say
-		c.Proc, err = launched(faultIn)
+		var child *os.Process
+		if child, err = launched(faultIn); err == nil {
+			err = c.watch(child)
+		}
 	}
 	if err != nil {
 		c.Close()
@@ -104,7 +107,7 @@ const faultMost = 4096 // bytes of what a first process says of an error
 // launched is the child of which a launcher told before it ended, which is ours. If it
 // did not, there may be a child, which has the pipe too: it ends when that of its spec
 // does.
-func launched(fault *os.File) (*live.Proc, error) {
+func launched(fault *os.File) (*os.Process, error) {
 	if err := fault.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return nil, err
 	}
@@ -120,17 +123,21 @@ func launched(fault *os.File) (*live.Proc, error) {
 	if err != nil {
 		return nil, &InitError{Text: string(b[:n])}
 	}
-	// Nobody else waits for it: until then the pid is its own.
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
+	return os.FindProcess(pid) // nobody else waits for it: until then the pid is its own
+}
+
+// watch has the child be looked after. One that cannot be, for want of a descriptor, has
+// ended and is waited for, or it would stay a zombie as long as we live.
+func (c *Child) watch(child *os.Process) error {
+	pidfd, err := unix.PidfdOpen(child.Pid, 0)
+	if err = os.NewSyscallError("pidfd_open", err); err == nil {
+		c.Proc, err = live.Watch(child, pidfd)
 	}
-	proc, err := os.FindProcess(pid)
 	if err != nil {
-		unix.Close(pidfd) //nolint:errcheck // it was not used
-		return nil, err
+		c.Close()
+		child.Wait() //nolint:errcheck // only to reap it
 	}
-	return live.Watch(proc, pidfd)
+	return err
 }
 
 // Run takes the child, of which somebody has taken note, to the point where it has
