@@ -3,6 +3,9 @@
 package files
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +34,27 @@ func TestStrangeNames(t *testing.T) {
 	for _, path := range []string{"~/" + strings.Repeat("n", 256), "~/" + strings.Repeat("d/", 2100), "~/" + strings.Repeat("n", 4097), "~/a\x00b"} {
 		if err := r.write(t, file.Request{Path: path}, "x", true); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%.40q of %d bytes: %v, want invalid", path, len(path), err)
+		}
+	}
+}
+
+// A sandbox makes as many files in a volume as it likes, whose names hostd would hold.
+func TestADirectoryOfTooManyNamesIsNotListed(t *testing.T) {
+	at := t.TempDir()
+	for _, name := range []string{"b", "c", "a"} {
+		if err := os.WriteFile(filepath.Join(at, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for most, want := range map[int]kind.Kind{2: kind.Exhausted, 3: 0} {
+		dir, err := os.Open(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		got, err := names(dir, most)
+		if want != 0 && !kind.Is(err, want) || want == 0 && (err != nil || !slices.Equal(got, []string{"a", "b", "c"})) {
+			t.Errorf("at most %d: %q, %v", most, got, err)
 		}
 	}
 }

@@ -78,6 +78,7 @@ type op struct {
 	out  *bufio.Writer
 	buf  []byte
 	name map[uint64]string // of owners and groups that were looked up
+	held int               // names of directories that are being listed
 }
 
 const writeBuffer = 64 << 10

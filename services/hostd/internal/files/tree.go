@@ -46,12 +46,13 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 	if level > maxLevels {
 		return tooDeep("list")
 	}
-	names, err := dir.Readdirnames(-1)
+	all, err := names(dir, maxNames-o.held)
 	if err != nil {
 		return err
 	}
-	slices.Sort(names)
-	for _, name := range names {
+	o.held += len(all)
+	defer func() { o.held -= len(all) }()
+	for _, name := range all {
 		if Hidden(name) {
 			continue
 		}
@@ -81,6 +82,28 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 		}
 	}
 	return nil
+}
+
+// maxNames is how many names of a directory, and of those that it is in, are listed: they
+// are held together, to be sorted, and those of volumes by hostd.
+const maxNames = 1 << 18
+
+// names are the sorted names in a directory, of which there may be as many as most.
+func names(dir *os.File, most int) ([]string, error) {
+	var all []string
+	for {
+		some, err := dir.Readdirnames(nameBatch)
+		if all = append(all, some...); len(all) > most {
+			return nil, kind.Newf(kind.Exhausted, "list", "", "there are more than %d files in a directory and in those that it is in", maxNames)
+		}
+		switch {
+		case isEOF(err):
+			slices.Sort(all)
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // makeDir makes a directory that was not there.
@@ -262,8 +285,8 @@ func removeAll(dir int, name string, level int) error {
 	}
 }
 
-// removeBatch is how many names of a directory are held at a time.
-const removeBatch = 1024
+// nameBatch is how many names of a directory are held at a time.
+const nameBatch = 1024
 
 // empty removes all that is in a directory at that level.
 func empty(dir int, name string, level int) error {
@@ -274,7 +297,7 @@ func empty(dir int, name string, level int) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close() //nolint:errcheck // it was only read from
 	for {
-		names, err := f.Readdirnames(removeBatch)
+		names, err := f.Readdirnames(nameBatch)
 		if len(names) == 0 {
 			if err != nil && !isEOF(err) {
 				return err
