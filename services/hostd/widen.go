@@ -11,8 +11,8 @@ import (
 // machineWide are what the kernel bounds for the whole machine, below /proc/sys, and the
 // bound that lets each sandbox have what it may: with those of a small machine eight
 // sandboxes of 4096 processes, or three of 1024 terminals, would leave none to all
-// others and to the host. Each is bounded in a sandbox by a limit of its own, and all
-// by memory.
+// others and to the host. Each but the last is bounded in a sandbox by a limit of its own,
+// and all by memory.
 var machineWide = [...]struct {
 	file string
 	want uint64
@@ -21,6 +21,9 @@ var machineWide = [...]struct {
 	{"kernel/threads-max", 4 << 20},
 	{"kernel/pty/max", 1 << 20}, // likewise
 	{"fs/file-max", 1 << 62},
+	// Of the memory for compiled filters, those of all sandboxes among them, half of what
+	// amd64 has, as newer kernels do; the rest is root's.
+	{"net/core/bpf_jit_limit", 504 << 20},
 }
 
 // widen raises the bounds that are lower, where hostd may; root is /proc/sys.

@@ -88,6 +88,7 @@ func calls() map[string]func() error {
 		"socket mptcp":      socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP),
 		"socket sctp":       socket(unix.AF_INET, unix.SOCK_SEQPACKET, 0),
 		"TCP_ULP":           takeOver,
+		"SO_ATTACH_FILTER":  filterSocket,
 		"prlimit of pid 1":  raw(unix.SYS_PRLIMIT64, 1, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&params[0]))),
 		"TIOCSTI":           raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
 	}
@@ -136,6 +137,17 @@ func takeOver() error {
 		return nil // it was looked for
 	}
 	return err
+}
+
+// filterSocket gives a socket a filter that takes all.
+func filterSocket() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return nil //nolint:nilerr // there is another test of that
+	}
+	defer unix.Close(fd)
+	all := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &all})
 }
 
 func closing(fd int, err error) error {

@@ -37,6 +37,7 @@ const (
 	retProto   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)
 	retNothing = unix.SECCOMP_RET_ERRNO // it succeeds
 	retOption  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
+	retMemory  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)
 
 	opLoad = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	opEq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -67,17 +68,20 @@ func conditions() []condition {
 		// Its flags are in memory, where a filter cannot look: fall back to clone.
 		{unix.SYS_CLONE3, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PERSONALITY, oneOf(0, retPerm, allowIf(0), allowIf(0x0008), allowIf(0x20000), allowIf(0x20008), allowIf(0xffffffff))},
-		// What takes over a connection, as TLS in the kernel does, is loaded by name.
-		{unix.SYS_SETSOCKOPT, oneOf(1, retAllow, choice{unix.SOL_TCP,
-			oneOf(2, retAllow, choice{unix.TCP_ULP, []unix.SockFilter{ret(retOption)}})})},
+		// What takes over a connection, as TLS in the kernel does, is loaded by name. Filters of
+		// sockets are compiled into memory of which all of the machine have so much together
+		// (net.core.bpf_jit_limit): without any of it no place begins.
+		{unix.SYS_SETSOCKOPT, oneOf(1, retAllow,
+			choice{unix.SOL_TCP, oneOf(2, retAllow, refuse(unix.TCP_ULP, retOption))},
+			choice{unix.SOL_SOCKET, oneOf(2, retAllow, refuse(unix.SO_ATTACH_FILTER, retOption),
+				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PRLIMIT64, ownLimits()},
 		// It would wait for all that anybody has written to the host's disks, and have all
 		// others wait. What is to be kept, a volume's file, is synced by itself.
 		{unix.SYS_SYNC, []unix.SockFilter{ret(retNothing)}},
 		// These two put characters into a terminal's input.
-		{unix.SYS_IOCTL, oneOf(1, retAllow, choice{unix.TIOCSTI, []unix.SockFilter{ret(retPerm)}},
-			choice{unix.TIOCLINUX, []unix.SockFilter{ret(retPerm)}})},
+		{unix.SYS_IOCTL, oneOf(1, retAllow, refuse(unix.TIOCSTI, retPerm), refuse(unix.TIOCLINUX, retPerm))},
 	}
 }
 
@@ -118,6 +122,8 @@ type choice struct {
 }
 
 func allowIf(value uint32) choice { return choice{value, []unix.SockFilter{ret(retAllow)}} }
+
+func refuse(value, action uint32) choice { return choice{value, []unix.SockFilter{ret(action)}} }
 
 // oneOf looks at the lower half of an argument, which is all that the kernel
 // looks at in these calls.
