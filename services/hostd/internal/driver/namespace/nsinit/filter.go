@@ -75,6 +75,9 @@ func conditions() []condition {
 			choice{unix.SOL_TCP, oneOf(2, retAllow, refuse(unix.TCP_ULP, retOption))},
 			choice{unix.SOL_SOCKET, oneOf(2, retAllow, refuse(unix.SO_ATTACH_FILTER, retOption),
 				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
+		// The machine's pool of huge pages is nobody's memory that is counted.
+		{unix.SYS_MEMFD_CREATE, []unix.SockFilter{
+			load(1), {Code: opSet, K: unix.MFD_HUGETLB, Jt: 0, Jf: 1}, ret(retMemory), ret(retAllow)}},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PRLIMIT64, ownLimits()},
 		// It would wait for all that anybody has written to the host's disks, and have all

@@ -117,6 +117,8 @@ func TestFilter(t *testing.T) {
 		{"a filter of sockets of one port", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_SOCKET, high | unix.SO_ATTACH_REUSEPORT_CBPF}, retOption},
 		{"a buffer", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_SOCKET, unix.SO_RCVBUF}, retAllow},
 		{"a port for many", unix.SYS_SETSOCKOPT, [6]uint64{5, unix.SOL_SOCKET, unix.SO_REUSEPORT}, retAllow},
+		{"a file in memory", unix.SYS_MEMFD_CREATE, [6]uint64{0x1000, unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING}, retAllow},
+		{"a file in huge pages", unix.SYS_MEMFD_CREATE, [6]uint64{0x1000, unix.MFD_CLOEXEC | unix.MFD_HUGETLB}, retMemory},
 		{"sync", unix.SYS_SYNC, [6]uint64{}, retNothing},
 		{"fsync", unix.SYS_FSYNC, [6]uint64{}, retAllow},
 		{"old asynchronous I/O", unix.SYS_IO_SETUP, [6]uint64{}, retNoSys},
