@@ -42,7 +42,7 @@ const (
 
 	treeName     = "root"     // in a template's directory: its tree
 	manifestName = "manifest" // and the manifest; its time is when the tree was last wanted
-	partsName    = "parts"    // in Dir: parts that have come
+	partsName    = "parts"    // in Dir: parts that have come, by the template
 	newPrefix    = "new-"     // of a directory that is being filled
 	oldPrefix    = "old-"     // of one that is being removed
 )
@@ -94,7 +94,7 @@ func Open(cfg Config) (*Cache, error) {
 	for _, e := range entries {
 		c.find(e.Name())
 	}
-	c.sweepParts()
+	c.sweepParts(staleParts)
 	return c, nil
 }
 
@@ -132,16 +132,31 @@ func (c *Cache) remove(dir string) {
 	}
 }
 
-// sweepParts removes parts that nobody came back for.
-func (c *Cache) sweepParts() {
-	old, err := filepath.Glob(filepath.Join(c.cfg.Dir, partsName, "*"))
+// sweepParts removes parts that nobody uses, and that nobody came back for in that time.
+func (c *Cache) sweepParts(age time.Duration) {
+	entries, err := os.ReadDir(filepath.Join(c.cfg.Dir, partsName))
 	if err != nil {
 		return
 	}
-	for _, p := range old {
-		if fi, err := os.Stat(p); err == nil && time.Since(fi.ModTime()) > staleParts {
-			os.Remove(p) //nolint:errcheck // it will be tried again
+	for _, e := range entries {
+		// What is no directory is an earlier version's, which had the parts of all together.
+		if fi, err := e.Info(); err == nil && (!e.IsDir() || time.Since(fi.ModTime()) >= age) {
+			c.dropParts(e.Name())
 		}
+	}
+}
+
+// dropParts takes a template's parts out of everybody's reach, and removes them.
+func (c *Cache) dropParts(name string) {
+	old := filepath.Join(c.cfg.Dir, oldPrefix+partsName+"-"+name)
+	c.mu.Lock()
+	used := c.trees[template.ID(name)] != nil
+	if !used {
+		os.Rename(filepath.Join(c.cfg.Dir, partsName, name), old) //nolint:errcheck // it will be tried again
+	}
+	c.mu.Unlock()
+	if !used {
+		c.remove(old)
 	}
 }
 

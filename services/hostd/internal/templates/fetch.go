@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -24,21 +24,37 @@ const (
 	headroom    = 64 << 20 // bytes that are left free
 )
 
-// fill makes a template's tree: all of it, or nothing that anybody takes for one.
+// fill makes a template's tree: all of it, or nothing that anybody takes for one. Its
+// parts have a directory of their own, which no other fill takes away, and which stays
+// only where a fill can go on with them.
 func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
-	need := needs(m)
+	parts := filepath.Join(c.cfg.Dir, partsName, string(id))
+	err := c.fillFrom(ctx, parts, id, m, manifest)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = full(id, err, "the host's disk is full")
+	}
+	if err == nil || ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
+		c.remove(parts)
+	}
+	return err
+}
+
+func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *template.Manifest, manifest []byte) error {
+	if err := os.MkdirAll(parts, 0o700); err != nil {
+		return err
+	}
+	need := needs(m) - min(m.Tar/2, came(parts))
+	if c.free() < need {
+		c.sweepParts(0)
+	}
 	c.evict(need)
 	if free := c.free(); free < need {
 		return full(id, nil, "the host's disk has %d MiB free, the template needs %d", free>>20, need>>20)
 	}
-	err := c.fetch(ctx, m)
-	if err == nil {
-		err = c.unpack(ctx, id, m, manifest)
+	if err := c.fetch(ctx, parts, m); err != nil {
+		return err
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return full(id, err, "the host's disk is full")
-	}
-	return err
+	return c.unpack(ctx, parts, id, m, manifest)
 }
 
 // needs is how many bytes of a disk filling a template takes. The parts come
@@ -47,13 +63,24 @@ func needs(m *template.Manifest) int64 {
 	return m.Size + m.Files*perFile + m.Tar/2 + headroom
 }
 
+// came is how many bytes of parts an earlier fill left.
+func came(parts string) (n int64) {
+	entries, _ := os.ReadDir(parts) //nolint:errcheck // what cannot be seen comes again
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), newPrefix) {
+			n += fi.Size()
+		}
+	}
+	return n
+}
+
 func full(id template.ID, err error, format string, args ...any) error {
 	e := kind.Newf(kind.Exhausted, "get template", string(id), format, args...)
 	return errors.Join(e, err)
 }
 
 // fetch has all parts on the disk, each as it was packed and checked.
-func (c *Cache) fetch(ctx context.Context, m *template.Manifest) error {
+func (c *Cache) fetch(ctx context.Context, parts string, m *template.Manifest) error {
 	g, ctx := errgroup.WithContext(ctx)
 	next := make(chan int)
 	g.Go(func() error {
@@ -75,7 +102,7 @@ func (c *Cache) fetch(ctx context.Context, m *template.Manifest) error {
 			}
 			defer p.Close()
 			for i := range next {
-				if err := c.fetchPart(ctx, p, m, i); err != nil {
+				if err := c.fetchPart(ctx, p, parts, m, i); err != nil {
 					return err
 				}
 			}
@@ -85,16 +112,12 @@ func (c *Cache) fetch(ctx context.Context, m *template.Manifest) error {
 	return g.Wait()
 }
 
-func (c *Cache) partFile(sum template.Sum) string {
-	return filepath.Join(c.cfg.Dir, partsName, string(sum))
-}
-
-func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, m *template.Manifest, i int) error {
+func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *template.Manifest, i int) error {
 	sum, source := m.Parts[i], c.cfg.Source
 	if m.Exact {
 		source = c.cfg.Kept
 	}
-	file := c.partFile(sum)
+	file := filepath.Join(parts, string(sum))
 	if _, err := os.Stat(file); err == nil {
 		return nil // it is checked once more when it is used
 	}
@@ -105,7 +128,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, m *template.Manif
 	if _, err := p.Unpack(packed, sum, m.Part(i)); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), "new-") // two templates may share a part
+	tmp, err := os.CreateTemp(parts, newPrefix) // a template may have a part twice
 	if err != nil {
 		return err
 	}
@@ -118,13 +141,13 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, m *template.Manif
 }
 
 // unpack fills a directory beside the tree's place and moves it there whole.
-func (c *Cache) unpack(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
+func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *template.Manifest, manifest []byte) error {
 	dir, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
 	if err != nil {
 		return err
 	}
 	defer remove.Tree(dir) //nolint:errcheck // after success it is gone; else the next life tries again
-	r, err := newReader(ctx, c, m)
+	r, err := newReader(ctx, parts, m)
 	if err != nil {
 		return err
 	}
@@ -141,35 +164,26 @@ func (c *Cache) unpack(ctx context.Context, id template.ID, m *template.Manifest
 	if err := syncAll(dir); err != nil {
 		return err
 	}
-	to := filepath.Join(c.cfg.Dir, string(id))
-	if err := os.Rename(dir, to); err != nil {
-		return err
-	}
-	for _, sum := range m.Parts {
-		if err := os.Remove(c.partFile(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.cfg.Log.Warn("a part of a template cannot be removed", "err", err)
-		}
-	}
-	return nil
+	return os.Rename(dir, filepath.Join(c.cfg.Dir, string(id)))
 }
 
 // reader reads a template's tar from its parts.
 type reader struct {
 	//nolint:containedctx // a reader lives for one call
 	ctx    context.Context
-	c      *Cache
+	parts  string
 	m      *template.Manifest
 	packer *part.Packer
 	next   int
 	left   []byte
 }
 
-func newReader(ctx context.Context, c *Cache, m *template.Manifest) (*reader, error) {
+func newReader(ctx context.Context, parts string, m *template.Manifest) (*reader, error) {
 	p, err := part.New()
 	if err != nil {
 		return nil, err
 	}
-	return &reader{ctx: ctx, c: c, m: m, packer: p}, nil
+	return &reader{ctx: ctx, parts: parts, m: m, packer: p}, nil
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -181,13 +195,11 @@ func (r *reader) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		sum := r.m.Parts[r.next]
-		file := r.c.partFile(sum)
-		packed, err := os.ReadFile(file)
+		packed, err := os.ReadFile(filepath.Join(r.parts, string(sum)))
 		if err == nil {
 			r.left, err = r.packer.Unpack(packed, sum, r.m.Part(r.next))
 		}
 		if err != nil {
-			os.Remove(file) //nolint:errcheck // damaged or gone: it is fetched anew next time
 			return 0, err
 		}
 		r.next++
