@@ -78,6 +78,9 @@ func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error
 		}
 		o.sum = "layer " + b.Snapshot
 	}
+	if len(b.Env) > 0 || b.User != "" || b.Workdir != "" { // what is made of the same files goes by these, too
+		o.sum = chain(o.sum, b.Env, b.User, b.Workdir)
+	}
 	return o, nil
 }
 

@@ -60,7 +60,7 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 	}
 	for i := range spec.Steps {
 		s := &spec.Steps[i]
-		sum = chain(sum, s)
+		sum = chain(sum, s.Type, s.Args, s.Files)
 		force = force || s.Force
 		switch s.Type {
 		case build.Env:
@@ -121,9 +121,9 @@ func (f *facts) set(pairs []string) error {
 	return nil
 }
 
-// chain is the sum of all steps up to s.
-func chain(sum string, s *build.Step) string {
-	raw, err := json.Marshal([]any{sum, s.Type, s.Args, s.Files})
+// chain is the sum of what was known by one, and of what follows.
+func chain(sum string, next ...any) string {
+	raw, err := json.Marshal(append([]any{sum}, next...))
 	if err != nil {
 		return "" // strings can always be encoded
 	}
