@@ -219,7 +219,7 @@ func inodeOf(e entry, h *tar.Header) *inode {
 	case tar.TypeDir:
 		f.dir = true
 	case tar.TypeSymlink:
-		f.link, f.target, f.mode = true, h.Linkname, 0o777
+		f.link, f.target, f.mode = true, strings.Clone(h.Linkname), 0o777 // see put
 	default:
 		f.size = h.Size
 	}

@@ -101,9 +101,13 @@ func (w *writer) tree(t *tree, layers []Layer, opt *Options) error {
 	var total int64
 	err := t.root.sorted("", func(p string, n *node) error {
 		w.files++
-		switch {
-		case n.dir:
+		if n.dir {
 			return w.header(tar.TypeDir, p+"/", "", n.inode)
+		}
+		if err := t.hold(len(p)); err != nil {
+			return err
+		}
+		switch {
 		case n.link || n.path != "":
 			later = append(later, named{p, n})
 			return nil

@@ -39,6 +39,7 @@ type tree struct {
 	root  *node
 	names int
 	left  int64 // bytes that files may yet have: a sparse one has more than its layer
+	room  int64 // bytes of memory that names and what is held of files may yet take
 }
 
 const (
@@ -46,12 +47,15 @@ const (
 	maxName = 255
 	maxHops = 40
 	dirMode = 0o755
+
+	maxRoom = 512 << 20 // bytes of memory that a tree may take: some million names
+	perName = 256       // of them that a name takes besides its own
 )
 
 func newTree(most int64) *tree {
 	root := &node{inode: &inode{dir: true, mode: dirMode}, kids: map[string]*node{}}
 	root.parent = root
-	return &tree{root: root, left: most}
+	return &tree{root: root, left: most, room: maxRoom}
 }
 
 // cleanPath splits a path as an archive has it. What climbs is refused: nothing
@@ -121,12 +125,23 @@ func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
 	if t.names++; t.names > template.MaxFiles {
 		return nil, invalid("more than %d files", template.MaxFiles)
 	}
+	if err := t.hold(perName + len(name) + len(f.target) + len(f.body)); err != nil {
+		return nil, err
+	}
 	n := &node{inode: f, parent: dir, layer: layer}
 	if f.dir {
 		n.kids = map[string]*node{}
 	}
-	dir.kids[name] = n
+	dir.kids[strings.Clone(name)] = n // a part of a header would hold all of that: a MiB
 	return n, nil
+}
+
+// hold counts bytes that stay in memory.
+func (t *tree) hold(n int) error {
+	if t.room -= int64(n); t.room < 0 {
+		return invalid("its files' names take more than %d MiB of memory", maxRoom>>20)
+	}
+	return nil
 }
 
 // setDir makes a directory, or changes the one that is there.

@@ -1,0 +1,90 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Names and targets are parts of a header, whose other records can be a MiB.
+func TestATreeHoldsNoHeaders(t *testing.T) {
+	const entries, comment = 200, 1 << 19
+	layer := Layer{Open: func() (io.ReadCloser, error) {
+		r, w := io.Pipe()
+		go func() {
+			out := tar.NewWriter(w)
+			more := strings.Repeat("c", comment)
+			long := strings.Repeat("n", 110) // else it is not among the records
+			var err error
+			for i := 0; err == nil && i < entries; i++ {
+				h := tar.Header{
+					Name: fmt.Sprintf("d%d%s/%d", i, long, i), Linkname: fmt.Sprintf("%d%s", i, long), Typeflag: tar.TypeSymlink,
+					PAXRecords: map[string]string{"comment": more}, Format: tar.FormatPAX,
+				}
+				err = out.WriteHeader(&h)
+			}
+			if err == nil {
+				err = out.Close()
+			}
+			w.CloseWithError(err)
+		}()
+		return r, nil
+	}}
+	before := heap()
+	tree, err := readTree(t.Context(), &Image{Layers: []Layer{layer}}, &Options{MaxSize: 1 << 30, Progress: func(string, int64, int64) {}})
+	if err != nil || len(tree.root.kids) != entries {
+		t.Fatalf("%v", err)
+	}
+	if took := int64(heap() - before); took > entries*comment/10 {
+		t.Errorf("a tree of %d names holds %d KiB", tree.names, took>>10)
+	}
+	runtime.KeepAlive(tree)
+}
+
+func TestATreesMemoryIsBounded(t *testing.T) {
+	deep := strings.Repeat("d/", 1000)
+	for _, tt := range []struct {
+		name    string
+		entries []tar.Header
+	}{
+		{"names", []tar.Header{file("a", ""), file("b", ""), file("c", ""), file("d", "")}},
+		{"targets", []tar.Header{link("a", strings.Repeat("t", 1000))}},
+		{"bodies", []tar.Header{file("etc/passwd", strings.Repeat("b", 1000))}},
+		{"paths", []tar.Header{file(deep+"a", "")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := newTree(1 << 30)
+			img := imageOf(t, tt.entries)
+			left := int64(1 << 30)
+			read := func() error {
+				return img.Layers[0].read(t.Context(), &left, func(at int, h *tar.Header, body io.Reader) error {
+					return tree.apply(entry{1, at}, h, body)
+				})
+			}
+			if tree.room = 3 * (perName + 3); tt.name == "paths" {
+				tree.room = 1001*(perName+1) + 1000
+			}
+			err := read()
+			if err == nil {
+				w := &writer{ctx: context.Background(), tar: tar.NewWriter(io.Discard)}
+				err = w.tree(tree, img.Layers, &Options{MaxSize: 1 << 30, Progress: func(string, int64, int64) {}})
+			}
+			if !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "memory") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
