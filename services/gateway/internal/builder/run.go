@@ -239,7 +239,8 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 			return from, err
 		}
 	}
-	from.snap = snap
+	// Who went before may have stood on another template, whose tag has moved since.
+	from.snap, from.template = snap, snap.Template
 	return from, nil
 }
 

@@ -1,0 +1,34 @@
+package builder
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// A build that is taken over goes on with the layers that it has, whatever its base's
+// name means by then.
+func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	c := core.New(core.Config{Log: log, View: view, Secret: []byte("secret"), CallTimeout: 5 * time.Second})
+	r := &run{Builder: New(Config{Core: c}), state: build.State{ID: build.NewID(), Mark: build.Mark{Step: 1}}}
+	first, moved := string(template.SumOf([]byte("first"))), string(template.SumOf([]byte("moved")))
+	own := sandbox.Snapshot{ID: sandbox.KeyedSnapshotID(r.key("layer", 1)), Tenant: "t", Template: first}
+	err := log.PutSnapshot(t.Context(), &own)
+	if err == nil {
+		err = c.Sync(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := r.layer(t.Context(), origin{template: moved}, &layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"x"}}})
+	if err != nil || from.snap.ID != own.ID || from.template != first {
+		t.Errorf("layer %s on %s, %v; want %s on %s", from.snap.ID, from.template, err, own.ID, first)
+	}
+}
