@@ -3,6 +3,8 @@ package events
 import (
 	"context"
 	"time"
+
+	"github.com/millrace/millrace/events/template"
 )
 
 // SweepPartsOlder is SweepParts with another age.
@@ -13,6 +15,20 @@ func (v *View) SweepPartsOlder(ctx context.Context, age time.Duration) (int, err
 // SweepSandboxesOlder is SweepSandboxes with another age.
 func (v *View) SweepSandboxesOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepSandboxes(ctx, age)
+}
+
+// HasPartOlder is HasPart with another age.
+func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Duration) (bool, error) {
+	return l.hasPart(ctx, string(sum), age)
+}
+
+// PartTime is when a part looks to have been stored.
+func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error) {
+	_, info, err := l.whole(ctx, bucketTemplates, string(sum))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime, nil
 }
 
 // Forget is forget.

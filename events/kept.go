@@ -29,7 +29,7 @@ func (k Kept) Put(ctx context.Context, sum template.Sum, packed []byte, replace 
 
 // Has reports whether a part is stored.
 func (k Kept) Has(ctx context.Context, sum template.Sum) (bool, error) {
-	return k.l.hasPart(ctx, keptName(sum))
+	return k.l.hasPart(ctx, keptName(sum), freshPart)
 }
 
 // Part reads a part; the caller checks its sum. Errors are those of Log.Part.

@@ -43,18 +43,12 @@ func (l *Log) PutPart(ctx context.Context, sum template.Sum, data []byte) error 
 // putPart stores a part. One that is there is only made to look new, so that nobody
 // takes it for forgotten (SweepParts), unless it is to be replaced.
 func (l *Log) putPart(ctx context.Context, name string, data []byte, replace bool) error {
-	meta := jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
 	return l.withParts(ctx, "store files", name, true, func(ctx context.Context, store jetstream.ObjectStore) error {
-		_, info, err := l.whole(ctx, bucketTemplates, name)
-		switch {
-		case err == nil && !replace && time.Since(info.ModTime) < freshPart:
-			return nil
-		case err == nil && !replace:
-			return store.UpdateMeta(ctx, name, meta)
-		case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
+		err := l.countOn(ctx, store, name, freshPart)
+		if err == nil && !replace || err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 			return err
 		}
-		if _, err = store.Put(ctx, meta, bytes.NewReader(data)); err != nil && isFull(err) {
+		if _, err = store.Put(ctx, metaOf(name), bytes.NewReader(data)); err != nil && isFull(err) {
 			if half, hErr := store.GetInfo(ctx, name); hErr == nil {
 				l.purgePart(ctx, half) //nolint:errcheck // it is not taken for whole, and swept
 			}
@@ -63,15 +57,31 @@ func (l *Log) putPart(ctx context.Context, name string, data []byte, replace boo
 	})
 }
 
-// HasPart reports whether a part is stored.
-func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
-	return l.hasPart(ctx, string(sum))
+func metaOf(name string) jetstream.ObjectMeta {
+	return jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
 }
 
-func (l *Log) hasPart(ctx context.Context, name string) (bool, error) {
-	err := l.withParts(ctx, "find files", name, false, func(ctx context.Context, _ jetstream.ObjectStore) error {
-		_, _, err := l.whole(ctx, bucketTemplates, name)
-		return err
+// countOn finds a part, and makes it look new if it is of that age: who found it may
+// be about to name it.
+func (l *Log) countOn(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
+	_, info, err := l.whole(ctx, bucketTemplates, name)
+	if err == nil && time.Since(info.ModTime) >= age {
+		if err = store.UpdateMeta(ctx, name, metaOf(name)); isFull(err) {
+			return nil // it is there, as old as it looks
+		}
+	}
+	return err
+}
+
+// HasPart reports whether a part is stored; one that is stays for a while, as one
+// that is put does.
+func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
+	return l.hasPart(ctx, string(sum), freshPart)
+}
+
+func (l *Log) hasPart(ctx context.Context, name string, age time.Duration) (bool, error) {
+	err := l.withParts(ctx, "find files", name, false, func(ctx context.Context, store jetstream.ObjectStore) error {
+		return l.countOn(ctx, store, name, age)
 	})
 	if kind.Is(err, kind.NotFound) {
 		return false, nil

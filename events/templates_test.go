@@ -126,3 +126,33 @@ func TestTagsMove(t *testing.T) {
 		t.Errorf("in a new view: %+v", got)
 	}
 }
+
+// Who asks for a part may be about to name it: the reaper's sweep must not take it first.
+func TestAPartThatIsAskedForLooksNew(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	data, sum := randomPart(100)
+	if err := log.PutPart(t.Context(), sum, data); err != nil {
+		t.Fatal(err)
+	}
+	has := func(age time.Duration) time.Time {
+		t.Helper()
+		if has, err := log.HasPartOlder(t.Context(), sum, age); !has || err != nil {
+			t.Fatalf("has it: %v, %v", has, err)
+		}
+		at, err := log.PartTime(t.Context(), sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	stored := has(time.Hour)
+	if again := has(time.Hour); !again.Equal(stored) {
+		t.Error("a new part was stored anew")
+	}
+	if renewed := has(0); !renewed.After(stored) {
+		t.Error("an old part still looks old")
+	}
+	if got, err := log.Part(t.Context(), sum); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+}
