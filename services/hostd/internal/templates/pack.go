@@ -247,7 +247,7 @@ func (w *packer) file(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) e
 func addAttributes(h *tar.Header, f *os.File) error {
 	all, err := attributes(f)
 	for name, value := range all {
-		if strings.ContainsRune(value, 0) || strings.ContainsAny(name, "=\x00") {
+		if strings.Contains(name, "=") {
 			continue // no tar can say that
 		}
 		h.PAXRecords[xattrRecord+name] = value

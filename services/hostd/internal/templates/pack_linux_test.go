@@ -53,6 +53,7 @@ func layerTree(t *testing.T, dir string) {
 	must(os.Mkdir(in("layers/0/over/opaque"), 0o700))
 	must(unix.Setxattr(in("layers/0/over/opaque"), "user.overlay.opaque", []byte("y"), 0))
 	must(unix.Setxattr(in("layers/0/over/home/suid"), "user.note", []byte("n"), 0))
+	must(unix.Setxattr(in("layers/0/over/home/suid"), "user.bytes", []byte("\x00=\n\x00\xff"), 0))
 	must(os.WriteFile(in("layers/0/over/opaque/new"), []byte("new"), 0o644))
 	f, err := os.Create(in("sparse"))
 	must(err)
@@ -86,7 +87,7 @@ func looks(t *testing.T, dir string) map[string]string {
 		if st.Mode&unix.S_IFMT != unix.S_IFLNK && name != "." {
 			text += fmt.Sprintf(", time %d.%d", st.Mtim.Sec, st.Mtim.Nsec)
 		}
-		for _, attr := range []string{"user.overlay.opaque", "user.note"} {
+		for _, attr := range []string{"user.overlay.opaque", "user.note", "user.bytes"} {
 			value := make([]byte, 10)
 			if n, err := unix.Lgetxattr(p, attr, value); err == nil {
 				text += ", " + attr + " " + string(value[:n])
