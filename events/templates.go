@@ -149,7 +149,8 @@ func tagOf(subject, name, tag string) (templateKey, error) {
 	return templateKey{tenant, name, tag}, nil
 }
 
-// Template finds what a tenant means by ref. By ID it gives one of its names.
+// Template finds what a tenant means by ref. By ID it gives one of its names, a hidden
+// one only if there is no other.
 func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 	if ref.ID == "" {
 		v.mu.Lock()
@@ -165,7 +166,9 @@ func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 		if found.ID != "" && found.ID != t.ID {
 			return Template{}, false // it could be either
 		}
-		found = t
+		if found.ID == "" || !template.Hidden(t.Name) {
+			found = t
+		}
 	}
 	return found, found.ID != ""
 }

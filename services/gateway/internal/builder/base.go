@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/image"
 	"github.com/millrace/millrace/internal/part"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // origin is what the next layer stands on.
@@ -65,7 +66,7 @@ func isBase(name string) bool {
 func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error) {
 	b := t.Built
 	if b == nil {
-		return r.onManifest(ctx, t, "template "+string(t.ID))
+		return r.onManifest(ctx, t, core.HiddenOf(t.ID))
 	}
 	o := origin{
 		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},

@@ -111,7 +111,13 @@ func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) erro
 	if err != nil {
 		return err
 	}
-	return c.drop(ctx, s)
+	if err := c.drop(ctx, s); err != nil {
+		return err
+	}
+	if err := c.pruneBases(ctx); err != nil {
+		c.slog.Warn("a template is left that a snapshot stood on", "snapshot", s.ID, "err", err)
+	}
+	return nil
 }
 
 func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {

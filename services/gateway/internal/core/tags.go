@@ -45,7 +45,11 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 // build with it, is deleted meanwhile: it does not come back.
 func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
 	for _, tag := range tags {
-		if err := c.log.TagBuilt(ctx, p.Tenant, template.Ref{Name: name, Tag: tag}, b); err != nil {
+		ref := template.Ref{Name: name, Tag: tag}
+		if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
+			return err
+		}
+		if err := c.log.TagBuilt(ctx, p.Tenant, ref, b); err != nil {
 			return logError("tag template", name, err)
 		}
 	}
@@ -84,7 +88,10 @@ func (c *Core) AssignTags(ctx context.Context, p Principal, name string, tags []
 	}
 	raw, _, err := t.Manifest.Encode()
 	for i := 0; err == nil && i < len(tags); i++ {
-		err = c.log.TagTemplate(ctx, p.Tenant, template.Ref{Name: t.Name, Tag: tags[i]}, raw)
+		ref := template.Ref{Name: t.Name, Tag: tags[i]}
+		if err = c.keepBase(ctx, p.Tenant, ref); err == nil {
+			err = c.log.TagTemplate(ctx, p.Tenant, ref, raw)
+		}
 	}
 	if err != nil {
 		return t, logError("tag template", name, err)
@@ -182,7 +189,11 @@ func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) err
 }
 
 func (c *Core) untag(ctx context.Context, t *events.Template) error {
-	if err := c.log.UntagTemplate(ctx, t.Tenant, template.Ref{Name: t.Name, Tag: t.Tag}); err != nil {
+	ref := template.Ref{Name: t.Name, Tag: t.Tag}
+	if err := c.keepBase(ctx, t.Tenant, ref); err != nil {
+		return err
+	}
+	if err := c.log.UntagTemplate(ctx, t.Tenant, ref); err != nil {
 		return logError("untag template", t.Name, err)
 	}
 	if err := c.Sync(ctx); err != nil || t.Built != nil {
@@ -201,10 +212,10 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	used, bases := map[sandbox.SnapshotID]bool{}, map[string]bool{}
+	used := map[sandbox.SnapshotID]bool{}
 	for _, t := range c.view.Templates(p.Tenant) {
 		if t.Built != nil {
-			used[sandbox.SnapshotID(t.Built.Snapshot)], bases[t.Built.Base] = true, true
+			used[sandbox.SnapshotID(t.Built.Snapshot)] = true
 		}
 	}
 	spare := 0
@@ -213,14 +224,34 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 			spare++
 		}
 		if used[s.ID] || spare <= keptLayers {
-			bases[s.Template] = true
 			continue
 		}
 		if err := c.drop(ctx, s); err != nil && !kind.Is(err, kind.NotFound) {
 			return err
 		}
 	}
-	for _, t := range c.view.Templates(p.Tenant) {
+	return c.pruneBases(ctx)
+}
+
+// bases are the templates that something of any tenant's stands on: a snapshot, which
+// other hosts need the template for, or what a build made.
+func (c *Core) bases() map[string]bool {
+	bases := map[string]bool{}
+	for _, t := range c.view.Templates("") {
+		if t.Built != nil {
+			bases[t.Built.Base] = true
+		}
+	}
+	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return !s.Deleted }) {
+		bases[s.Template] = true
+	}
+	return bases
+}
+
+// pruneBases drops what was kept and is no base any more.
+func (c *Core) pruneBases(ctx context.Context) error {
+	bases := c.bases()
+	for _, t := range c.view.Templates("") {
 		if template.Hidden(t.Name) && !bases[string(t.ID)] && len(c.PendingBuilds()) == 0 {
 			if err := c.untag(ctx, &t); err != nil {
 				return err
@@ -229,6 +260,29 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	}
 	return nil
 }
+
+// keepBase keeps the template that a tenant's name is about to lose, if it is a base.
+func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) error {
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	t, ok := c.view.Template(tenant, ref)
+	if !ok || t.Built != nil || template.Hidden(t.Name) || !c.bases()[string(t.ID)] {
+		return nil
+	}
+	p, of := Principal{Tenant: tenant}, HiddenOf(t.ID)
+	if _, ok := c.HiddenTemplate(p, of); ok {
+		return nil
+	}
+	raw, _, err := t.Manifest.Encode()
+	if err != nil {
+		return err
+	}
+	return c.HideTemplate(ctx, p, of, raw)
+}
+
+// HiddenOf says for what a template is kept that has names, too.
+func HiddenOf(id template.ID) string { return "template " + string(id) }
 
 // HideTemplate keeps a template that a tenant's builds stand on, whatever becomes
 // of its names; of says for what. Its parts are stored.

@@ -87,7 +87,7 @@ func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	}
 	for _, tenant := range tenants {
 		for _, ref := range c.meant(tenant, name) {
-			if t, ok := c.view.Template(tenant, ref); ok && (tenant == p.Tenant || c.Public(&t)) {
+			if t, ok := c.view.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || c.Public(&t)) {
 				return t, true
 			}
 		}
@@ -210,6 +210,9 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 		}
 	}
 	old, had := c.view.Template(p.Tenant, ref)
+	if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
+		return events.Template{}, err
+	}
 	if err := c.log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
 		return events.Template{}, err
 	}
@@ -227,7 +230,8 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 }
 
 // RemoveTemplate takes a name away; by an id all of its names. Parts that no
-// template has any more are removed. Sandboxes that run keep what they have. A
+// template has any more are removed, but for those of one that snapshots or other
+// templates stand on. Sandboxes that run keep what they have. A
 // part that somebody stores again at this very moment may be lost: then making a
 // template of it says so, or a host does.
 func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) error {
@@ -246,15 +250,12 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	for _, other := range c.view.Templates(p.Tenant) {
 		byID := (ref.ID != "" || name == string(t.ID)) && other.ID == t.ID && !template.Hidden(other.Name)
 		if byID || ref.ID == "" && other.Name == t.Name && other.Tag == t.Tag {
-			if err := c.log.UntagTemplate(ctx, p.Tenant, template.Ref{Name: other.Name, Tag: other.Tag}); err != nil {
+			if err := c.untag(ctx, &other); err != nil {
 				return err
 			}
 		}
 	}
-	if err := c.Sync(ctx); err != nil {
-		return err
-	}
-	return c.sweepParts(ctx, &t.Manifest)
+	return nil
 }
 
 // sweepParts removes those of a manifest's parts that no template has.

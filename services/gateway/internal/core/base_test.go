@@ -1,0 +1,100 @@
+package core_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// tagged makes a template of one part and gives its id and its part.
+func (h *house) tagged(name, content string) (template.ID, template.Sum) {
+	h.t.Helper()
+	sum := template.SumOf([]byte(content))
+	m := template.Manifest{Arch: "amd64", Tar: int64(len(content)), Parts: []template.Sum{sum}}
+	raw, id, err := m.Encode()
+	if err == nil {
+		err = h.PutTemplatePart(h.t.Context(), sum, []byte(content))
+	}
+	if err == nil {
+		_, err = h.TagTemplate(h.t.Context(), alice, name, raw)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return id, sum
+}
+
+func (h *house) hasPart(sum template.Sum) bool {
+	h.t.Helper()
+	has, err := h.HasTemplatePart(h.t.Context(), sum)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return has
+}
+
+// What snapshots and built templates of any tenant stand on is there for hosts whatever
+// becomes of its names, and for as long as they are.
+func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
+	h := newHouse(t)
+	ctx := t.Context()
+	for name, lose := range map[string]func(name string) error{
+		"removed":  func(name string) error { return h.RemoveTemplate(ctx, alice, name) },
+		"untagged": func(name string) error { return h.RemoveTags(ctx, alice, name, []string{"v1"}) },
+		"deleted":  func(name string) error { return h.DeleteTemplate(ctx, alice, name) },
+		"moved":    func(name string) error { h.tagged(name, "another"); return nil },
+		"assigned": func(name string) error {
+			h.tagged("assigned:v2", "another")
+			_, err := h.AssignTags(ctx, alice, "assigned:v2", []string{"v1"})
+			return err
+		},
+		"builtover": func(name string) error {
+			b := template.Built{ID: template.BuiltID("alice", "builtover"), Build: string(build.NewID()), Base: "base"}
+			return h.TagBuilt(ctx, alice, "builtover", []string{"v1"}, &b)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, sum := h.tagged(name+":v1", name)
+			snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "bob", Template: string(id)}
+			if err := h.log.PutSnapshot(ctx, &snap); err != nil {
+				t.Fatal(err)
+			}
+			if err := lose(name + ":v1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.view.Sync(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := h.view.TemplateByID(id); !ok || !h.hasPart(sum) {
+				t.Errorf("hosts find it: %v, its part is stored: %v", ok, h.hasPart(sum))
+			}
+			if _, err := h.Template(ctx, alice, string(id)); !kind.Is(err, kind.NotFound) {
+				t.Errorf("asked for by its id: %v", err)
+			}
+			if err := h.PruneLayers(ctx, alice); err != nil || !h.hasPart(sum) {
+				t.Errorf("pruned though something stands on it: %v", err)
+			}
+			if err := h.DeleteSnapshot(ctx, bob, string(snap.ID)); err != nil || h.hasPart(sum) {
+				t.Errorf("it outlives the last that stood on it: %v", err)
+			}
+		})
+	}
+}
+
+func TestATemplateStaysForAnothersBuiltOne(t *testing.T) {
+	h := newHouse(t)
+	id, sum := h.tagged("app:v1", "app")
+	b := template.Built{ID: template.BuiltID("bob", "own"), Build: string(build.NewID()), Base: string(id)}
+	if err := h.TagBuilt(t.Context(), bob, "own", []string{"default"}, &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
+		t.Errorf("removed under bob's: %v", err)
+	}
+	if err := h.DeleteTemplate(t.Context(), bob, "own"); err != nil || h.hasPart(sum) {
+		t.Errorf("it outlives the last that stood on it: %v", err)
+	}
+}
