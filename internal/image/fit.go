@@ -82,7 +82,14 @@ func (t *tree) overwrite(files map[string]string) error {
 // addUser makes the user that clients expect, unless there is one of the name.
 func (t *tree) addUser() error {
 	const name = template.DefaultUser
-	passwd, group := t.text(passwdFile), t.text(groupFile)
+	passwd, err := t.text(passwdFile)
+	if err != nil {
+		return err
+	}
+	group, err := t.text(groupFile)
+	if err != nil {
+		return err
+	}
 	if passwd == "" {
 		passwd = "root:x:0:0:root:/root:/bin/sh\n"
 	}
@@ -123,13 +130,21 @@ func (t *tree) addSudo() error {
 	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
-// text is the body of a file that was kept, with a newline at its end.
-func (t *tree) text(p string) string {
+// text is the body of a file that was kept, with a newline at its end. Invalid for one
+// that a link leads to, or that has the name besides another: it was not kept, and what
+// is in it would be lost.
+func (t *tree) text(p string) (string, error) {
 	n := t.find(p)
-	if n == nil || len(n.body) == 0 {
-		return ""
+	if n == nil {
+		return "", nil
 	}
-	return strings.TrimRight(string(n.body), "\n") + "\n"
+	if !n.inMemory && n.size > 0 {
+		return "", invalid("its /%s is a link to another file: it must be a file of its own", p)
+	}
+	if len(n.body) == 0 {
+		return "", nil
+	}
+	return strings.TrimRight(string(n.body), "\n") + "\n", nil
 }
 
 func hasLine(text, name string) bool {

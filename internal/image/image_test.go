@@ -330,6 +330,20 @@ func TestTheUserIsMade(t *testing.T) {
 	}
 }
 
+// Its users would be lost: what is written there is made of what was kept.
+func TestUsersBehindALinkAreNotLost(t *testing.T) {
+	const users = "root:x:0:0:root:/root:/bin/sh\napp:x:7:7::/:/bin/sh\n"
+	for name, l := range map[string][]tar.Header{
+		"a link":       {file("usr/passwd", users), link("etc/passwd", "../usr/passwd")},
+		"another name": {file("usr/group", "app:x:7:\n"), hard("etc/group", "usr/group")},
+	} {
+		_, _, err := packed(t, imageOf(t, l), Options{})
+		if !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "/etc/") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTheSameImageIsTheSameTemplate(t *testing.T) {
 	layers := [][]tar.Header{{file("d/b", "1"), file("d/a", "2"), link("c", "d"), hard("e", "d/a")}, {file("d/f", strings.Repeat("x", 3*template.PartSize))}}
 	var ids []template.ID
