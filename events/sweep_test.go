@@ -14,7 +14,7 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
-	make := func(bodies ...sandbox.Body) sandbox.ID {
+	record := func(bodies ...sandbox.Body) sandbox.ID {
 		id := sandbox.NewID()
 		all := append([]sandbox.Body{sandbox.Requested{}, sandbox.Placed{Host: "h", Epoch: 1}}, bodies...)
 		for i, b := range all {
@@ -32,12 +32,12 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 		}
 		return id
 	}
-	forgotten := make(sandbox.Running{}, sandbox.Lost{})
-	lives := make(sandbox.Running{}, sandbox.NetworkUsed{Sent: 1}, sandbox.NetworkUsed{Sent: 2})
-	paused := make(sandbox.Running{}, sandbox.Pausing{}, sandbox.Paused{})
+	forgotten := record(sandbox.Running{}, sandbox.Lost{})
+	lives := record(sandbox.Running{}, sandbox.NetworkUsed{Sent: 1}, sandbox.NetworkUsed{Sent: 2})
+	paused := record(sandbox.Running{}, sandbox.Pausing{}, sandbox.Paused{})
 	view.Forget(time.Now().Add(time.Hour))
-	over := make(sandbox.Failed{})
-	last := make(sandbox.Failed{}) // others know by it how far there is to read
+	over := record(sandbox.Failed{})
+	last := record(sandbox.Failed{}) // others know by it how far there is to read
 	for _, tt := range []struct {
 		age  time.Duration
 		want int

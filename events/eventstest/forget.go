@@ -12,15 +12,7 @@ import (
 // end of the retention does: "OUT_" is all output, "PROC" the catalogue.
 func Forget(t testing.TB, s *Server, prefixes ...string) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
+	js := connect(t, s)
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {
 		for _, p := range prefixes {
@@ -39,4 +31,27 @@ func Forget(t testing.TB, s *Server, prefixes ...string) {
 	if err := names.Err(); err != nil {
 		t.Fatalf("list streams: %v", err)
 	}
+}
+
+// Drop takes a stream away, as when no server lives that has it.
+func Drop(t testing.TB, s *Server, stream string) {
+	t.Helper()
+	if err := connect(t, s).DeleteStream(t.Context(), stream); err != nil {
+		t.Fatalf("drop %s: %v", stream, err)
+	}
+}
+
+// connect talks to the server beside the log, until the test ends.
+func connect(t testing.TB, s *Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	return js
 }

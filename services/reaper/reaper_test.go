@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
@@ -317,23 +314,6 @@ func TestDeadlinePauses(t *testing.T) {
 	}
 }
 
-// drop takes a stream away, as when no server has it that lives.
-func drop(t *testing.T, srv *eventstest.Server, stream string) {
-	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err == nil {
-		err = js.DeleteStream(t.Context(), stream)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A record that cannot be reached keeps its own sandbox waiting: no deadline, no other
 // host that falls silent, no other sandbox of its own.
 func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
@@ -344,7 +324,7 @@ func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
 	stuck := w.sandbox(later, placed, running)
 	w.process(stuck, nil, begun...)
 	free := w.sandbox(later, placed, running)
-	drop(t, srv, "OUT_00")
+	eventstest.Drop(t, srv, "OUT_00")
 	w.reap()
 	w.await(free, sandbox.PhaseLost)
 	w.lease(fleet.Lease{Host: "other", Epoch: 1, TTL: 200 * time.Millisecond})
