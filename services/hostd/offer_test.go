@@ -71,13 +71,13 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 	epoch := r.awaitLease(0)
 	sbx := r.sandbox()
 	r.kill()
-	r.cfg.drivers = []driver.Driver{pensive{direct.New(direct.Config{}), func() {
+	renewed := sync.OnceFunc(func() {
 		changed, stop := r.view.Changes()
 		defer stop()
 		deadline := time.After(patience)
 		for revs := map[uint64]bool{}; len(revs) < 3; {
 			if h, ok := r.view.Host(hostName); ok && h.Epoch > epoch {
-				revs[h.Rev] = h.Draining
+				revs[h.Rev] = true
 			}
 			select {
 			case <-changed:
@@ -86,7 +86,8 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 				return
 			}
 		}
-	}}}
+	})
+	r.cfg.drivers = []driver.Driver{pensive{direct.New(direct.Config{}), renewed}}
 	r.begin()
 	r.awaitLease(epoch)
 	if s, _ := r.view.Sandbox(sbx); !s.Live() {

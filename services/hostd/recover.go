@@ -95,11 +95,16 @@ func (h *host) find(ctx context.Context, b *box, was made) {
 	}
 }
 
-// driverFor gives a driver by name, also one that is not offered any more.
+// driverFor gives a driver by name, also one that is not offered any more, or yet.
 func (h *host) driverFor(name string) (driver.Driver, error) {
 	for _, d := range h.offers() {
 		if d.Name() == name {
 			return d.Driver, nil
+		}
+	}
+	for _, d := range h.cfg.drivers {
+		if d.Name() == name {
+			return d, nil
 		}
 	}
 	return makeDriver(name, &h.cfg)

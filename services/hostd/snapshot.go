@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 const (
@@ -70,7 +71,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		}
 	}
 	dir := b.h.snapshotDir(t.ID)
-	if err := b.fill(ctx, dir, t.Memory); err != nil {
+	if err := b.fill(ctx, dir, &t); err != nil {
 		return err
 	}
 	snap := &sandbox.Snapshot{
@@ -118,8 +119,10 @@ func (b *box) awaitLink(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the snapshot's directory, whole or not at all.
-func (b *box) fill(ctx context.Context, dir string, memory bool) error {
+// fill makes the snapshot's directory, whole or not at all. It is on the disk before the
+// log has it, which is elsewhere and loses no power with this host; but for a fork's, which
+// is of no use when its sandboxes are gone.
+func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) error {
 	making := dir + partial
 	if err := remove.Tree(making); err != nil {
 		return err
@@ -127,14 +130,17 @@ func (b *box) fill(ctx context.Context, dir string, memory bool) error {
 	if err := os.MkdirAll(making, 0o700); err != nil {
 		return err
 	}
-	err := b.inst.Snapshot(ctx, making, memory)
+	err := b.inst.Snapshot(ctx, making, t.Memory)
 	if err == nil {
 		if err = remove.Tree(dir); err == nil { // of an earlier try
 			err = os.Rename(making, dir)
 		}
 	}
+	if fork := t.Internal && t.Layer == ""; err == nil && !fork {
+		err = templates.Sync(dir)
+	}
 	if err != nil {
-		return errors.Join(err, remove.Tree(making))
+		return errors.Join(err, remove.Tree(making), remove.Tree(dir))
 	}
 	return b.h.fault("snapshotted")
 }

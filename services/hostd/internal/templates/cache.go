@@ -267,7 +267,7 @@ func (c *Cache) Adopt(dir string, manifest []byte) error {
 }
 
 func (c *Cache) adopt(dir string, id template.ID, manifest []byte) error {
-	if err := syncAll(dir); err != nil {
+	if err := Sync(dir); err != nil {
 		return err
 	}
 	place, err := os.MkdirTemp(c.cfg.Dir, newPrefix)

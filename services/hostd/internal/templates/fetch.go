@@ -161,7 +161,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 	if err := os.WriteFile(filepath.Join(dir, manifestName), manifest, 0o600); err != nil {
 		return err
 	}
-	if err := syncAll(dir); err != nil {
+	if err := Sync(dir); err != nil {
 		return err
 	}
 	return os.Rename(dir, filepath.Join(c.cfg.Dir, string(id)))

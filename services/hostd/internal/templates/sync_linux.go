@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncAll has all of a directory's file system on the disk: a tree that has its
+// Sync has all of a directory's file system on the disk: a tree that has its
 // name must have its files, also after a power loss.
-func syncAll(dir string) error {
+func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
