@@ -149,6 +149,11 @@ func unpackLayout(ctx context.Context, file, to string) error {
 	if err := os.MkdirAll(blobs, 0o700); err != nil {
 		return err
 	}
+	fi, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	left := fi.Size() // of blobs, which are all in the archive
 	return eachEntry(ctx, file, func(h *tar.Header, body io.Reader) error {
 		name := path.Clean(h.Name)
 		sum, blob := strings.CutPrefix(name, "blobs/sha256/")
@@ -156,6 +161,9 @@ func unpackLayout(ctx context.Context, file, to string) error {
 		case h.Typeflag != tar.TypeReg:
 			return nil
 		case blob && len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "":
+			if left -= h.Size; left < 0 { // a sparse one says that it has more than the archive
+				return invalid("%s: its blobs have more bytes than it has", file)
+			}
 			name = filepath.Join(blobs, sum)
 		case name == "index.json" || name == "oci-layout":
 			name, body = filepath.Join(to, name), io.LimitReader(body, maxIndex)
@@ -190,7 +198,7 @@ type Registry struct {
 
 // Pull finds an image by reference in a registry, and nowhere else, and tells its
 // digest. Invalid for what is no reference; NotFound for what is not there or may
-// not be read.
+// not be read. Reading a layer is Exhausted where the scratch's disk has no room.
 func Pull(ctx context.Context, reference string, r Registry) (*Image, string, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -214,7 +222,11 @@ func Pull(ctx context.Context, reference string, r Registry) (*Image, string, er
 		return nil, "", pullError(reference, err)
 	}
 	out, err := fromOCI(cache.Image(img, cache.NewFilesystemCache(r.Scratch)))
-	return out, digest.String(), err
+	if err != nil {
+		return nil, "", err
+	}
+	out.leaveRoom(r.Scratch)
+	return out, digest.String(), nil
 }
 
 func pullError(reference string, err error) error {

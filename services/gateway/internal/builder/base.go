@@ -2,7 +2,6 @@ package builder
 
 import (
 	"context"
-	"os"
 	"strings"
 
 	"github.com/millrace/millrace/events"
@@ -102,11 +101,11 @@ func (r *run) onManifest(ctx context.Context, t *events.Template, of string) (or
 
 // onImage stands on an image of a registry, which is made a template of.
 func (r *run) onImage(ctx context.Context, name string) (origin, error) {
-	scratch, err := os.MkdirTemp("", "millrace-build-")
+	scratch, done, err := newScratch()
 	if err != nil {
 		return origin{}, err
 	}
-	defer os.RemoveAll(scratch) //nolint:errcheck // the next start of the machine clears it
+	defer done()
 	registry := image.Registry{Scratch: scratch, Transport: r.cfg.transport()}
 	if len(r.spec.Credentials) > 0 {
 		if registry.Username, registry.Password, err = r.login(ctx); err != nil {

@@ -71,6 +71,7 @@ func (b *Builder) Kick() {
 
 // Run does builds until ctx ends. What is not done then is left to others.
 func (b *Builder) Run(ctx context.Context) error {
+	sweepScratch(young)
 	t := time.NewTicker(looks)
 	defer t.Stop()
 	var wg sync.WaitGroup
