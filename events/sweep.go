@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,10 +21,20 @@ func (v *View) SweepSandboxes(ctx context.Context) (int, error) {
 	return n, kind.Wrap(kind.Unavailable, "sweep", streamSandboxes, err)
 }
 
-// sweepSandboxes looks at what is old from the beginning of the stream on, where what is
-// left of living sandboxes is all that it meets twice. The stream's last message stays: by
-// it others know how far there is to read.
+// swept is how far a view has looked for old records. What it met is looked at again, so
+// that each message is read once.
+type swept struct {
+	mu   sync.Mutex
+	next uint64          // where it goes on
+	left map[string]bool // subjects of what it met and is there; true: but for the last message
+}
+
+// sweepSandboxes takes two sweeps for a record, and its last message goes last: a view that
+// is opened meanwhile may have read the beginning, and must find the end. The stream's last
+// message stays, too: by it others know how far there is to read.
 func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (n int, err error) {
+	v.swept.mu.Lock()
+	defer v.swept.mu.Unlock()
 	if err := v.Sync(ctx); err != nil {
 		return 0, err
 	}
@@ -32,35 +43,58 @@ func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (n int, er
 		return 0, err
 	}
 	s, err := v.l.js.Stream(ctx, streamSandboxes)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = v.swept.look(ctx, s, age)
 	}
-	for seq := uint64(1); ; {
-		m, err := s.GetMsg(ctx, seq, jetstream.WithGetMsgSubject("sbx.>"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && time.Since(m.Time) < age {
-			return n, nil
-		}
+	for subject, trimmed := range v.swept.left {
 		if err != nil {
-			return n, err
+			break
 		}
-		seq = m.Sequence + 1
-		if v.lives(m.Subject) {
+		if v.lives(subject) {
 			continue
 		}
-		last, err := s.GetLastMsgForSubject(ctx, m.Subject)
-		if err == nil && time.Since(last.Time) >= age && last.Sequence < end {
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(m.Subject))
+		last, lErr := s.GetLastMsgForSubject(ctx, subject)
+		switch {
+		case errors.Is(lErr, jetstream.ErrMsgNotFound): // another reaper was faster
+			delete(v.swept.left, subject)
+		case lErr != nil:
+			err = lErr
+		case time.Since(last.Time) < age || last.Sequence >= end:
+		case trimmed:
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+			delete(v.swept.left, subject)
 			n++
+		default:
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1))
+			v.swept.left[subject] = true
+		}
+	}
+	return n, err
+}
+
+// look reads on through what is old.
+func (w *swept) look(ctx context.Context, s jetstream.Stream, age time.Duration) error {
+	if w.left == nil {
+		w.left = make(map[string]bool)
+	}
+	for {
+		m, err := s.GetMsg(ctx, max(w.next, 1), jetstream.WithGetMsgSubject("sbx.>"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && time.Since(m.Time) < age {
+			return nil
 		}
 		if err != nil {
-			return n, err
+			return err
+		}
+		w.next = m.Sequence + 1
+		if _, met := w.left[m.Subject]; !met {
+			w.left[m.Subject] = false
 		}
 	}
 }
 
 // lives reports whether the sandbox of a subject is not over. One that the view has
-// forgotten is: see forget.
+// forgotten is, see forget, and so is one of whose record only the end is left.
 func (v *View) lives(subject string) bool {
 	s, ok := v.Sandbox(sandbox.ID(subject[strings.LastIndexByte(subject, '.')+1:]))
-	return ok && !s.Over()
+	return ok && !s.Over() && s.Phase != sandbox.PhaseNone
 }

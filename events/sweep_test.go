@@ -41,7 +41,7 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	for _, tt := range []struct {
 		age  time.Duration
 		want int
-	}{{time.Hour, 0}, {0, 2}, {0, 0}} {
+	}{{time.Hour, 0}, {0, 0}, {0, 2}, {0, 0}} {
 		if n, err := view.SweepSandboxesOlder(t.Context(), tt.age); n != tt.want || err != nil {
 			t.Errorf("older than %v: %d records removed, %v; want %d", tt.age, n, err, tt.want)
 		}

@@ -41,6 +41,8 @@ type View struct {
 	err       error                     // why it is not kept up to date any more
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
+
+	swept swept
 }
 
 // entry is a process in the catalogue.

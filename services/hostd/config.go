@@ -80,6 +80,7 @@ type Config struct {
 	// the spot, as a kill would: that is what it is for, in tests.
 	Fault func(point string) error
 
+	made       *makes          // nil: makeDriver makes another one each time
 	drivers    []driver.Driver // instead of Drivers, in tests
 	meterEvery time.Duration   // other than defaultMeterEvery, in tests
 }

@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -23,8 +24,30 @@ const lateName = "gvisor"
 // their Probe says why.
 var driverNames = [...]string{"gvisor", "namespace", "microvm", "firecracker", "jail", "direct"}
 
-// makeDriver makes the driver of that name.
+// makes are the drivers of a life: one of each name, which knows what all of its sandboxes
+// have of the host, whoever found or made them.
+type makes struct {
+	mu  sync.Mutex
+	all map[string]driver.Driver
+}
+
+// makeDriver gives the driver of that name: that of the life, if cfg is a life's.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
+	if cfg.made == nil {
+		return newDriver(name, cfg)
+	}
+	cfg.made.mu.Lock()
+	defer cfg.made.mu.Unlock()
+	d, err := cfg.made.all[name], error(nil)
+	if d == nil {
+		if d, err = newDriver(name, cfg); err == nil {
+			cfg.made.all[name] = d
+		}
+	}
+	return d, err
+}
+
+func newDriver(name string, cfg *Config) (driver.Driver, error) {
 	switch name {
 	case "gvisor":
 		return newGvisor(cfg)

@@ -17,7 +17,7 @@ func newGvisor(cfg *Config) (driver.Driver, error) {
 }
 
 func newMicroVM(cfg *Config) (driver.Driver, error) {
-	return microvm.New(microvm.Config{Init: machineInit(cfg), Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
+	return microvm.New(microvm.Config{Init: func() string { return machineInit(cfg) }, Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
 }
 
 // machineInit is the program with which microvm finds out whether KVM works: the shim,

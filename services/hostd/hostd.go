@@ -53,7 +53,8 @@ type host struct {
 	recovered atomic.Bool // nor does it until what the life before left is seen to
 	ended     atomic.Bool // a sandbox that began from a snapshot has ended
 
-	settled chan struct{} // closed when no driver is to come any more
+	opened  chan struct{} // closed when there are drivers
+	settled chan struct{} // and when none is to come any more
 	proven  []offer       // what the next life is told of the drivers; of this one's beginning, then of prove's goroutine
 
 	mu      sync.Mutex
@@ -84,6 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
+	cfg.made = &makes{all: make(map[string]driver.Driver)}
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
@@ -95,7 +97,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), settled: make(chan struct{}), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
+		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), opened: make(chan struct{}), settled: make(chan struct{}), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	if err := h.findShim(); err != nil {

@@ -16,10 +16,16 @@ func (h *host) openDrivers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	h.drivers = all
-	h.mu.Unlock()
+	h.have(all)
 	return h.noteOffers(all)
+}
+
+// have offers the drivers that a life begins with.
+func (h *host) have(all []offer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drivers = all
+	close(h.opened)
 }
 
 // noteOffers has the next life remember what drivers can do.
@@ -58,9 +64,8 @@ func (h *host) remember() {
 		}
 		all = append(all, offer{d, o.Caps})
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.drivers, h.unproven = all, true
+	h.unproven = true
+	h.have(all)
 }
 
 // settle finds out what is not known of the drivers yet.
@@ -82,7 +87,9 @@ func (h *host) prove(ctx context.Context) error {
 	if !h.unproven || !rest(ctx, proveAfter) {
 		return nil
 	}
-	all, err := openDrivers(ctx, &h.cfg)
+	apart := h.cfg
+	apart.made = nil // those of the life are at work
+	all, err := openDrivers(ctx, &apart)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was told to end
 	}
@@ -95,12 +102,14 @@ func (h *host) prove(ctx context.Context) error {
 // awaitOffer gives a driver by its name; empty is the default. One that may yet come is
 // waited for: sandboxes of the life before are there sooner than their drivers.
 func (h *host) awaitOffer(ctx context.Context, name string) (offer, bool) {
-	if o, ok := h.offer(name); ok {
-		return o, true
+	for _, known := range []chan struct{}{h.opened, h.settled} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+		}
+		if o, ok := h.offer(name); ok || name != lateName {
+			return o, ok
+		}
 	}
-	select {
-	case <-h.settled:
-	case <-ctx.Done():
-	}
-	return h.offer(name)
+	return offer{}, false
 }

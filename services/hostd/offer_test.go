@@ -122,3 +122,18 @@ func TestCountingHoldsNobodyUp(t *testing.T) {
 		t.Fatal("both wait for each other")
 	}
 }
+
+// All sandboxes of a life are of one driver of a name, whoever asked for it: it knows
+// which of the host's uids they have.
+func TestALifeHasOneDriverOfAName(t *testing.T) {
+	cfg := Config{Drivers: []string{"direct"}, made: &makes{all: map[string]driver.Driver{}}}
+	h := &host{cfg: cfg}
+	found, err := h.driverFor("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := openDrivers(t.Context(), &h.cfg)
+	if err != nil || len(all) != 1 || all[0].Driver != found {
+		t.Errorf("another one is offered: %v, %v", all, err)
+	}
+}

@@ -11,7 +11,8 @@
 // snapshots is removed hours later, and a fork's snapshot whose gateway was killed
 // before it could.
 //
-// A record that cannot be reached keeps nobody waiting but its own sandbox.
+// Records that cannot be reached keep no deadline waiting, nor who listens for hosts that
+// fall silent: what dead hosts had is ended beside that.
 //
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a

@@ -44,6 +44,9 @@ func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary
 	left = make(map[sandbox.ID]bool)
 	for i := range all {
 		g.Go(func() error {
+			if r.revived(&h) { // while others were ended
+				return nil
+			}
 			ctx, cancel := context.WithTimeout(ctx, recordWait)
 			defer cancel()
 			if err := r.end(ctx, h, all[i].ID); err != nil {

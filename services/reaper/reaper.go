@@ -3,7 +3,6 @@ package reaper
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,7 +213,7 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 
 // bury ends what the dead hosts had: the processes first, so that whoever sees
 // a sandbox lost finds its processes ended. A sandbox of which one could not be ended
-// waits; others do not wait for it. A host of which nothing is left is not looked at again.
+// waits. A host of which nothing is left is not looked at again.
 func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	open := make(map[string]bool)
 	r.view.Sandboxes(func(s *sandbox.State) bool {
@@ -238,15 +237,20 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 		}
 		return false
 	})
-	wait := make(map[sandbox.ID]bool)
 	for name, all := range byHost {
 		left := r.endAll(ctx, dead[name], suspects(all))
 		if len(left) == 0 && !open[name] {
 			r.settled[name] = dead[name].Rev
 		}
-		maps.Copy(wait, left)
+		r.endSandboxes(ctx, map[string]fleet.Host{name: dead[name]}, left)
 	}
-	r.endSandboxes(ctx, dead, wait)
+}
+
+// revived reports whether a host has a newer life than the one that ended, which has
+// taken over what that one left.
+func (r *reaper) revived(h *fleet.Host) bool {
+	now, ok := r.view.Host(h.Host)
+	return ok && now.Epoch > h.Epoch
 }
 
 // endSandboxes writes that the sandboxes of dead hosts are lost, but for those that wait.
@@ -256,7 +260,7 @@ func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host, w
 	lost := r.view.Sandboxes(func(s *sandbox.State) bool { return orphaned(s, dead) && !wait[s.ID] })
 	for i := range lost {
 		_, err := r.view.ChangeSandbox(ctx, lost[i].ID, func(s sandbox.State) ([]sandbox.Body, error) {
-			if !orphaned(&s, dead) {
+			if h := dead[s.Host]; !orphaned(&s, dead) || r.revived(&h) {
 				return nil, nil
 			}
 			return []sandbox.Body{sandbox.Lost{Reason: reason(s.Host)}}, nil

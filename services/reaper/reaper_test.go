@@ -354,9 +354,9 @@ func TestForksSnapshotsThatAreLeftGo(t *testing.T) {
 	layer := put(sandbox.Snapshot{Taken: old, Internal: true, Layer: "sum"})
 	young := put(sandbox.Snapshot{Taken: time.Now(), Internal: true})
 	left := put(sandbox.Snapshot{Taken: old, Internal: true})
-	w.reap()
 	changed, stop := w.view.Changes()
 	defer stop()
+	w.reap()
 	for gone := false; !gone; {
 		select {
 		case <-changed:

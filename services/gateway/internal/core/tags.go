@@ -250,6 +250,9 @@ func (c *Core) bases() map[string]bool {
 
 // pruneBases drops what was kept and is no base any more.
 func (c *Core) pruneBases(ctx context.Context) error {
+	if err := c.Sync(ctx); err != nil { // a build may have begun at another gateway
+		return err
+	}
 	bases := c.bases()
 	for _, t := range c.view.Templates("") {
 		if template.Hidden(t.Name) && !bases[string(t.ID)] && len(c.PendingBuilds()) == 0 {

@@ -65,6 +65,7 @@ func (w *Way) socks(c *client) {
 // presence gives a context that ends when the client's stream breaks. Nothing else
 // may read of the client before stop.
 func (c *client) presence() (ctx context.Context, stop func()) {
+	c.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail; it was that of the head
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {

@@ -78,11 +78,11 @@ const (
 // Config tunes a Driver; its zero value works where everything is installed and
 // KVM works.
 type Config struct {
-	QEMU   string // the program; empty: qemu-system-x86_64
-	Kernel string // a directory with boot/ and lib/modules/; empty: /var/lib/millrace/microvm, else /
-	Cache  string // where images are kept; empty: /var/cache/millrace, or below the user's cache
-	Init   string // a static binary that calls vminit.Init, for Probe's trial; empty: this program
-	TCG    bool   // translate where KVM does not work
+	QEMU   string        // the program; empty: qemu-system-x86_64
+	Kernel string        // a directory with boot/ and lib/modules/; empty: /var/lib/millrace/microvm, else /
+	Cache  string        // where images are kept; empty: /var/cache/millrace, or below the user's cache
+	Init   func() string // gives a static binary that calls vminit.Init, for Probe's trial; nil, or empty: this program
+	TCG    bool          // translate where KVM does not work
 
 	Scratch string // where trials are made; see live.Trial
 
@@ -117,9 +117,6 @@ func New(cfg Config) *Driver {
 	}
 	if cfg.QEMU == "" {
 		cfg.QEMU = "qemu-system-x86_64"
-	}
-	if cfg.Init == "" {
-		cfg.Init = "/proc/self/exe"
 	}
 	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}, ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
 	d.kvm, d.apart = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryApart)
@@ -179,7 +176,7 @@ func (d *Driver) tryApart() error {
 	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
-	q := &qemu{dir: s.Dir, shim: d.cfg.Init, m: &machine{accel: "tcg"}, mortal: true, trial: true}
+	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "tcg"}, mortal: true, trial: true}
 	return d.attend(ctx, q, func(context.Context) error { return nil })
 }
 
@@ -199,10 +196,10 @@ func (d *Driver) tryKVM() error {
 	if err != nil {
 		return err
 	}
-	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.cfg.Init, vminit.Boot{Trial: true}); err != nil {
+	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.init(), vminit.Boot{Trial: true}); err != nil {
 		return fmt.Errorf("it was not tried: %w", err)
 	}
-	q := &qemu{dir: s.Dir, shim: d.cfg.Init, m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, mortal: true}
+	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, mortal: true}
 	defer q.files.close()
 	initrd, err := os.Open(filepath.Join(s.Dir, initrdFile))
 	if err := errors.Join(q.files.take(initrdFd, initrd, err), q.files.open(q.m, &k), q.files.listen(s.Dir)); err != nil {
@@ -298,4 +295,13 @@ func until(ctx context.Context, done <-chan struct{}) (context.Context, context.
 		}
 	}()
 	return ctx, cancel
+}
+
+func (d *Driver) init() string {
+	if d.cfg.Init != nil {
+		if path := d.cfg.Init(); path != "" {
+			return path
+		}
+	}
+	return "/proc/self/exe"
 }
