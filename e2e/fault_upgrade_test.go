@@ -61,6 +61,7 @@ func TestFaultUpgrade(t *testing.T) {
 				must(t, u.Become(other))
 				c.progress(t, 50)
 				all = append(all, counting(t, u, c)...)
+				c.progress(t, 50) // a terminal that has not begun would echo what it is told
 			}
 			for _, p := range all {
 				tell(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
