@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/events"
@@ -23,25 +22,10 @@ func randomPart(n int) ([]byte, template.Sum) {
 	return data, template.SumOf(data)
 }
 
-// jsOf talks to the servers beside the log.
-func jsOf(t *testing.T, srv *eventstest.Server) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
 // streamOf gives the servers' own view of a stream.
 func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
 	t.Helper()
-	s, err := jsOf(t, srv).Stream(t.Context(), name)
+	s, err := eventstest.JetStream(t, srv).Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,15 +90,7 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 // A store that an earlier version made gets its bound from whoever stores first.
 func TestAnOldStoreGetsItsBound(t *testing.T) {
 	srv := eventstest.Start(t)
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err == nil {
-		_, err = js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "templates"})
-	}
+	_, err := eventstest.JetStream(t, srv).CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "templates"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,15 +134,8 @@ func TestOrphansAreSwept(t *testing.T) {
 		}
 	}
 	s := streamOf(t, srv, "OBJ_templates")
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err == nil { // as one leaves it who is killed while he stores
-		_, err = js.Publish(t.Context(), "$O.templates.C.cutoff", make([]byte, 1<<20))
-	}
+	// As one leaves it who is killed while he stores.
+	_, err := eventstest.JetStream(t, srv).Publish(t.Context(), "$O.templates.C.cutoff", make([]byte, 1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestRecordsOfSandboxesHaveNoAge(t *testing.T) {
 	}
 	was := streamOf(t, srv, "SBX").CachedInfo().Config
 	was.MaxAge = 30 * 24 * time.Hour
-	if _, err := jsOf(t, srv).UpdateStream(t.Context(), was); err != nil {
+	if _, err := eventstest.JetStream(t, srv).UpdateStream(t.Context(), was); err != nil {
 		t.Fatal(err)
 	}
 	if of() == 0 {

@@ -12,7 +12,7 @@ import (
 // end of the retention does: "OUT_" is all output, "PROC" the catalogue.
 func Forget(t testing.TB, s *Server, prefixes ...string) {
 	t.Helper()
-	js := connect(t, s)
+	js := JetStream(t, s)
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {
 		for _, p := range prefixes {
@@ -36,13 +36,13 @@ func Forget(t testing.TB, s *Server, prefixes ...string) {
 // Drop takes a stream away, as when no server lives that has it.
 func Drop(t testing.TB, s *Server, stream string) {
 	t.Helper()
-	if err := connect(t, s).DeleteStream(t.Context(), stream); err != nil {
+	if err := JetStream(t, s).DeleteStream(t.Context(), stream); err != nil {
 		t.Fatalf("drop %s: %v", stream, err)
 	}
 }
 
-// connect talks to the server beside the log, until the test ends.
-func connect(t testing.TB, s *Server) jetstream.JetStream {
+// JetStream talks to the server beside the log, until the test ends.
+func JetStream(t testing.TB, s *Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {

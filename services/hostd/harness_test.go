@@ -136,6 +136,20 @@ func (r *rig) begin() *life {
 	return l
 }
 
+// beginHere is begin and awaitLease of a driver that may not work on this machine: then
+// the test is skipped.
+func (r *rig) beginHere() (epoch uint64) {
+	r.t.Helper()
+	l := r.begin()
+	epoch = r.awaitLease(0)
+	select {
+	case <-l.done:
+		r.t.Skipf("the driver does not work here: %v", l.err)
+	default:
+	}
+	return epoch
+}
+
 // kill ends the life of the moment cleanly, if there is one, and waits.
 func (r *rig) kill() {
 	r.mu.Lock()

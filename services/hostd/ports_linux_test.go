@@ -13,13 +13,7 @@ import (
 func TestTheWayOutIsNoPortToVisit(t *testing.T) {
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress = true
-	first := r.begin()
-	epoch := r.awaitLease(0)
-	select {
-	case <-first.done:
-		t.Skipf("the driver does not work here: %v", first.err)
-	default:
-	}
+	epoch := r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.Live() {
 		t.Skipf("the driver does not work here: %s", s.Cause)

@@ -43,13 +43,7 @@ func TestSandboxesGetInterfaces(t *testing.T) {
 	}
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress, r.cfg.Network = true, NetworkVeth
-	first := r.begin()
-	r.awaitLease(0)
-	select {
-	case <-first.done:
-		t.Skipf("the driver does not work here: %v", first.err)
-	default:
-	}
+	r.beginHere()
 	look := func(id sandbox.ID) string {
 		t.Helper()
 		rec := r.whole(r.start(id, sh(`grep -c eth0 /proc/net/dev; cat /etc/resolv.conf; echo "proxy $http_proxy"`)))
@@ -102,13 +96,7 @@ func TestInterfacesAreMetered(t *testing.T) {
 	}
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress, r.cfg.Network, r.cfg.meterEvery = true, NetworkVeth, 20*time.Millisecond
-	first := r.begin()
-	r.awaitLease(0)
-	select {
-	case <-first.done:
-		t.Skipf("the driver does not work here: %v", first.err)
-	default:
-	}
+	r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(id, sandbox.PhaseRunning)
 	const packets, packet = 100, 1042 // with the heads of UDP, IP and the frame
@@ -190,13 +178,7 @@ func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 	}
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress, r.cfg.Network = true, NetworkVeth
-	first := r.begin()
-	epoch := r.awaitLease(0)
-	select {
-	case <-first.done:
-		t.Skipf("the driver does not work here: %v", first.err)
-	default:
-	}
+	epoch := r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(id, sandbox.PhaseRunning)
 	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the sandbox has no interface")
