@@ -77,11 +77,11 @@ func (Stream) EnumDescriptor() ([]byte, []int) {
 }
 
 // Batch is one message of a process's record: consecutive frames. The seq of
-// frames[i] is first_seq + i, dense from 1 for ever. Fields are in the order of their
-// numbers.
+// frames[i] is first_seq + i, dense from 1 for ever. The frames come last, all else is
+// in the order of its numbers.
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	V             uint32                 `protobuf:"varint,1,opt,name=v,proto3" json:"v,omitempty"`
+	V             uint32                 `protobuf:"varint,1,opt,name=v,proto3" json:"v,omitempty"` // 2: there is exited
 	Sandbox       string                 `protobuf:"bytes,2,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	Process       string                 `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
@@ -89,6 +89,7 @@ type Batch struct {
 	FirstSeq      uint64                 `protobuf:"varint,6,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
 	Frames        []*Frame               `protobuf:"bytes,7,rep,name=frames,proto3" json:"frames,omitempty"`
 	Packed        []byte                 `protobuf:"bytes,8,opt,name=packed,proto3" json:"packed,omitempty"` // in place of frames: them, tags and all, as one S2 block
+	Exited        *Exit                  `protobuf:"bytes,9,opt,name=exited,proto3" json:"exited,omitempty"` // how the process ended, where an earlier message has the Exited frame
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +176,13 @@ func (x *Batch) GetFrames() []*Frame {
 func (x *Batch) GetPacked() []byte {
 	if x != nil {
 		return x.Packed
+	}
+	return nil
+}
+
+func (x *Batch) GetExited() *Exit {
+	if x != nil {
+		return x.Exited
 	}
 	return nil
 }
@@ -4555,6 +4563,7 @@ type Lease struct {
 	System        string                 `protobuf:"bytes,42,opt,name=system,proto3" json:"system,omitempty"`                                    // what the host's own files are
 	Cpu           string                 `protobuf:"bytes,43,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // what its CPU can
 	FileFits      []string               `protobuf:"bytes,44,rep,name=file_fits,json=fileFits,proto3" json:"file_fits,omitempty"`                // of the drivers, in their order: the same of snapshots without memory, where it differs
+	Starting      bool                   `protobuf:"varint,51,opt,name=starting,proto3" json:"starting,omitempty"`                               // it is draining only until it has seen to what its life before left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4748,6 +4757,13 @@ func (x *Lease) GetFileFits() []string {
 		return x.FileFits
 	}
 	return nil
+}
+
+func (x *Lease) GetStarting() bool {
+	if x != nil {
+		return x.Starting
+	}
+	return false
 }
 
 type AccountEvent struct {
@@ -5452,6 +5468,7 @@ type BuildFrame struct {
 	//	*BuildFrame_Finished
 	//	*BuildFrame_Failed
 	//	*BuildFrame_Deleted
+	//	*BuildFrame_Based
 	Body          isBuildFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5564,6 +5581,15 @@ func (x *BuildFrame) GetDeleted() *BuildDeleted {
 	return nil
 }
 
+func (x *BuildFrame) GetBased() *BuildBased {
+	if x != nil {
+		if x, ok := x.Body.(*BuildFrame_Based); ok {
+			return x.Based
+		}
+	}
+	return nil
+}
+
 type isBuildFrame_Body interface {
 	isBuildFrame_Body()
 }
@@ -5596,6 +5622,10 @@ type BuildFrame_Deleted struct {
 	Deleted *BuildDeleted `protobuf:"bytes,8,opt,name=deleted,proto3,oneof"`
 }
 
+type BuildFrame_Based struct {
+	Based *BuildBased `protobuf:"bytes,9,opt,name=based,proto3,oneof"`
+}
+
 func (*BuildFrame_Requested) isBuildFrame_Body() {}
 
 func (*BuildFrame_Started) isBuildFrame_Body() {}
@@ -5609,6 +5639,8 @@ func (*BuildFrame_Finished) isBuildFrame_Body() {}
 func (*BuildFrame_Failed) isBuildFrame_Body() {}
 
 func (*BuildFrame_Deleted) isBuildFrame_Body() {}
+
+func (*BuildFrame_Based) isBuildFrame_Body() {}
 
 type BuildRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5891,6 +5923,107 @@ func (x *BuildHeld) GetBy() string {
 	return ""
 }
 
+// BuildBased says what the build stands on, once: its names may mean another later.
+type BuildBased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"` // an id, or the host's own files
+	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: the template alone
+	Sum           string                 `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`           // of all that it was made by
+	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	User          string                 `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	Workdir       string                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`
+	Start         string                 `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
+	Ready         string                 `protobuf:"bytes,8,opt,name=ready,proto3" json:"ready,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildBased) Reset() {
+	*x = BuildBased{}
+	mi := &file_event_v1_event_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildBased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildBased) ProtoMessage() {}
+
+func (x *BuildBased) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
+func (*BuildBased) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *BuildBased) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *BuildBased) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *BuildBased) GetSum() string {
+	if x != nil {
+		return x.Sum
+	}
+	return ""
+}
+
+func (x *BuildBased) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *BuildBased) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *BuildBased) GetWorkdir() string {
+	if x != nil {
+		return x.Workdir
+	}
+	return ""
+}
+
+func (x *BuildBased) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *BuildBased) GetReady() string {
+	if x != nil {
+		return x.Ready
+	}
+	return ""
+}
+
 // BuildLogged are lines of the build's log, and up to where of which step's
 // record they go.
 type BuildLogged struct {
@@ -5906,7 +6039,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5918,7 +6051,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5931,7 +6064,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -5980,7 +6113,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5992,7 +6125,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6005,7 +6138,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -6037,7 +6170,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6049,7 +6182,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6062,7 +6195,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 // BuildDeleted says that the template which it was for was deleted.
@@ -6074,7 +6207,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6086,7 +6219,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6099,7 +6232,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 type BuildFailed struct {
@@ -6112,7 +6245,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6124,7 +6257,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6137,7 +6270,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -6158,7 +6291,7 @@ var File_event_v1_event_proto protoreflect.FileDescriptor
 
 const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x14event/v1/event.proto\x12\x11millrace.event.v1\"\xda\x01\n" +
+	"\x14event/v1/event.proto\x12\x11millrace.event.v1\"\x8b\x02\n" +
 	"\x05Batch\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x18\n" +
@@ -6167,7 +6300,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\tfirst_seq\x18\x06 \x01(\x04R\bfirstSeq\x120\n" +
 	"\x06frames\x18\a \x03(\v2\x18.millrace.event.v1.FrameR\x06frames\x12\x16\n" +
-	"\x06packed\x18\b \x01(\fR\x06packed\"\xc0\x05\n" +
+	"\x06packed\x18\b \x01(\fR\x06packed\x12/\n" +
+	"\x06exited\x18\t \x01(\v2\x17.millrace.event.v1.ExitR\x06exited\"\xc0\x05\n" +
 	"\x05Frame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x129\n" +
 	"\baccepted\x18\x02 \x01(\v2\x1b.millrace.event.v1.AcceptedH\x00R\baccepted\x126\n" +
@@ -6525,7 +6659,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xed\x04\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\x89\x05\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -6554,7 +6688,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04fits\x18) \x03(\tR\x04fits\x12\x16\n" +
 	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
 	"\x03cpu\x18+ \x01(\tR\x03cpu\x12\x1b\n" +
-	"\tfile_fits\x18, \x03(\tR\bfileFits\"\xf8\x03\n" +
+	"\tfile_fits\x18, \x03(\tR\bfileFits\x12\x1a\n" +
+	"\bstarting\x183 \x01(\bR\bstarting\"\xf8\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -6611,7 +6746,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05build\x18\x01 \x01(\tR\x05build\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x03 \x01(\x04R\bfirstSeq\x125\n" +
-	"\x06frames\x18\x04 \x03(\v2\x1d.millrace.event.v1.BuildFrameR\x06frames\"\xd2\x03\n" +
+	"\x06frames\x18\x04 \x03(\v2\x1d.millrace.event.v1.BuildFrameR\x06frames\"\x89\x04\n" +
 	"\n" +
 	"BuildFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12A\n" +
@@ -6621,7 +6756,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06logged\x18\x05 \x01(\v2\x1e.millrace.event.v1.BuildLoggedH\x00R\x06logged\x12>\n" +
 	"\bfinished\x18\x06 \x01(\v2 .millrace.event.v1.BuildFinishedH\x00R\bfinished\x128\n" +
 	"\x06failed\x18\a \x01(\v2\x1e.millrace.event.v1.BuildFailedH\x00R\x06failed\x12;\n" +
-	"\adeleted\x18\b \x01(\v2\x1f.millrace.event.v1.BuildDeletedH\x00R\adeletedB\x06\n" +
+	"\adeleted\x18\b \x01(\v2\x1f.millrace.event.v1.BuildDeletedH\x00R\adeleted\x125\n" +
+	"\x05based\x18\t \x01(\v2\x1d.millrace.event.v1.BuildBasedH\x00R\x05basedB\x06\n" +
 	"\x04body\"\x90\x01\n" +
 	"\x0eBuildRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x12\n" +
@@ -6644,7 +6780,20 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05files\x18\x03 \x01(\tR\x05files\x12\x14\n" +
 	"\x05force\x18\x04 \x01(\bR\x05force\"\x1b\n" +
 	"\tBuildHeld\x12\x0e\n" +
-	"\x02by\x18\x01 \x01(\tR\x02by\"\xa1\x01\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\"\xa2\x02\n" +
+	"\n" +
+	"BuildBased\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12\x10\n" +
+	"\x03sum\x18\x03 \x01(\tR\x03sum\x128\n" +
+	"\x03env\x18\x04 \x03(\v2&.millrace.event.v1.BuildBased.EnvEntryR\x03env\x12\x12\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\x12\x18\n" +
+	"\aworkdir\x18\x06 \x01(\tR\aworkdir\x12\x14\n" +
+	"\x05start\x18\a \x01(\tR\x05start\x12\x14\n" +
+	"\x05ready\x18\b \x01(\tR\x05ready\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
 	"\vBuildLogged\x122\n" +
 	"\x05lines\x18\x01 \x03(\v2\x1c.millrace.event.v1.BuildLineR\x05lines\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\rR\x04step\x12\x14\n" +
@@ -6680,7 +6829,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -6755,101 +6904,106 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*BuildStarted)(nil),       // 70: millrace.event.v1.BuildStarted
 	(*BuildStep)(nil),          // 71: millrace.event.v1.BuildStep
 	(*BuildHeld)(nil),          // 72: millrace.event.v1.BuildHeld
-	(*BuildLogged)(nil),        // 73: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 74: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 75: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 76: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 77: millrace.event.v1.BuildFailed
-	nil,                        // 78: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 79: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 80: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 81: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 82: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 83: millrace.event.v1.TemplateBuilt.EnvEntry
+	(*BuildBased)(nil),         // 73: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 74: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 75: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 76: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 77: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 78: millrace.event.v1.BuildFailed
+	nil,                        // 79: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 80: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 81: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 82: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 83: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 84: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 85: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
-	5,  // 1: millrace.event.v1.Frame.accepted:type_name -> millrace.event.v1.Accepted
-	6,  // 2: millrace.event.v1.Frame.started:type_name -> millrace.event.v1.Started
-	7,  // 3: millrace.event.v1.Frame.wrote:type_name -> millrace.event.v1.Wrote
-	8,  // 4: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
-	9,  // 5: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
-	10, // 6: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
-	11, // 7: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
-	12, // 8: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
-	14, // 9: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
-	15, // 10: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
-	16, // 11: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
-	17, // 12: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	78, // 13: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
-	3,  // 14: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
-	4,  // 15: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
-	0,  // 16: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
-	0,  // 17: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
-	13, // 18: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
-	13, // 19: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
-	4,  // 20: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
-	13, // 21: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	20, // 22: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
-	21, // 23: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	25, // 24: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	26, // 25: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	27, // 26: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	28, // 27: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	29, // 28: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	30, // 29: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	31, // 30: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	32, // 31: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	33, // 32: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	34, // 33: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	35, // 34: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	36, // 35: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	43, // 36: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	41, // 37: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	42, // 38: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	79, // 39: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	80, // 40: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	37, // 41: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	24, // 42: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	22, // 43: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
-	23, // 44: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
-	38, // 45: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	40, // 46: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	39, // 47: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	37, // 48: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	45, // 49: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	81, // 50: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	82, // 51: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	51, // 52: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	52, // 53: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	53, // 54: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	54, // 55: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	55, // 56: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	56, // 57: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 58: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	60, // 59: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	61, // 60: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	62, // 61: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	64, // 62: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	66, // 63: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	65, // 64: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	63, // 65: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	83, // 66: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	68, // 67: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	69, // 68: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	70, // 69: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	72, // 70: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	73, // 71: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	75, // 72: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	77, // 73: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	76, // 74: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	71, // 75: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	74, // 76: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	77, // [77:77] is the sub-list for method output_type
-	77, // [77:77] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	13, // 1: millrace.event.v1.Batch.exited:type_name -> millrace.event.v1.Exit
+	5,  // 2: millrace.event.v1.Frame.accepted:type_name -> millrace.event.v1.Accepted
+	6,  // 3: millrace.event.v1.Frame.started:type_name -> millrace.event.v1.Started
+	7,  // 4: millrace.event.v1.Frame.wrote:type_name -> millrace.event.v1.Wrote
+	8,  // 5: millrace.event.v1.Frame.stdin_acked:type_name -> millrace.event.v1.StdinAcked
+	9,  // 6: millrace.event.v1.Frame.resized:type_name -> millrace.event.v1.Resized
+	10, // 7: millrace.event.v1.Frame.signaled:type_name -> millrace.event.v1.Signaled
+	11, // 8: millrace.event.v1.Frame.truncated:type_name -> millrace.event.v1.Truncated
+	12, // 9: millrace.event.v1.Frame.gap:type_name -> millrace.event.v1.Gap
+	14, // 10: millrace.event.v1.Frame.exited:type_name -> millrace.event.v1.Exited
+	15, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
+	16, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
+	17, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
+	79, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
+	4,  // 16: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
+	0,  // 17: millrace.event.v1.Wrote.stream:type_name -> millrace.event.v1.Stream
+	0,  // 18: millrace.event.v1.Truncated.stream:type_name -> millrace.event.v1.Stream
+	13, // 19: millrace.event.v1.Exited.exit:type_name -> millrace.event.v1.Exit
+	13, // 20: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
+	4,  // 21: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
+	13, // 22: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
+	20, // 23: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
+	21, // 24: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
+	25, // 25: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	26, // 26: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	27, // 27: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	28, // 28: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	29, // 29: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	30, // 30: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	31, // 31: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	32, // 32: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	33, // 33: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	34, // 34: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	35, // 35: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	36, // 36: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	43, // 37: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	41, // 38: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	42, // 39: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	80, // 40: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	81, // 41: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	37, // 42: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	24, // 43: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	22, // 44: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	23, // 45: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	38, // 46: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	40, // 47: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	39, // 48: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	37, // 49: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	45, // 50: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	82, // 51: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	83, // 52: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	51, // 53: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	52, // 54: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	53, // 55: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	54, // 56: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	55, // 57: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	56, // 58: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 59: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	60, // 60: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	61, // 61: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	62, // 62: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	64, // 63: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	66, // 64: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	65, // 65: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	63, // 66: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	84, // 67: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	68, // 68: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	69, // 69: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	70, // 70: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	72, // 71: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	74, // 72: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	76, // 73: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	78, // 74: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	77, // 75: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	73, // 76: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	71, // 77: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	85, // 78: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	75, // 79: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -6916,6 +7070,7 @@ func file_event_v1_event_proto_init() {
 		(*BuildFrame_Finished)(nil),
 		(*BuildFrame_Failed)(nil),
 		(*BuildFrame_Deleted)(nil),
+		(*BuildFrame_Based)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6923,7 +7078,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   83,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
