@@ -2,8 +2,10 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"slices"
 
 	"github.com/millrace/millrace/events/kind"
@@ -20,9 +22,10 @@ type Writer struct {
 	epoch   uint64
 	rev     uint64 // stream sequence of the last message known to be stored
 	last    process.Seq
-	buf     []byte // the message to store, not packed,
-	head    int    // of which this much is the head
-	packed  []byte // memory for it as it is stored
+	exited  *process.Exit // of the record's Exited
+	buf     []byte        // the message to store, not packed,
+	head    int           // of which this much is the head
+	packed  []byte        // memory for it as it is stored
 }
 
 // MaxBatch is the most bytes of output that one message carries. Append splits
@@ -40,10 +43,12 @@ type Tip struct {
 	Last     process.Seq // the last event stored
 	Host     string      // who wrote the last message
 	Epoch    uint64
+	Exited   *process.Exit     // of the record's Exited, however much follows it; nil: there is none
 	Finished *process.Finished // nil: the record goes on
 	Lags     bool              // it is a replica's word: there may be more
 
 	rev uint64
+	old bool // of a version whose messages say nothing of an Exited before them
 }
 
 // Tip reads the end of a record from its leader. NotFound if it has no event.
@@ -59,8 +64,8 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 }
 
 // Tips reads the ends of many records of one host at one go, from whichever
-// replica answers: there may be more of each. Those that have no event, or too
-// large a last message, are missing. Nothing may be decided on a Tip that Lags but
+// replica answers: there may be more of each. Those that have no event, too large a
+// last message or one of an old version are missing. Nothing may be decided on a Tip that Lags but
 // what Writer.Follow is given.
 func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tip, error) {
 	out := make(map[process.ID]Tip, len(ids))
@@ -77,7 +82,7 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 			return out, err
 		}
 		for _, m := range got {
-			if t, err := tipOf(m); err == nil {
+			if t, err := tipOf(m); err == nil && !t.old {
 				t.Lags = true
 				out[of[m.subject]] = t
 			}
@@ -115,35 +120,91 @@ func tipOf(m stored) (Tip, error) {
 	if err != nil {
 		return Tip{}, kind.Wrap(kind.Internal, "read", m.subject, err)
 	}
-	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, rev: m.seq}
+	return endOf(m.seq, &b), nil
+}
+
+// endOf is the tip of a record whose last message is b.
+func endOf(rev uint64, b *process.Batch) Tip {
+	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
+	if x := exitIn(b.Events); x != nil {
+		t.Exited = x
+	}
 	if n := len(b.Events); n > 0 {
 		if fin, ok := b.Events[n-1].Body.(process.Finished); ok {
 			t.Finished = &fin
 		}
 	}
-	return t, nil
+	t.old = b.Version < 2 && t.Exited == nil && t.Finished == nil
+	return t
+}
+
+// exitIn finds an Exited among events.
+func exitIn(evs []process.Event) *process.Exit {
+	for i := range evs {
+		if x, ok := evs[i].Body.(process.Exited); ok {
+			return &x.Exit
+		}
+	}
+	return nil
+}
+
+// oldExit looks for an Exited in a record of an old version, among so many last events as
+// that version did, of those that did not fall out of retention.
+func (l *Log) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.Exit, error) {
+	const far = 64
+	after := last - min(last, far)
+	for {
+		x, err := l.exitAfter(ctx, ref, after, last)
+		first, gone := FirstSeq(err)
+		if !gone || first <= after+1 {
+			return x, err
+		}
+		after = first - 1
+	}
+}
+
+// exitAfter looks for an Exited after one event up to another.
+func (l *Log) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (*process.Exit, error) {
+	r := l.Read(ref, after)
+	defer r.Close()
+	for r.After() < last {
+		evs, err := r.Next(ctx, 0)
+		if x := exitIn(evs); x != nil || errors.Is(err, io.EOF) {
+			return x, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // Recover makes w go on after what is stored, as a new life of a host must.
 // NotFound if the record has no event: then w is at its start.
 func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 	t, err := w.l.Tip(ctx, w.ref)
+	if err == nil && t.old {
+		t.Exited, err = w.l.oldExit(ctx, w.ref, t.Last)
+	}
 	if err == nil {
-		w.rev, w.last = t.rev, t.Last
+		w.Follow(t)
 	}
 	return t, err
 }
 
 // Follow makes w go on after t, which may not be the record's end any more: then
 // the next Append is Fenced, and Recover says by what.
-func (w *Writer) Follow(t Tip) { w.rev, w.last = t.rev, t.Last }
+func (w *Writer) Follow(t Tip) { w.rev, w.last, w.exited = t.rev, t.Last, t.Exited }
 
 // GoOn makes w go on after an event that is known to have been stored, of a
 // record of which nothing is left: all of it fell out of retention.
-func (w *Writer) GoOn(last process.Seq) { w.rev, w.last = 0, last }
+func (w *Writer) GoOn(last process.Seq) { w.rev, w.last, w.exited = 0, last, nil }
 
 // Last is the seq of the last event known to be stored.
 func (w *Writer) Last() process.Seq { return w.last }
+
+// Exited is how the process ended as its record has it; nil if it has no Exited.
+func (w *Writer) Exited() *process.Exit { return w.exited }
 
 // Append stores events in the given order, once, and returns when they are
 // stored. Their Seq must be the next ones (w.Last()+1...). What was stored before
@@ -158,7 +219,8 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 			return kind.Newf(kind.Internal, "append", w.subject, "seq %d after %d", events[0].Seq, w.last)
 		}
 		n := w.encode(events)
-		if err := w.store(ctx, w.last+process.Seq(n)); err != nil {
+		all := Tip{Last: w.last + process.Seq(n), Exited: cmp.Or(exitIn(events[:n]), w.exited)}
+		if err := w.store(ctx, all); err != nil {
 			return err
 		}
 		events = after(events, w.last)
@@ -170,7 +232,7 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 func (w *Writer) encode(events []process.Event) int {
 	head := process.Batch{
 		Sandbox: string(w.ref.ID.Sandbox()), Process: w.ref.ID.Token(),
-		Host: w.ref.Host, Epoch: w.epoch, FirstSeq: events[0].Seq,
+		Host: w.ref.Host, Epoch: w.epoch, FirstSeq: events[0].Seq, Exited: w.exited,
 	}
 	w.buf = process.AppendBatchHead(w.buf[:0], &head)
 	w.head = len(w.buf)
@@ -188,22 +250,23 @@ func (w *Writer) encode(events []process.Event) int {
 // headRoom lets a full frame of output and its head share one message.
 const headRoom = 4 << 10
 
-// store publishes w.buf, whose last event has seq upTo, until it is stored.
-func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
+// store publishes w.buf, which makes all the record's tip, until it is stored.
+func (w *Writer) store(ctx context.Context, all Tip) error {
 	msg := w.buf
 	var smaller bool
 	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
 		msg = w.packed
 	}
 	for try := 0; ; {
+		tip := all
 		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
-		last := upTo
+		tip.rev = rev
 		if errors.Is(err, errExpectation) {
-			rev, last, err = w.resolve(ctx)
+			tip, err = w.resolve(ctx)
 		}
 		switch {
-		case err == nil && rev != 0:
-			w.rev, w.last = rev, last
+		case err == nil && tip.rev != 0:
+			w.Follow(tip)
 			w.shrink()
 			return nil
 		case err != nil && !kind.Is(err, kind.Unavailable):
@@ -217,42 +280,42 @@ func (w *Writer) store(ctx context.Context, upTo process.Seq) error {
 
 // resolve tells what became of a message whose expectation did not hold, from
 // the record itself: it, or an earlier try with more or fewer of the same events,
-// is stored already (its rev and last event), it is not and may be tried again
-// (0), or somebody else writes here.
-func (w *Writer) resolve(ctx context.Context) (uint64, process.Seq, error) {
+// is stored already (and is the tip), it is not and may be tried again (no tip),
+// or somebody else writes here.
+func (w *Writer) resolve(ctx context.Context) (Tip, error) {
 	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
 	if err != nil {
-		return 0, 0, err
+		return Tip{}, err
 	}
 	if !ok {
 		// A process that was silent for longer than the retention: whoever else
 		// may write here would have left something.
 		w.rev = 0
-		return 0, 0, nil
+		return Tip{}, nil
 	}
 	plain, err := unpackBatch(m.data)
 	if err != nil {
-		return 0, 0, kind.Wrap(kind.Internal, "append", w.subject, err)
+		return Tip{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
 	b, err := process.ParseBatch(plain)
 	if err != nil {
-		return 0, 0, kind.Wrap(kind.Internal, "append", w.subject, err)
+		return Tip{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
 	switch {
 	case w.sameAs(plain):
-		return m.seq, b.FirstSeq + process.Seq(b.Frames) - 1, nil
+		return endOf(m.seq, &b), nil
 	case m.seq == w.rev:
-		return 0, 0, nil // a replica spoke out of turn: the record is as expected
+		return Tip{}, nil // a replica spoke out of turn: the record is as expected
 	case w.last == 0:
-		return 0, 0, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
+		return Tip{}, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
 	}
-	return 0, 0, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
+	return Tip{}, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
 
 // sameAs reports whether the stored bytes, unpacked, are those just published, or those of
 // an earlier try that was given up, which began at the same event and ended
-// sooner or later: a message is its head, with host, epoch and first seq, and then
-// one event after the other.
+// sooner or later: a message is its head, with host, epoch, first seq and what was before
+// that, and then one event after the other.
 func (w *Writer) sameAs(data []byte) bool {
 	return len(data) > 0 && (bytes.HasPrefix(w.buf, data) || bytes.HasPrefix(data, w.buf))
 }

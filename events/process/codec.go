@@ -13,16 +13,19 @@ import (
 // them by hand because output frames are the hot path. A fuzz test holds it to
 // the generated type. Field numbers stand in event.proto.
 
-// BatchVersion is the version written into every Batch.
-const BatchVersion = 1
+// BatchVersion is the version written into every Batch. From 2 on there is Exited: of an
+// older one that it lacks says nothing.
+const BatchVersion = 2
 
 // Batch is one message of a process's record.
 type Batch struct {
+	Version  uint32 // set by ParseBatch
 	Sandbox  string
 	Process  string // the id's token
 	Host     string
 	Epoch    uint64
 	FirstSeq Seq
+	Exited   *Exit   // of the Exited of an earlier message; nil: there is none
 	Frames   int     // how many seqs the message takes; set by ParseBatch
 	Size     int     // bytes that Events share; set by ParseBatch
 	Events   []Event // to be appended: one frame each, from FirstSeq on
@@ -38,14 +41,19 @@ func AppendBatch(dst []byte, b *Batch) []byte {
 	return dst
 }
 
-// AppendBatchHead appends all of b but its events.
+// AppendBatchHead appends all of b but its events, which come last whatever their number:
+// two messages that begin at one event are alike as far as the shorter one goes.
 func AppendBatchHead(dst []byte, b *Batch) []byte {
 	dst = field.AppendUint(dst, 1, BatchVersion)
 	dst = field.AppendString(dst, 2, b.Sandbox)
 	dst = field.AppendString(dst, 3, b.Process)
 	dst = field.AppendString(dst, 4, b.Host)
 	dst = field.AppendUint(dst, 5, b.Epoch)
-	return field.AppendUint(dst, 6, b.FirstSeq)
+	dst = field.AppendUint(dst, 6, b.FirstSeq)
+	if b.Exited == nil {
+		return dst
+	}
+	return field.PutMessage(dst, 9, func(dst []byte) []byte { return appendExit(dst, b.Exited) })
 }
 
 // AppendBatchFrame appends one event to a batch begun with AppendBatchHead.
@@ -65,6 +73,8 @@ func ParseBatch(b []byte) (Batch, error) {
 	frames := make([][]byte, 0, 8)
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
+		case 1:
+			out.Version = uint32(u)
 		case 2:
 			out.Sandbox = string(v)
 		case 3:
@@ -77,6 +87,10 @@ func ParseBatch(b []byte) (Batch, error) {
 			out.FirstSeq = u
 		case 7:
 			frames = append(frames, v)
+		case 9:
+			x, err := parseExit(v)
+			out.Exited = &x
+			return err
 		}
 		return nil
 	})
@@ -328,10 +342,10 @@ func parseBody(num protowire.Number, b []byte) (Body, error) {
 	case 4:
 		return parseWrote(b)
 	case 10:
-		x, err := parseExit(b)
+		x, err := parseExitIn(b)
 		return Exited{Exit: x}, err
 	case 11:
-		x, err := parseExit(b)
+		x, err := parseExitIn(b)
 		return Finished{Exit: x}, err
 	}
 	u, s, err := scalars(b)
@@ -394,26 +408,33 @@ func parseWrote(b []byte) (Body, error) {
 	return w, err
 }
 
+// parseExitIn reads an exit that is all of a message.
+func parseExitIn(b []byte) (Exit, error) {
+	var x Exit
+	err := field.Each(b, func(num protowire.Number, _ uint64, v []byte) (err error) {
+		if num == 1 {
+			x, err = parseExit(v)
+		}
+		return err
+	})
+	return x, err
+}
+
 func parseExit(b []byte) (Exit, error) {
 	var x Exit
-	err := field.Each(b, func(num protowire.Number, _ uint64, v []byte) error {
-		if num != 1 {
-			return nil
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
+		switch num {
+		case 1:
+			code := int32(u)
+			x.Code = &code
+		case 2:
+			x.Signal = int32(u)
+		case 3:
+			x.Cause = Cause(v)
+		case 4:
+			x.Message = string(v)
 		}
-		return field.Each(v, func(num protowire.Number, u uint64, v []byte) error {
-			switch num {
-			case 1:
-				code := int32(u)
-				x.Code = &code
-			case 2:
-				x.Signal = int32(u)
-			case 3:
-				x.Cause = Cause(v)
-			case 4:
-				x.Message = string(v)
-			}
-			return nil
-		})
+		return nil
 	})
 	return x, err
 }

@@ -88,7 +88,8 @@ type Signaled struct {
 	Command string
 }
 
-// Truncated says that output past the quota was dropped, Dropped bytes so far.
+// Truncated says that output was dropped, past the quota or because its sandbox had ended
+// for too long, Dropped bytes so far.
 type Truncated struct {
 	Stream  Stream
 	Dropped uint64

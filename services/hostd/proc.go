@@ -37,11 +37,9 @@ type proc struct {
 	known   *wire.Process // what the shim says of it; nil: the shim does not have it
 	taken   bool          // the shim has had its start
 	track   *link.Track   // nil: nothing may come from the shim yet
-	resumed bool          // track does not know what came before: an earlier life may have seen it
 	queue   []item
 	lost    process.Exit     // with a Cause: nothing more will come from the shim, and that is its end
 	stored  process.Seq      // the last event on record
-	exit    *process.Exit    // of its Exited
 	sent    bool             // the start was sent: commands may follow
 	early   []events.Command // those that came before
 	over    bool             // done: what comes late is refused
@@ -97,9 +95,6 @@ func (p *proc) take(m *link.Message) error {
 	}
 	if held := p.b.flow.Hold(link.Cost(&m.Event)); held > maxHeld {
 		return p.b.hostile("%d bytes of its events wait to be stored", held)
-	}
-	if x, ok := m.Event.Body.(process.Exited); ok {
-		p.exit = &x.Exit
 	}
 	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
 	p.poke()

@@ -29,12 +29,12 @@ func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...proc
 	p := b.h.newProc(b, process.NewID(b.id))
 	known.Token = p.id.Token()
 	p.known, b.procs[known.Token] = &known, p
-	evs := make([]process.Event, len(recorded))
-	for i, body := range recorded {
-		evs[i] = process.Event{Seq: process.Seq(i + 1), Time: time.Now(), Body: body}
-	}
-	if err := r.log.Writer(p.ref, 1).Append(r.ctx(), evs); err != nil {
-		t.Fatal(err)
+	w := r.log.Writer(p.ref, 1)
+	for _, body := range recorded { // a message each
+		e := process.Event{Seq: w.Last() + 1, Time: time.Now(), Body: body}
+		if err := w.Append(r.ctx(), []process.Event{e}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if entered {
 		sum := process.Summary{ID: p.id, Tenant: tenant, Host: hostName, Epoch: 1, Spec: sh("x"), PID: 7, Started: time.Now()}
@@ -67,25 +67,37 @@ func TestHoleThatCannotBe(t *testing.T) {
 	}
 }
 
-// The life before recorded how a process ended, and this one only what its children
-// wrote after that: the exit stays what it was.
+// The life before recorded how a process ended, and since then only what its children
+// wrote is recorded: the exit stays what it was.
 func TestExitOfAnEarlierLifeStands(t *testing.T) {
 	code := int32(0)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
-	r, p := leftBehind(t, true, wire.Process{First: 4, Last: 4}, accepted(), process.Started{PID: 7}, process.Exited{Exit: exit})
-	if !p.presume() {
-		t.Fatal("nothing is presumed")
+	recorded := []process.Body{accepted(), process.Started{PID: 7}, process.Exited{Exit: exit}}
+	for i := range 100 {
+		recorded = append(recorded, process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")})
 	}
-	late := process.Event{Seq: 4, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Data: []byte("late")}}
-	if err := p.take(&link.Message{Event: late}); err != nil {
-		t.Fatal(err)
-	}
-	p.lose(process.Exit{Cause: process.CauseShimLost})
-	if err := p.publish(r.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	if rec := r.whole(p.id); rec.types() != "accepted start exited stdout end " || describe(rec.end()) != "exited 0" {
-		t.Errorf("%s: %s", rec.types(), describe(rec.end()))
+	for name, more := range map[string]bool{"of one that says more": true, "of one that is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			r, p := leftBehind(t, true, wire.Process{First: 104, Last: 104}, recorded...)
+			if !p.presume() {
+				t.Fatal("nothing is presumed")
+			}
+			want := len(recorded) + 1
+			if more {
+				want++
+				late := process.Event{Seq: 104, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: 100, Data: []byte("x")}}
+				if err := p.take(&link.Message{Event: late}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.lose(process.Exit{Cause: process.CauseShimLost})
+			if err := p.publish(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			if rec := r.whole(p.id); len(rec.events) != want || describe(rec.end()) != "exited 0" {
+				t.Errorf("%d events, want %d: %s", len(rec.events), want, describe(rec.end()))
+			}
+		})
 	}
 }
 

@@ -265,23 +265,13 @@ func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 	if err := p.ground(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	unknown := p.resumed && p.exit == nil
-	p.mu.Unlock()
-	if unknown {
-		if err := p.lookBack(ctx, p.w.Last()); err != nil {
-			return err
-		}
-	}
 	return p.end(ctx, as)
 }
 
-// end ends the record of a process that nobody can see any more.
+// end ends the record of a process that nobody can see any more: as the record has it, or
+// else as told.
 func (p *proc) end(ctx context.Context, as process.Exit) error {
-	p.mu.Lock()
-	exit, last := p.exit, p.w.Last()
-	p.mu.Unlock()
-	now := time.Now()
+	exit, last, now := p.w.Exited(), p.w.Last(), time.Now()
 	var evs []process.Event
 	if exit == nil {
 		exit = &as

@@ -258,7 +258,7 @@ func (p *proc) mourn(ctx context.Context) error {
 	if err != nil || tip.Finished != nil {
 		return err
 	}
-	if err := p.lookBack(ctx, tip.Last); err != nil {
+	if err := p.readSummary(ctx); err != nil {
 		return err
 	}
 	return p.publish(ctx)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -168,7 +167,7 @@ func (p *proc) again(ctx context.Context) error {
 	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "somebody else started it")
 	case tip.Last > 1: // it ran, and the shim that had it is gone
-		if err := p.lookBack(ctx, tip.Last); err != nil {
+		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
 		return p.end(ctx, process.Exit{Cause: process.CauseShimLost})
@@ -240,7 +239,6 @@ func (p *proc) goOn(last process.Seq) {
 	defer p.mu.Unlock()
 	p.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.track.Resume(last)
-	p.resumed = true
 	p.stored = last
 	if conn := p.b.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.place)
@@ -270,9 +268,6 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	}
 	p.h.slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
 	if known.First-last > maxHole {
-		if err := p.lookBack(ctx, last); err != nil {
-			return err
-		}
 		return errors.Join(p.end(ctx, process.Exit{Cause: process.CauseShimLost}), errFinished)
 	}
 	now, stream := time.Now(), process.Stdout
@@ -318,55 +313,14 @@ const readTimeout = 10 * time.Second
 
 // accepted reads the record's first event.
 func (p *proc) accepted(ctx context.Context) (process.Accepted, error) {
-	var first process.Accepted
-	err := p.scan(ctx, 0, 1, func(e *process.Event) {
-		if a, ok := e.Body.(process.Accepted); ok {
-			first = a
-		}
-	})
-	return first, err
-}
-
-// lookBack finds out whether the exit of a process that is gone was recorded.
-func (p *proc) lookBack(ctx context.Context, last process.Seq) error {
-	const far = 64 // only output of children that outlived it can follow an exit
-	if _, err := p.h.log.Tip(ctx, p.ref); err != nil {
-		if kind.Is(err, kind.NotFound) {
-			return nil // all of it fell out of retention
-		}
-		return err
-	}
-	if err := p.readSummary(ctx); err != nil {
-		return err
-	}
-	return p.scan(ctx, last-min(last, far), last, func(e *process.Event) {
-		if x, ok := e.Body.(process.Exited); ok {
-			p.mu.Lock()
-			p.exit = &x.Exit
-			p.mu.Unlock()
-		}
-	})
-}
-
-// scan calls f for the stored events after one seq up to another.
-func (p *proc) scan(ctx context.Context, after, upTo process.Seq, f func(*process.Event)) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	r := p.h.log.Read(p.ref, after)
+	r := p.h.log.Read(p.ref, 0)
 	defer r.Close()
-	for r.After() < upTo {
-		batch, err := r.Next(ctx, time.Second)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range batch {
-			if batch[i].Seq <= upTo {
-				f(&batch[i])
-			}
-		}
+	batch, err := r.Next(ctx, 0)
+	if err != nil {
+		return process.Accepted{}, err
 	}
-	return nil
+	first, _ := batch[0].Body.(process.Accepted)
+	return first, nil
 }

@@ -1,9 +1,8 @@
 package reaper
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -23,10 +22,6 @@ const (
 	// tries is how often a record that somebody else writes is read again before
 	// it is left to the next look.
 	tries = 4
-	// lookBack is how many of a record's last events are searched for an exit
-	// that was seen: only the output of children that outlived it can follow.
-	lookBack = 64
-	readWait = time.Second
 	// recordWait is for one record: where a server is away, some cannot be reached.
 	recordWait = 2 * time.Second
 )
@@ -101,7 +96,9 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 		if tip.Finished != nil {
 			return tip.Finished.Exit, nil
 		}
-		bodies, exit := lastWords(sum, h.Host, r.seen(ctx, ref, sum, w.Last()), w.Last() == 0)
+		// The host entered it in the catalogue, or the record has it.
+		seen := cmp.Or(sum.Exit, tip.Exited)
+		bodies, exit := lastWords(sum, h.Host, seen, w.Last() == 0)
 		err = w.Append(ctx, number(w.Last(), bodies))
 		if err == nil {
 			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
@@ -136,33 +133,4 @@ func number(last process.Seq, bodies []process.Body) []process.Event {
 		out[i] = process.Event{Seq: last + 1 + process.Seq(i), Time: now, Body: b}
 	}
 	return out
-}
-
-// seen is the exit that the host noted before it fell silent, in the catalogue
-// or near the end of the record; nil if nobody saw one.
-func (r *reaper) seen(ctx context.Context, ref events.Ref, sum *process.Summary, last process.Seq) *process.Exit {
-	if sum.Exit != nil {
-		return sum.Exit
-	}
-	if last == 0 {
-		return nil
-	}
-	rd := r.cfg.Log.Read(ref, last-min(last, lookBack))
-	defer rd.Close()
-	var found *process.Exit
-	for rd.After() < last {
-		got, err := rd.Next(ctx, readWait)
-		if len(got) == 0 && err == nil || err != nil && !errors.Is(err, io.EOF) {
-			return found // what cannot be read was not seen
-		}
-		for _, e := range got {
-			if x, ok := e.Body.(process.Exited); ok {
-				found = &x.Exit
-			}
-		}
-		if err != nil {
-			return found
-		}
-	}
-	return found
 }

@@ -1,0 +1,120 @@
+package events_test
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/process"
+)
+
+// outlived is a record whose process ended with 3 and left children that print so much.
+func outlived(prints int) []process.Event {
+	code := int32(3)
+	all := script(4)[:2]
+	all = append(all, process.Event{Body: process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}}})
+	for i := range prints {
+		all = append(all, process.Event{Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")}})
+	}
+	for i := range all {
+		all[i].Seq, all[i].Time = process.Seq(i+1), all[0].Time
+	}
+	return all
+}
+
+// told checks that an exit is outlived's.
+func told(t *testing.T, who string, x *process.Exit) {
+	t.Helper()
+	if x == nil || x.Code == nil || *x.Code != 3 {
+		t.Errorf("%s says that it ended as %+v", who, x)
+	}
+}
+
+// However much the children print that outlived a process, the end of its record tells how
+// it ended, in each message that begins after it.
+func TestTheEndOfARecordTellsAnExitThatIsLongAgo(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref, all := newRef(), outlived(300)
+	w := log.Writer(ref, 1)
+	appendAll(t, w, all[:2], 1)
+	if w.Exited() != nil {
+		t.Error("it has ended before its Exited is stored")
+	}
+	appendAll(t, w, all[2:], 1)
+	told(t, "its writer", w.Exited())
+	next := log.Writer(ref, 2)
+	if tip, err := next.Recover(t.Context()); err != nil || tip.Last != process.Seq(len(all)) {
+		t.Fatalf("%+v, %v", tip, err)
+	}
+	told(t, "the next life", next.Exited())
+	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := log.Writer(ref, 3)
+	follower.Follow(tips[ref.ID])
+	more := process.Event{Seq: process.Seq(len(all)) + 1, Time: all[0].Time, Body: process.Wrote{Stream: process.Stdout, Offset: 300, Data: []byte("x")}}
+	appendAll(t, follower, []process.Event{more}, 1)
+	last := log.Writer(ref, 4)
+	if _, err := last.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told(t, "the life after the one that followed", last.Exited())
+}
+
+// An append that was given up may have stored the Exited, and the next one does not have it.
+func TestAnExitOfATryThatWasGivenUpIsKnown(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref, all := newRef(), outlived(1)
+	w := log.Writer(ref, 1)
+	appendAll(t, w, all[:1], 1)
+	lost := log.Writer(ref, 1)
+	if _, err := lost.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, lost, all[1:], len(all)) // what w does not hear of
+	if err := w.Append(t.Context(), all[1:2]); err != nil {
+		t.Fatal(err)
+	}
+	told(t, "its writer", w.Exited())
+}
+
+// putOld stores a record, of which each message has one event, as version 1 did.
+func putOld(t *testing.T, srv *eventstest.Server, ref events.Ref, all []process.Event) {
+	t.Helper()
+	js := eventstest.JetStream(t, srv)
+	subject := "out.00." + ref.Host + "." + string(ref.ID.Sandbox()) + "." + ref.ID.Token()
+	for i := range all {
+		b := process.AppendBatch(nil, &process.Batch{
+			Sandbox: string(ref.ID.Sandbox()), Process: ref.ID.Token(), Host: ref.Host, Epoch: 1, FirstSeq: all[i].Seq, Events: all[i : i+1],
+		})
+		b[1] = 1 // the value of v, which is first
+		if _, err := js.Publish(t.Context(), subject, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Records of versions that did not tell are searched as far as those did, and as far as
+// they are left.
+func TestTheExitInAnOldRecordIsLookedFor(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	ref, all := newRef(), outlived(40)
+	putOld(t, srv, ref, all)
+	if err := streamOf(t, srv, "OUT_00").Purge(t.Context(), jetstream.WithPurgeSequence(3)); err != nil {
+		t.Fatal(err)
+	}
+	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	if err != nil || len(tips) != 0 {
+		t.Errorf("%v, %v: a tip that does not tell can be followed", tips, err)
+	}
+	w := log.Writer(ref, 2)
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told(t, "the next life", w.Exited())
+}
