@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func TestAMinorityIsReadAndNotWritten(t *testing.T) {
 		}
 		lags = tip.Lags
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := w.Append(ctx, all[n/2:n/2+1]); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("an append: %v", err)
@@ -108,9 +109,11 @@ func TestStreamsFitWhereAClusterHasHardlyMoreThanWhatIsAskedFor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("servers tell of their room every ten seconds")
 	}
-	t.Parallel() // it waits for the most part
 	for _, beside := range []int64{1, 300 << 20} {
-		log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
-		appendAll(t, log.Writer(newRef(), 1), script(4), 2)
+		t.Run(strconv.FormatInt(beside, 10), func(t *testing.T) {
+			t.Parallel() // it waits for the most part
+			log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
+			appendAll(t, log.Writer(newRef(), 1), script(4), 2)
+		})
 	}
 }

@@ -17,6 +17,11 @@ func (v *View) SweepSandboxesOlder(ctx context.Context, age time.Duration) (int,
 	return v.sweepSandboxes(ctx, age)
 }
 
+// SweepSnapshotsOlder is SweepSnapshots with another age.
+func (v *View) SweepSnapshotsOlder(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepSnapshots(ctx, age)
+}
+
 // HasPartOlder is HasPart with another age.
 func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Duration) (bool, error) {
 	return l.hasPart(ctx, string(sum), age)

@@ -41,9 +41,12 @@ func (v *View) applySnapshot(m stored) error {
 	if err != nil {
 		return err
 	}
+	if b.Deleted && !v.snapshots[id].Deleted {
+		v.deleted++
+	}
 	v.snapshots[id] = sandbox.Snapshot{
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
-		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq,
+		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq, Changed: m.time,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
 		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		Fits: b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),
@@ -117,4 +120,12 @@ func (v *View) Snapshots(keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
 	v.mu.Unlock()
 	slices.SortFunc(out, func(a, b sandbox.Snapshot) int { return sandbox.CompareSnapshots(&a, &b) })
 	return out
+}
+
+// Deletions is how many snapshots this view has seen deleted. It only grows, so that
+// whoever has work to do for each sees by it whether there is any.
+func (v *View) Deletions() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.deleted
 }

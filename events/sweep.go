@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,9 +93,66 @@ func (w *swept) look(ctx context.Context, s jetstream.Stream, age time.Duration)
 	}
 }
 
-// lives reports whether the sandbox of a subject is not over. One that the view has
-// forgotten is, see forget, and so is one of whose record only the end is left.
+// lives reports whether the sandbox of a subject is not over. One that the view does not
+// know is: it has forgotten it, or only the end of its record is left.
 func (v *View) lives(subject string) bool {
 	s, ok := v.Sandbox(sandbox.ID(subject[strings.LastIndexByte(subject, '.')+1:]))
-	return ok && !s.Over() && s.Phase != sandbox.PhaseNone
+	return ok && !s.Over()
+}
+
+const (
+	// leftAge is how old the record of a deleted snapshot is when it goes: by then every host
+	// that lives has removed its files, and no command that makes it is read again.
+	leftAge = 2 * commandAge
+	// keptAge is for how much longer a view has it, so that whoever sweeps knows of it.
+	keptAge = commandAge
+)
+
+// SweepSnapshots removes the records of snapshots that were deleted two days ago or earlier,
+// and that no sandbox stands on, and gives their number. Unavailable as SweepSandboxes.
+func (v *View) SweepSnapshots(ctx context.Context) (int, error) {
+	n, err := v.sweepSnapshots(ctx, leftAge)
+	return n, kind.Wrap(kind.Unavailable, "sweep", streamSnapshots, err)
+}
+
+func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (n int, err error) {
+	if err := v.Sync(ctx); err != nil {
+		return 0, err
+	}
+	v.mu.Lock()
+	old := v.outlived(time.Now().Add(-age))
+	v.mu.Unlock()
+	if len(old) == 0 {
+		return 0, nil
+	}
+	s, err := v.l.js.Stream(ctx, streamSnapshots)
+	for i := range old {
+		if err != nil {
+			break
+		}
+		if err = s.Purge(ctx, jetstream.WithPurgeSubject(snapshotSubject(old[i].Tenant, old[i].ID))); err == nil {
+			n++
+		}
+	}
+	return n, err
+}
+
+// outlived are the snapshots that were deleted before then, and that nothing needs any more,
+// but for the one that was changed last of all: by it others know how far there is to read.
+// The view is locked.
+func (v *View) outlived(before time.Time) []sandbox.Snapshot {
+	var out []sandbox.Snapshot
+	for _, s := range v.snapshots {
+		if s.Deleted && s.Changed.Before(before) && s.Rev < v.applied[streamSnapshots] {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	stands := make(map[sandbox.SnapshotID]bool)
+	for _, s := range v.sandboxes {
+		stands[s.Request.From] = stands[s.Request.From] || !s.Over()
+	}
+	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return stands[s.ID] })
 }

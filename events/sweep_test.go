@@ -1,9 +1,11 @@
 package events_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -14,37 +16,16 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
-	record := func(bodies ...sandbox.Body) sandbox.ID {
-		id := sandbox.NewID()
-		all := append([]sandbox.Body{sandbox.Requested{}, sandbox.Placed{Host: "h", Epoch: 1}}, bodies...)
-		for i, b := range all {
-			if i == 0 {
-				_, err := view.CreateSandbox(t.Context(), "t", id, b.(sandbox.Requested))
-				if err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			_, err := view.ChangeSandbox(t.Context(), id, func(sandbox.State) ([]sandbox.Body, error) { return []sandbox.Body{b}, nil })
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return id
-	}
+	record := func(bodies ...sandbox.Body) sandbox.ID { return sandboxRecord(t, view, bodies...) }
 	forgotten := record(sandbox.Running{}, sandbox.Lost{})
 	lives := record(sandbox.Running{}, sandbox.NetworkUsed{Sent: 1}, sandbox.NetworkUsed{Sent: 2})
 	paused := record(sandbox.Running{}, sandbox.Pausing{}, sandbox.Paused{})
 	view.Forget(time.Now().Add(time.Hour))
 	over := record(sandbox.Failed{})
 	last := record(sandbox.Failed{}) // others know by it how far there is to read
-	for _, tt := range []struct {
-		age  time.Duration
-		want int
-	}{{time.Hour, 0}, {0, 0}, {0, 2}, {0, 0}} {
-		if n, err := view.SweepSandboxesOlder(t.Context(), tt.age); n != tt.want || err != nil {
-			t.Errorf("older than %v: %d records removed, %v; want %d", tt.age, n, err, tt.want)
-		}
+	sweeps(t, view, time.Hour, 0)
+	for _, want := range []int{0, 2, 0} {
+		sweeps(t, view, 0, want)
 	}
 	next := eventstest.View(t, log)
 	for id, want := range map[sandbox.ID]sandbox.Phase{lives: sandbox.PhaseRunning, paused: sandbox.PhasePaused} {
@@ -59,6 +40,116 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	}
 	if _, ok := next.Sandbox(last); !ok {
 		t.Error("the last one was removed")
+	}
+}
+
+// sandboxRecord is the record of a sandbox that was placed, and what came after.
+func sandboxRecord(t *testing.T, view *events.View, bodies ...sandbox.Body) sandbox.ID {
+	t.Helper()
+	id := sandbox.NewID()
+	if _, err := view.CreateSandbox(t.Context(), "t", id, sandbox.Requested{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range append([]sandbox.Body{sandbox.Placed{Host: "h", Epoch: 1}}, bodies...) {
+		goesOn(t, view, id, b)
+	}
+	return id
+}
+
+// goesOn appends to a sandbox's record.
+func goesOn(t *testing.T, view *events.View, id sandbox.ID, b sandbox.Body) {
+	t.Helper()
+	if _, err := view.ChangeSandbox(t.Context(), id, func(sandbox.State) ([]sandbox.Body, error) { return []sandbox.Body{b}, nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sweeps looks for what is older than age, and wants so many records to be removed.
+func sweeps(t *testing.T, view *events.View, age time.Duration, want int) {
+	t.Helper()
+	if n, err := view.SweepSandboxesOlder(t.Context(), age); n != want || err != nil {
+		t.Errorf("older than %v: %d records removed, %v; want %d", age, n, err, want)
+	}
+}
+
+// A record is as old as its end, however long ago its beginning was met.
+func TestRecordsThatEndedLatelyAreKept(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	id := sandboxRecord(t, view, sandbox.Running{})
+	sweeps(t, view, 0, 0)
+	goesOn(t, view, id, sandbox.Lost{})
+	sandboxRecord(t, view) // the last one stays in any case
+	for range 2 {
+		sweeps(t, view, time.Hour, 0)
+	}
+	if s, _ := eventstest.View(t, log).Sandbox(id); s.Phase != sandbox.PhaseLost || s.Host != "h" {
+		t.Errorf("one that just ended is %q on host %q", s.Phase, s.Host)
+	}
+}
+
+// Whoever opens a view while a record goes knows nothing of its sandbox, and can remove
+// the rest.
+func TestARecordThatGoesIsNobodysToSee(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	over := sandboxRecord(t, view, sandbox.Running{}, sandbox.Lost{})
+	sandboxRecord(t, view)
+	sweeps(t, view, 0, 0)
+	if s, _ := view.Sandbox(over); s.Phase != sandbox.PhaseLost {
+		t.Errorf("who saw it end has it as %q", s.Phase)
+	}
+	next := eventstest.View(t, log)
+	if s, ok := next.Sandbox(over); ok {
+		t.Errorf("there is one that is %q", s.Phase)
+	}
+	sweeps(t, next, 0, 0)
+	sweeps(t, next, 0, 1)
+}
+
+// Any number of reapers may sweep.
+func TestWhatAnotherRemovedIsGone(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	one, other := eventstest.View(t, log), eventstest.View(t, log)
+	sandboxRecord(t, one, sandbox.Failed{})
+	sandboxRecord(t, one)
+	sweeps(t, one, 0, 0)
+	sweeps(t, other, 0, 0)
+	sweeps(t, other, 0, 1)
+	sweeps(t, one, 0, 0)
+}
+
+// Messages of sandboxes that live are old at each sweep, and are read at one.
+func TestOldMessagesAreReadOnce(t *testing.T) {
+	srv := eventstest.Start(t)
+	view := eventstest.View(t, eventstest.Open(t, srv))
+	sandboxRecord(t, view, sandbox.Running{}, sandbox.NetworkUsed{Sent: 1})
+	nc := eventstest.JetStream(t, srv).Conn()
+	asked, err := nc.SubscribeSync("$JS.API.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for try, want := range []int{5, 1} { // the last finds nothing
+		sweeps(t, view, 0, 0)
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		reads := 0
+		for n, _, _ := asked.Pending(); n > 0; n-- {
+			m, err := asked.NextMsg(time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(m.Data, []byte(`"next_by_subj":"sbx.`)) {
+				reads++
+			}
+		}
+		if reads != want {
+			t.Errorf("sweep %d reads %d messages, want %d", try, reads, want)
+		}
 	}
 }
 
@@ -81,5 +172,52 @@ func TestRecordsOfSandboxesHaveNoAge(t *testing.T) {
 	eventstest.Open(t, srv)
 	if age := of(); age != 0 {
 		t.Errorf("a stream of before is kept for %v", age)
+	}
+}
+
+// Records of deleted snapshots go when they are old, but for those that a sandbox stands on;
+// a view forgets them, too, and the number of deletions never shrinks.
+func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	view := eventstest.View(t, log)
+	snapshot := func(deleted bool) sandbox.SnapshotID {
+		s := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "t", Host: "h", Taken: time.Now()}
+		if err := log.PutSnapshot(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := view.AwaitSnapshot(t.Context(), s.ID, func(s *sandbox.Snapshot) bool { return s.Rev > 0 }); err != nil {
+			t.Fatal(err)
+		}
+		_, err := view.ChangeSnapshot(t.Context(), s.ID, func(s *sandbox.Snapshot) bool { s.Deleted = deleted; return deleted })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.ID
+	}
+	kept, stoodOn, gone, also := snapshot(false), snapshot(true), snapshot(true), snapshot(true)
+	last := snapshot(true)
+	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{From: stoodOn}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		age  time.Duration
+		want int
+	}{{time.Hour, 0}, {0, 2}} {
+		if n, err := view.SweepSnapshotsOlder(t.Context(), tt.age); n != tt.want || err != nil {
+			t.Errorf("older than %v: %d records removed, %v; want %d", tt.age, n, err, tt.want)
+		}
+	}
+	deletions := view.Deletions()
+	view.Forget(time.Now().Add(7 * 24 * time.Hour))
+	for name, v := range map[string]*events.View{"one that forgets": view, "the next": eventstest.View(t, log)} {
+		for id, want := range map[sandbox.SnapshotID]bool{kept: true, stoodOn: true, gone: false, also: false, last: true} {
+			if s, ok := v.Snapshot(id); ok != want {
+				t.Errorf("view %q: snapshot %+v: %t", name, s, ok)
+			}
+		}
+	}
+	if now := view.Deletions(); now != 4 || now != deletions {
+		t.Errorf("%d deletions, then %d; want 4", deletions, now)
 	}
 }

@@ -35,6 +35,7 @@ type View struct {
 	published map[nameKey]bool
 	signing   []identity.Stored // by number
 	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
+	deleted   uint64                    // of them, also such as it has forgotten
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise
 	changed   chan struct{}             // closed, and made anew, at every change
@@ -274,6 +275,9 @@ func (v *View) forget(before time.Time) {
 		if b.Created.Before(before.Add(v.l.retention - auditAge)) { // its record goes, too
 			delete(v.builds, id)
 		}
+	}
+	for _, s := range v.outlived(before.Add(v.l.retention - leftAge - keptAge)) {
+		delete(v.snapshots, s.ID)
 	}
 	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {

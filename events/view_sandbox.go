@@ -15,7 +15,10 @@ func (v *View) applySandbox(m stored) error {
 	if err != nil {
 		return err
 	}
-	s := v.sandboxes[id]
+	s, known := v.sandboxes[id]
+	if !known && !begins(events) {
+		return nil // it is over, and on its way out: see sweepSandboxes
+	}
 	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
 	for _, e := range events {
 		next, err := s.Apply(e)
@@ -27,6 +30,15 @@ func (v *View) applySandbox(m stored) error {
 	}
 	v.sandboxes[id] = s
 	return nil
+}
+
+// begins reports whether events are the beginning of a record.
+func begins(events []sandbox.Event) bool {
+	if len(events) == 0 {
+		return false
+	}
+	_, ok := events[0].Body.(sandbox.Requested)
+	return ok
 }
 
 // Sandbox gives a sandbox's state.

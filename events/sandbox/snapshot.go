@@ -47,7 +47,8 @@ type Snapshot struct {
 	Taken     time.Time
 	Deleted   bool
 	Copy      Copy
-	Rev       uint64 // stream sequence of its last change: what the next must expect
+	Rev       uint64    // stream sequence of its last change: what the next must expect
+	Changed   time.Time // when that was stored
 
 	// The limits of the sandbox; one made from it has them unless it says others.
 	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32

@@ -204,8 +204,3 @@ func (h *host) origins() map[sandbox.SnapshotID]struct{} {
 	}
 	return used
 }
-
-// deletedSnapshots counts those that were deleted.
-func (h *host) deletedSnapshots() int {
-	return len(h.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Deleted }))
-}

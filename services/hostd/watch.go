@@ -12,7 +12,7 @@ import (
 func (h *host) watch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
-	swept := 0
+	var swept uint64
 	var begun time.Time
 	var owed time.Duration // rest, for looks
 	for {
@@ -22,7 +22,7 @@ func (h *host) watch(ctx context.Context) error {
 			h.open(newBox(h, &s))
 		}
 		h.tell()
-		if n := h.deletedSnapshots(); n != swept || h.ended.Swap(false) {
+		if n := h.view.Deletions(); n != swept || h.ended.Swap(false) {
 			swept = n
 			h.sweepSnapshots(true)
 		}

@@ -9,7 +9,8 @@
 // that was listened to counts.
 // What transfers that were cut off left in the store of templates and
 // snapshots is removed hours later, and a fork's snapshot whose gateway was killed
-// before it could.
+// before it could. The records of sandboxes that ended go after thirty days, those of
+// snapshots that were deleted after two.
 //
 // Records that cannot be reached keep no deadline waiting, nor who listens for hosts that
 // fall silent: what dead hosts had is ended beside that.

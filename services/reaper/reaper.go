@@ -128,6 +128,9 @@ func (r *reaper) sweep(ctx context.Context) {
 		if _, err := r.view.SweepSandboxes(ctx); err != nil {
 			r.warn(ctx, "old records of sandboxes cannot be removed", "", err)
 		}
+		if _, err := r.view.SweepSnapshots(ctx); err != nil {
+			r.warn(ctx, "records of deleted snapshots cannot be removed", "", err)
+		}
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {
 			r.warn(ctx, "the store cannot be swept", "", err)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -87,6 +90,18 @@ func (w *world) process(sbx sandbox.ID, exit *process.Exit, bodies ...process.Bo
 		w.t.Fatalf("append: %v", err)
 	}
 	return id
+}
+
+// more goes on with a record of host h.
+func (w *world) more(id process.ID, bodies []process.Body) {
+	w.t.Helper()
+	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
+	if _, err := wr.Recover(w.ctx); err != nil {
+		w.t.Fatalf("recover: %v", err)
+	}
+	if err := wr.Append(w.ctx, number(wr.Last(), bodies)); err != nil {
+		w.t.Fatalf("append: %v", err)
+	}
 }
 
 // record reads a whole record, to its end.
@@ -190,6 +205,12 @@ func TestSilentHostLosesWhatItHad(t *testing.T) {
 	runs := w.process(box, nil, begun...)
 	noted := w.process(box, &exit, begun...)
 	exited := w.process(box, nil, append(begun[:2:2], process.Exited{Exit: exit})...)
+	outlived := slices.Concat(begun[:2], []process.Body{process.Exited{Exit: exit}})
+	for i := range 100 {
+		outlived = append(outlived, process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")})
+	}
+	printing := w.process(box, nil, outlived[:50]...)
+	w.more(printing, outlived[50:])
 	ended := w.process(box, &exit, append(begun[:2:2], process.Finished{Exit: exit})...)
 	never := w.process(box, nil)
 	w.reap()
@@ -199,7 +220,7 @@ func TestSilentHostLosesWhatItHad(t *testing.T) {
 			t.Errorf("a process that ran ended as %+v; want lost without a code", x)
 		}
 	}
-	for _, id := range []process.ID{noted, exited, ended} {
+	for _, id := range []process.ID{noted, exited, printing, ended} {
 		if x := w.finish(id); x.Code == nil || *x.Code != 3 || x.Cause != process.CauseExited {
 			t.Errorf("a process whose exit was seen ended as %+v; want 3", x)
 		}
@@ -212,7 +233,7 @@ func TestSilentHostLosesWhatItHad(t *testing.T) {
 	if err := w.view.Sync(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []process.ID{runs, noted, exited, ended, never} {
+	for _, id := range []process.ID{runs, noted, exited, printing, ended, never} {
 		if s, _, _ := w.view.Process(id); s.Active() {
 			t.Errorf("%s is still active in the catalogue", id)
 		}
@@ -335,6 +356,94 @@ func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
 	w.await(silent, sandbox.PhaseLost)
 	if s, _ := w.view.Sandbox(stuck); s.Over() {
 		t.Errorf("the sandbox whose process has no end is %s", s.Phase)
+	}
+}
+
+// reaper is one that looks when it is told to, and only through the world's view.
+func (w *world) reaper() *reaper {
+	return &reaper{
+		cfg: Config{Log: w.log, Slog: slog.New(slog.DiscardHandler), Tick: tick}, view: w.view, settled: make(map[string]uint64),
+	}
+}
+
+// gone has host h leave, and gives it as those that are dead.
+func (w *world) gone() map[string]fleet.Host {
+	w.t.Helper()
+	w.lease(fleet.Lease{Host: "h", Epoch: 1, Gone: true})
+	w.sync()
+	h, _ := w.view.Host("h")
+	return map[string]fleet.Host{"h": h}
+}
+
+func (w *world) sync() {
+	w.t.Helper()
+	if err := w.view.Sync(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// hasEnd reports whether the record of a process of host h has an end.
+func (w *world) hasEnd(id process.ID) bool {
+	w.t.Helper()
+	tip, err := w.log.Tip(w.ctx, events.Ref{Host: "h", ID: id})
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		w.t.Fatal(err)
+	}
+	return tip.Finished != nil
+}
+
+// A host that is back while the reaper still ends what its life before had keeps what it
+// took over.
+func TestWhatANextLifeTookOverIsKept(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	id := w.process(box, nil, begun...)
+	dead := w.gone()
+	w.lease(fleet.Lease{Host: "h", Epoch: 2, TTL: time.Minute})
+	w.sync()
+	w.reaper().bury(w.ctx, dead)
+	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+		t.Errorf("its sandbox is %s", s.Phase)
+	}
+	if w.hasEnd(id) {
+		t.Error("its process has an end")
+	}
+}
+
+// A host is looked at until nothing of it is left, be it that only the record of a
+// process was out of reach, which takes no more than its part of a look.
+func TestAHostIsSettledWhenNothingIsLeft(t *testing.T) {
+	srv := eventstest.Start(t)
+	w := newWorld(t, srv)
+	over := w.sandbox(time.Now().Add(time.Hour), placed, running, sandbox.Lost{})
+	id := w.process(over, nil, begun...)
+	dead := w.gone()
+	eventstest.Drop(t, srv, "OUT_00")
+	r, start := w.reaper(), time.Now()
+	r.bury(w.ctx, dead)
+	if took := time.Since(start); took > attempt/2 {
+		t.Errorf("one record took %v of a look", took)
+	}
+	eventstest.Open(t, srv) // makes what is not there
+	r.bury(w.ctx, dead)
+	if !w.hasEnd(id) {
+		t.Error("the process has no end")
+	}
+}
+
+// What a look began goes on when the next one comes.
+func TestDeadHostsAreBuriedOneLookAtATime(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.gone()
+	r := w.reaper()
+	for _, busy := range []bool{true, false} {
+		r.burying.Store(busy)
+		r.look(w.ctx)
+		r.work.Wait()
+		if s, _ := w.view.Sandbox(box); s.Over() == busy {
+			t.Errorf("while another look buries: %v; the sandbox is %s", busy, s.Phase)
+		}
 	}
 }
 
