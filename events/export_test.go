@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/template"
 )
 
@@ -36,6 +37,16 @@ func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error)
 	return info.ModTime, nil
 }
 
+// HurryTunnels has the ends of tunnels wait for each other so many times less long; both
+// must, and before there are any.
+func (l *Log) HurryTunnels(times time.Duration) {
+	l.tunnels.hello /= times
+	l.tunnels.ping /= times
+}
+
+// Hurry is HurryTunnels.
+func (t *Tunnels) Hurry(times time.Duration) { t.l.HurryTunnels(times) }
+
 // Forget is forget.
 func (v *View) Forget(before time.Time) { v.forget(before) }
 
@@ -45,3 +56,6 @@ var (
 	UnpackBatch = unpackBatch
 	ParseBatch  = parseBatch
 )
+
+// TunnelMux gives what carries the streams of a tunnel's end.
+func TunnelMux(cfg mux.Config) *mux.Mux { return new(Log).newTunnel("", "", cfg).mux }

@@ -56,6 +56,7 @@ type Log struct {
 	maxStore    int64
 	bounded     atomic.Bool // the store of parts has its bound
 	retention   time.Duration
+	tunnels     tunnelTimes
 	memory      []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
 
 	gets    inbox // answers to direct gets
@@ -79,6 +80,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		log:         cfg.Log,
 		id:          strings.ToLower(nuid.Next()),
 		retention:   cfg.Retention,
+		tunnels:     tunnelTimes{hello: tunnelHello, ping: tunnelPing},
 		replicas:    cfg.Replicas,
 		maxContexts: cfg.MaxContexts,
 		maxStore:    cfg.MaxStore,

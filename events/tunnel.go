@@ -41,7 +41,16 @@ const (
 	// (64 by default), so that none fills the tunnel for the others.
 	tunnelEach    = 128
 	tunnelStreams = 64 * tunnelEach
+
+	// tunnelBudget is what the streams of a tunnel hold together at most, at each end,
+	// whatever the other end does: as many whole windows would be 2 GiB. One sandbox's
+	// have 4 MiB of it: five are as wide as can be, and all 128 have 13 KiB at least.
+	tunnelBudget = 256 << 20
 )
+
+// tunnelTimes are how long an end waits for the other one: tunnelHello and tunnelPing, but
+// in tests.
+type tunnelTimes struct{ hello, ping time.Duration }
 
 // The kinds of messages: 8 bytes of number, one of kind, frames.
 const (
@@ -58,7 +67,12 @@ var (
 
 func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
-	cfg.Window, cfg.MaxStreams, cfg.MaxOpen, cfg.MaxEach, cfg.Wake = tunnelWindow, tunnelStreams, tunnelStreams, tunnelEach, t.rouse
+	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.rouse
+	if cfg.Accept == nil { // one end opens all streams
+		cfg.MaxOpen = tunnelStreams
+	} else {
+		cfg.MaxStreams = tunnelStreams
+	}
 	t.mux = mux.New(cfg)
 	return t
 }
@@ -91,7 +105,7 @@ func (t *tunnel) run(ctx context.Context) error {
 // send stores what the streams have to say, and signs of life. The other end's
 // silence counts only while ours are stored: an outage of NATS silences both.
 func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
-	ping := time.NewTicker(tunnelPing)
+	ping := time.NewTicker(t.l.tunnels.ping)
 	defer ping.Stop()
 	back := t.l.onReconnect()
 	for {

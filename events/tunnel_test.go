@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -111,11 +113,59 @@ func TestASandboxTakesNoOthersStreams(t *testing.T) {
 	dial(t, out, "third:80").Close()
 }
 
+// window adds up what the frames of a tunnel's end let the other one send.
+func window(t *testing.T, frames []byte) (n int) {
+	t.Helper()
+	const open, window = 128, 129
+	for len(frames) > 0 {
+		ty, payload, rest, ok := mux.Split(frames)
+		if !ok || ty != open && ty != window {
+			t.Fatalf("%.20x is no frame of those", frames)
+		}
+		n += int(binary.LittleEndian.Uint32(payload[4:]))
+		frames = rest
+	}
+	return n
+}
+
+// Whatever a host or a gateway is made to do, what all streams of a tunnel may have
+// sent to its other end, and nobody has read there, is bounded.
+func TestATunnelHoldsNoMoreThanItsBudget(t *testing.T) {
+	const each, all, budget = 128, 64 * 128, 256 << 20
+	target := func(i int) string { return strconv.Itoa(i/each) + ":80" }
+	served := events.TunnelMux(mux.Config{Even: true, Accept: (*mux.Stream).Accept})
+	opened := events.TunnelMux(mux.Config{})
+	ours, theirs := 0, 0
+	var wg sync.WaitGroup
+	for i := range uint32(all) {
+		id := binary.LittleEndian.AppendUint32(nil, 1+2*i)
+		if err := served.Handle(128, append(append(id[:4:4], 0, 0, 0, 0), target(int(i))...)); err != nil {
+			t.Fatal(err)
+		}
+		theirs += window(t, served.Append(nil, 0))
+		wg.Go(func() {
+			if _, err := opened.Open(t.Context(), target(int(i))); err != nil {
+				t.Error(err)
+			}
+		})
+		for !opened.Pending() {
+			runtime.Gosched()
+		}
+		ours += window(t, opened.Append(nil, 0))
+		if err := opened.Handle(129, append(id[:4:4], 0, 0, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+	}
+	if served.Count() != all || opened.Count() != all || max(ours, theirs) > budget {
+		t.Errorf("%d and %d streams may send %d and %d MiB, want %d at most", served.Count(), opened.Count(), theirs>>20, ours>>20, budget>>20)
+	}
+}
+
 func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
-	t.Parallel() // it waits for the most part
-	srv := eventstest.Start(t)
-	out := eventstest.Open(t, srv).Tunnels()
+	out := eventstest.Open(t, eventstest.Start(t)).Tunnels()
 	defer out.Close()
+	out.Hurry(100) // nobody answers later either
 	if _, err := out.Open(t.Context(), "nobody", 1, ""); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("got %v", err)
 	}
@@ -126,6 +176,7 @@ func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
 func TestAHostThatEndsCutsItsStreams(t *testing.T) {
 	srv := eventstest.Start(t)
 	out, stop := tunnels(t, srv, echoStream)
+	out.Hurry(10) // the next life may hear only who asks again
 	s := dial(t, out, "echo")
 	s.Write([]byte("x"))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
@@ -165,15 +216,21 @@ func TestAHostThatEndsCutsItsStreams(t *testing.T) {
 // before anybody counts its lease as over.
 func TestAHostThatFallsSilentCutsItsStreams(t *testing.T) {
 	srv := eventstest.Start(t)
-	there := eventstest.Open(t, srv)
+	there, here := eventstest.Open(t, srv), eventstest.Open(t, srv)
+	there.HurryTunnels(10)
+	here.HurryTunnels(10)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { there.ServeTunnels(ctx, "h", echoStream) })
-	out := eventstest.Open(t, srv).Tunnels()
+	out := here.Tunnels()
 	defer out.Close()
 	s := dial(t, out, "echo")
+	s.Write([]byte("x"))
+	if _, err := s.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	there.Close()
 	s.SetReadDeadline(time.Now().Add(12 * time.Second))
 	if _, err := s.Read(make([]byte, 1)); !kind.Is(err, kind.Unavailable) {

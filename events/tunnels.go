@@ -116,7 +116,7 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 		tunnel: t.l.newTunnel(in+tunnelDown, in+tunnelUp, mux.Config{}),
 		epoch:  epoch, cancel: cancel,
 	}
-	o.first = tunnelHello
+	o.first = t.l.tunnels.hello
 	t.links[host] = o
 	t.wg.Go(func() {
 		defer cancel()

@@ -15,6 +15,11 @@
 // sends is hostile: more than was granted, or out of turn, is ErrProtocol, and
 // whoever moves the frames must give the channel up.
 //
+// With a Config.Budget all streams together hold no more than that. Each has a small
+// window for sure, so that all go on, and a wider one while there is room: those to one
+// place never have that of another. What came on a stream that was cut counts until it
+// is read, or given up.
+//
 // # Ends
 // A reader sees io.EOF only where the other end closed in order. Everything else
 // (a Reset, a channel that broke) is an error after the bytes that came before

@@ -19,6 +19,12 @@ type Config struct {
 	MaxOpen    int  // that we have open: Open waits for its turn; 0: no limit
 	MaxEach    int  // of these, to one place, which is a target up to its colon: as MaxOpen
 
+	// Budget is the bytes that all streams may hold together, of what came and of what
+	// is to go; 0: each a whole Window. Half of it is the streams' own, in equal parts,
+	// and the other half lent to those that there are, to each place so much of it as it
+	// may have of the streams. Where we open any it wants a MaxOpen.
+	Budget int
+
 	// Wake is called when there is something to Append; it must not block, and
 	// may call Pending only. Required.
 	Wake func()
@@ -47,10 +53,11 @@ type Mux struct {
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
-	places  map[string]*place // to which we have streams, or wait for one
-	theirs  int               // of streams: opened by the other end
-	next    uint32            // id of our next stream
-	seen    uint32            // the highest id that the other end opened
+	places  map[string]*place // to which there are streams, or somebody waits for one
+	rooms   rooms
+	theirs  int    // of streams: opened by the other end
+	next    uint32 // id of our next stream
+	seen    uint32 // the highest id that the other end opened
 	control []byte
 	ready   []*Stream // with something that may be sent, each once
 	err     error     // why the channel is over
@@ -87,8 +94,10 @@ func (s slots) give() {
 
 // place is what has a limit of its own.
 type place struct {
+	name  string
 	slots slots // of MaxEach
 	users int   // streams to it, and who waits for one
+	lent  int   // of rooms, to its streams
 }
 
 // New gives an end of a channel.
@@ -99,7 +108,7 @@ func New(cfg Config) *Mux {
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = defaultMaxStreams
 	}
-	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), places: make(map[string]*place), next: 1}
+	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), places: make(map[string]*place), rooms: newRooms(&cfg), next: 1}
 	if cfg.Even {
 		m.next = 2
 	}
@@ -130,28 +139,29 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	if len(target) > maxTarget {
 		return nil, kind.New(kind.Invalid, "open stream", "", "the name of its target is too long")
 	}
-	if err := m.take(ctx, target); err != nil {
+	p, err := m.take(ctx, target)
+	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	switch {
 	case m.err != nil:
-		m.give(target)
+		m.give(p)
 		m.mu.Unlock()
 		return nil, m.err
 	case m.next >= lastID:
-		m.give(target)
+		m.give(p)
 		m.mu.Unlock()
 		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has had too many streams")
 	}
-	s := m.add(m.next, target)
+	s := m.add(m.next, target, p)
 	m.next += 2
 	s.accepted = true
 	m.control = appendOpen(m.control, s.id, uint32(s.grant), target)
 	m.unlock(true)
 
 	stop := context.AfterFunc(ctx, func() { s.Abort(ctx.Err()) })
-	err := s.awaitTaken()
+	err = s.awaitTaken()
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -164,15 +174,9 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 // take waits for the slots of a stream, the place's first: who waits there is in
 // nobody else's way. The other end has heard of the end of a stream when it hears of
 // the next, so that none is too many.
-func (m *Mux) take(ctx context.Context, target string) error {
-	name := placeOf(target)
+func (m *Mux) take(ctx context.Context, target string) (*place, error) {
 	m.mu.Lock()
-	p := m.places[name]
-	if p == nil {
-		p = &place{slots: newSlots(m.cfg.MaxEach)}
-		m.places[name] = p
-	}
-	p.users++
+	p := m.enter(target)
 	m.mu.Unlock()
 	err := p.slots.take(ctx)
 	if err == nil {
@@ -182,10 +186,10 @@ func (m *Mux) take(ctx context.Context, target string) error {
 	}
 	if err != nil {
 		m.mu.Lock()
-		m.leave(name)
+		m.leave(p)
 		m.mu.Unlock()
 	}
-	return err
+	return p, err
 }
 
 func placeOf(target string) string {
@@ -193,24 +197,41 @@ func placeOf(target string) string {
 	return name
 }
 
-// give gives back what take took; m.mu is held, here and below.
-func (m *Mux) give(target string) {
+// enter counts one more who uses a target's place; m.mu is held, here and below.
+func (m *Mux) enter(target string) *place {
 	name := placeOf(target)
-	m.slots.give()
-	m.places[name].slots.give()
-	m.leave(name)
+	p := m.places[name]
+	if p == nil {
+		p = &place{name: name, slots: newSlots(m.cfg.MaxEach)}
+		m.places[name] = p
+	}
+	p.users++
+	return p
 }
 
-func (m *Mux) leave(name string) {
-	p := m.places[name]
-	if p.users--; p.users == 0 {
-		delete(m.places, name)
+func (m *Mux) leave(p *place) {
+	p.users--
+	m.tidy(p)
+}
+
+// tidy forgets a place that nobody uses.
+func (m *Mux) tidy(p *place) {
+	if p.users == 0 && p.lent == 0 && m.places[p.name] == p {
+		delete(m.places, p.name)
 	}
 }
 
-// add makes a stream; m.mu is held.
-func (m *Mux) add(id uint32, target string) *Stream {
-	s := &Stream{m: m, id: id, target: target, grant: m.cfg.Window}
+// give gives back what take took.
+func (m *Mux) give(p *place) {
+	m.slots.give()
+	p.slots.give()
+	m.leave(p)
+}
+
+// add makes a stream to a place that was entered for it.
+func (m *Mux) add(id uint32, target string, p *place) *Stream {
+	s := &Stream{m: m, id: id, target: target, place: p}
+	s.grant = s.widen()
 	s.changed.L = &m.mu
 	m.streams[id] = s
 	return s
@@ -323,7 +344,8 @@ func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 		m.control = appendReset(m.control, id, kind.New(kind.Exhausted, "open stream", "", "too many streams are open"))
 		return nil, nil
 	}
-	s := m.add(id, string(b[4:]))
+	target := string(b[4:])
+	s := m.add(id, target, m.enter(target))
 	s.credit, s.taken = int(credit), true
 	m.theirs++
 	return s, nil
@@ -337,10 +359,12 @@ func (m *Mux) remove(s *Stream) {
 	delete(m.streams, s.id)
 	s.over = true
 	if m.ours(s.id) {
-		m.give(s.target)
+		m.give(s.place)
 	} else {
 		m.theirs--
+		m.leave(s.place)
 	}
+	s.giveBack(s.in.len() + s.out.len())
 	if s.queued {
 		m.ready = slices.DeleteFunc(m.ready, func(r *Stream) bool { return r == s })
 		s.queued = false

@@ -66,7 +66,7 @@ func carry(t testing.TB, from, to *end, done <-chan struct{}) {
 
 // pair gives two ends; b takes streams with accept.
 func pair(t testing.TB, cfg mux.Config) (a, b *end) {
-	a = newEnd(mux.Config{Even: true, Window: cfg.Window, MaxOpen: cfg.MaxOpen})
+	a = newEnd(mux.Config{Even: true, Window: cfg.Window, MaxOpen: cfg.MaxOpen, MaxEach: cfg.MaxEach, Budget: cfg.Budget})
 	b = newEnd(cfg)
 	done := make(chan struct{})
 	var wg sync.WaitGroup

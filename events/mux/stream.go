@@ -18,14 +18,18 @@ type Stream struct {
 	m       *Mux
 	id      uint32
 	target  string
+	place   *place
 	changed sync.Cond
 
 	taken    bool // the other end took it, or opened it
 	accepted bool // we took it, or opened it
 	in       buffer
+	window   int // bytes that may come before they are read
+	lent     int // of Mux.rooms
 	grant    int // bytes that may come still
 	read     int // bytes read and not granted again
 	out      buffer
+	most     int  // bytes that wait to be sent
 	credit   int  // bytes that may be sent
 	queued   bool // in Mux.ready
 
@@ -95,6 +99,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case s.in.len() > 0:
 			n := copy(p, s.in.head(len(p)))
 			s.in.drop(n)
+			if s.over {
+				s.giveBack(s.in.len())
+			}
 			s.m.unlock(s.regrant(n))
 			return n, nil
 		case s.ended:
@@ -112,9 +119,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 // regrant lets the other end send again what was read, half a window at a time,
 // and reports whether it said so; Mux.mu is held.
 func (s *Stream) regrant(n int) bool {
-	if s.read += n; s.read < s.m.cfg.Window/2 || s.ended || s.err != nil {
+	if s.read += n; s.read < s.window/2 || s.ended || s.err != nil {
 		return false
 	}
+	s.read += s.widen()
 	s.m.control = appendWindow(s.m.control, s.id, uint32(s.read))
 	s.grant += s.read
 	s.read = 0
@@ -142,7 +150,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 			s.m.mu.Unlock()
 			return 0, nil
 		}
-		if room := outBuffer - s.out.len(); room > 0 {
+		if room := s.most - s.out.len(); room > 0 {
 			k := min(room, len(p)-n)
 			s.out.put(p[n : n+k])
 			n += k
@@ -205,7 +213,7 @@ func (s *Stream) Close() error {
 	s.m.mu.Lock()
 	already := s.unread
 	s.closing, s.unread = true, true
-	s.in.free()
+	s.drop()
 	s.stopTimers()
 	s.changed.Broadcast()
 	send := s.finish()
@@ -235,7 +243,7 @@ func (s *Stream) CloseWithError(err error) {
 		return
 	}
 	s.closing, s.unread, s.last = true, true, err
-	s.in.free()
+	s.drop()
 	s.stopTimers()
 	s.changed.Broadcast()
 	send := s.finish()
@@ -243,6 +251,12 @@ func (s *Stream) CloseWithError(err error) {
 		time.AfterFunc(linger, func() { s.Abort(err) })
 	}
 	s.m.unlock(send)
+}
+
+// drop forgets what came, which nobody reads any more; Mux.mu is held.
+func (s *Stream) drop() {
+	s.in.free()
+	s.giveBack(s.out.len())
 }
 
 // linger is how long the other end may take to let in what was written before
@@ -261,6 +275,7 @@ func (s *Stream) Abort(err error) {
 		s.m.control = appendReset(s.m.control, s.id, err)
 		s.fail(err)
 	}
+	s.giveBack(0) // it is given up, though somebody may read on
 	s.m.unlock(send)
 }
 

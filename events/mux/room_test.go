@@ -1,0 +1,199 @@
+package mux_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/events/mux"
+)
+
+const (
+	roomWindow = 64 << 10
+	roomBudget = 8 << 20
+	roomEach   = 16
+	roomMost   = 16 * roomEach
+)
+
+// peer is another end that does what it likes.
+type peer struct {
+	*mux.Mux
+	t       *testing.T
+	next    uint32
+	granted map[uint32]int // that it has not sent
+	streams map[uint32]*mux.Stream
+}
+
+func newPeer(t *testing.T) *peer {
+	p := &peer{t: t, next: 1, granted: map[uint32]int{}, streams: map[uint32]*mux.Stream{}}
+	p.Mux = mux.New(mux.Config{
+		Even: true, Window: roomWindow, MaxStreams: roomMost, MaxEach: roomEach, Budget: roomBudget,
+		Wake: func() {}, Accept: func(s *mux.Stream) { s.Accept(); p.streams[p.next] = s },
+	})
+	return p
+}
+
+func (p *peer) say(t byte, id uint32, payload ...byte) {
+	p.t.Helper()
+	if err := p.Handle(t, append(binary.LittleEndian.AppendUint32(nil, id), payload...)); err != nil {
+		p.t.Fatal(err)
+	}
+	for rest := p.Append(nil, 1<<20); len(rest) > 0; {
+		ty, b, r, ok := mux.Split(rest)
+		if !ok {
+			p.t.Fatalf("%x is no frame", rest)
+		}
+		if rest = r; ty == 129 {
+			p.granted[binary.LittleEndian.Uint32(b)] += int(binary.LittleEndian.Uint32(b[4:]))
+		}
+	}
+}
+
+// open opens a stream and gives its id, and its window.
+func (p *peer) open(target string) (id uint32, window int) {
+	p.t.Helper()
+	id = p.next
+	p.say(128, id, append([]byte{0, 0, 0, 0}, target...)...)
+	p.next += 2
+	return id, p.granted[id]
+}
+
+// fill sends all that a stream may.
+func (p *peer) fill(id uint32) {
+	p.t.Helper()
+	for n := p.granted[id]; n > 0; n = p.granted[id] {
+		n = min(n, mux.MaxFrame/2)
+		p.granted[id] -= n
+		p.say(130, id, make([]byte, n)...)
+	}
+}
+
+func (p *peer) reset(id uint32) { p.say(132, id, 0) }
+
+func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
+	for name, places := range map[string]int{"of one place": 1, "of some": roomMost / roomEach, "of a place each": roomMost} {
+		p := newPeer(t)
+		total, least := 0, roomWindow
+		for i := range roomMost {
+			_, window := p.open(fmt.Sprintf("%d:80", i%places))
+			total, least = total+window, min(least, window)
+		}
+		if limit := roomBudget * roomWindow / (roomWindow + 64<<10); total > limit { // the rest is for what is to go
+			t.Errorf("%s: %d KiB may come, want %d at most", name, total>>10, limit>>10)
+		}
+		if least < roomBudget/2/roomMost/2 {
+			t.Errorf("%s: one stream has %d bytes", name, least)
+		}
+	}
+}
+
+// What is held by one place's streams is of no other's room.
+func TestAPlaceTakesNoOthersRoom(t *testing.T) {
+	p := newPeer(t)
+	for place := range roomMost/roomEach - 1 {
+		for i := range roomEach {
+			id, window := p.open(fmt.Sprintf("greedy%d:%d", place, i))
+			if i == 0 && window != roomWindow {
+				t.Errorf("the first stream to place %d has a window of %d", place, window)
+			}
+			p.fill(id)
+		}
+	}
+	if _, window := p.open("modest:80"); window != roomWindow {
+		t.Errorf("the last place's has %d, as they have taken its room", window)
+	}
+}
+
+// However a stream ends, others have its room when its bytes are not held any more, and
+// not before.
+func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
+	for name, end := range map[string]func(s *mux.Stream){
+		"read":         func(s *mux.Stream) { io.Copy(io.Discard, s) },
+		"closed":       func(s *mux.Stream) { s.Close() },
+		"closed why":   func(s *mux.Stream) { s.CloseWithError(io.ErrNoProgress) },
+		"aborted":      func(s *mux.Stream) { s.Abort(nil) },
+		"closed twice": func(s *mux.Stream) { s.Close(); s.Abort(nil); s.Close() },
+	} {
+		for _, cut := range []bool{true, false} {
+			p := newPeer(t)
+			var ids []uint32
+			held := 0
+			for range 2 * roomMost {
+				id, window := p.open("s:80")
+				p.fill(id)
+				if cut {
+					p.reset(id)
+				} else if p.say(131, id); len(ids) == roomEach {
+					break
+				}
+				ids, held = append(ids, id), held+window
+			}
+			if most := roomBudget/16 + len(ids)*roomBudget/2/roomMost; held > most {
+				t.Errorf("%s, cut %v: %d streams hold %d KiB, want %d at most", name, cut, len(ids), held>>10, most>>10)
+			}
+			next, window := p.open("s:80")
+			if window > roomWindow/2 {
+				t.Errorf("%s, cut %v: the next has %d, though all is held", name, cut, window)
+			}
+			for _, id := range ids {
+				end(p.streams[id])
+				p.streams[id].CloseWrite()
+			}
+			p.reset(next)
+			if _, window := p.open("s:80"); window != roomWindow {
+				t.Errorf("%s, cut %v: the next has %d, though nothing is held", name, cut, window)
+			}
+		}
+	}
+}
+
+func TestAStreamWidensWhenThereIsRoom(t *testing.T) {
+	p := newPeer(t)
+	var others []uint32
+	for range roomEach - 1 {
+		id, _ := p.open("s:80")
+		others = append(others, id)
+	}
+	id, was := p.open("s:80")
+	if was >= roomWindow/2 {
+		t.Fatalf("the last has a window of %d", was)
+	}
+	for _, other := range others {
+		p.reset(other)
+	}
+	p.fill(id)
+	if _, err := io.ReadFull(p.streams[id], make([]byte, was)); err != nil {
+		t.Fatal(err)
+	}
+	p.reset(others[0]) // it hears
+	if now := p.granted[id]; now != roomWindow {
+		t.Errorf("its window was %d and is %d, want %d", was, now, roomWindow)
+	}
+}
+
+func TestStreamsGoOnWithLittleRoom(t *testing.T) {
+	cfg := mux.Config{Accept: echo, Window: roomWindow, MaxStreams: roomEach, MaxOpen: roomEach, MaxEach: roomEach, Budget: 32 << 10}
+	a, b := pair(t, cfg)
+	want := bytes.Repeat([]byte("echo"), 50_000)
+	var wg sync.WaitGroup
+	for range 3 * roomEach {
+		wg.Go(func() {
+			s := open(t, a, "s:80")
+			defer s.Close()
+			go func() {
+				s.Write(want)
+				s.CloseWrite()
+			}()
+			if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
+	}
+	wg.Wait()
+	if a.Count() != 0 || b.Count() != 0 {
+		t.Errorf("%d and %d streams are left", a.Count(), b.Count())
+	}
+}
