@@ -71,6 +71,11 @@ func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 		f.Body = &pb.BuildFrame_Started{Started: s}
 	case build.Held:
 		f.Body = &pb.BuildFrame_Held{Held: &pb.BuildHeld{By: b.By}}
+	case build.Based:
+		f.Body = &pb.BuildFrame_Based{Based: &pb.BuildBased{
+			Template: b.Template, Snapshot: b.Snapshot, Sum: b.Sum,
+			Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
+		}}
 	case build.Logged:
 		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.HalfOut, HalfErr: b.Mark.HalfErr}
 		for _, line := range b.Lines {
@@ -103,6 +108,12 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		return build.Started{Spec: s}
 	case *pb.BuildFrame_Held:
 		return build.Held{By: b.Held.By}
+	case *pb.BuildFrame_Based:
+		m := b.Based
+		return build.Based{
+			Template: m.Template, Snapshot: m.Snapshot, Sum: m.Sum,
+			Env: m.Env, User: m.User, Workdir: m.Workdir, Start: m.Start, Ready: m.Ready,
+		}
 	case *pb.BuildFrame_Logged:
 		m := b.Logged
 		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, HalfOut: m.HalfOut, HalfErr: m.HalfErr}}

@@ -171,7 +171,7 @@ type Event struct {
 	Body Body
 }
 
-// Body is one of Requested, Started, Held, Logged, Finished, Failed or Deleted.
+// Body is one of Requested, Started, Held, Based, Logged, Finished, Failed or Deleted.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -192,6 +192,20 @@ type Started struct{ Spec Spec }
 // Held says who does it, and that he still does. By is empty when he gives up
 // before it is done: somebody else is to go on.
 type Held struct{ By string }
+
+// Based says what the build stands on. The names that the Spec has for it may mean
+// another template later; who goes on with the build goes on with this one.
+type Based struct {
+	Template string // an id, or the host's own files
+	Snapshot string // a sandbox.SnapshotID; empty: the template's files as they are
+	Sum      string // of all that it was made by
+
+	Env     map[string]string // what processes begin with, and what follows
+	User    string            // empty: the template's
+	Workdir string            // empty: the template's
+	Start   string
+	Ready   string
+}
 
 // Logged adds lines to the log.
 type Logged struct {
@@ -224,6 +238,7 @@ type Deleted struct{}
 func (Requested) kind() string { return "requested" }
 func (Started) kind() string   { return "started" }
 func (Held) kind() string      { return "held" }
+func (Based) kind() string     { return "based" }
 func (Logged) kind() string    { return "logged" }
 func (Finished) kind() string  { return "finished" }
 func (Failed) kind() string    { return "failed" }

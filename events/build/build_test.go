@@ -54,7 +54,7 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 }
 
 func TestLife(t *testing.T) {
-	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}}
+	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}, build.Based{}}
 	tests := []struct {
 		from build.Phase
 		ok   string // the bodies that may follow, by their number
@@ -62,7 +62,7 @@ func TestLife(t *testing.T) {
 	}{
 		{build.PhaseNone, "0", []build.Phase{build.PhaseWaiting}},
 		{build.PhaseWaiting, "156", []build.Phase{build.PhaseBuilding, build.PhaseError, build.PhaseDeleted}},
-		{build.PhaseBuilding, "23456", []build.Phase{build.PhaseBuilding, build.PhaseBuilding, build.PhaseReady, build.PhaseError, build.PhaseDeleted}},
+		{build.PhaseBuilding, "234567", []build.Phase{build.PhaseBuilding, build.PhaseBuilding, build.PhaseReady, build.PhaseError, build.PhaseDeleted, build.PhaseBuilding}},
 		{build.PhaseReady, "6", []build.Phase{build.PhaseDeleted}},
 		{build.PhaseError, "6", []build.Phase{build.PhaseDeleted}},
 		{build.PhaseDeleted, "", nil},

@@ -23,7 +23,7 @@ const (
 var next = map[Phase]map[string]Phase{
 	PhaseNone:     {"requested": PhaseWaiting},
 	PhaseWaiting:  {"started": PhaseBuilding, "failed": PhaseError, "deleted": PhaseDeleted},
-	PhaseBuilding: {"held": PhaseBuilding, "logged": PhaseBuilding, "finished": PhaseReady, "failed": PhaseError, "deleted": PhaseDeleted},
+	PhaseBuilding: {"held": PhaseBuilding, "based": PhaseBuilding, "logged": PhaseBuilding, "finished": PhaseReady, "failed": PhaseError, "deleted": PhaseDeleted},
 	PhaseReady:    {"deleted": PhaseDeleted},
 	PhaseError:    {"deleted": PhaseDeleted},
 }
@@ -35,7 +35,8 @@ type State struct {
 	Tenant  string
 	Phase   Phase
 	Request Requested
-	Spec    *Spec // while it is building
+	Spec    *Spec  // while it is building
+	Base    *Based // while it is building; nil: it was not looked for yet
 	Created time.Time
 	Changed time.Time
 	Ended   time.Time // zero until it ended
@@ -67,6 +68,8 @@ func (s State) Apply(e Event) (State, error) {
 		s.Spec = &b.Spec
 	case Held:
 		s.Holder = b.By
+	case Based:
+		s.Base = &b
 	case Logged:
 		s.Lines += len(b.Lines)
 		s.Mark = b.Mark
@@ -75,7 +78,7 @@ func (s State) Apply(e Event) (State, error) {
 		s.Failure = b
 	}
 	if s.Over() {
-		s.Ended, s.Spec, s.Mark = e.Time, nil, Mark{}
+		s.Ended, s.Spec, s.Base, s.Mark = e.Time, nil, nil, Mark{}
 	}
 	return s, nil
 }

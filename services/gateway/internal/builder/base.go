@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -21,8 +22,51 @@ type origin struct {
 	sum      string           // of all that it was made by
 }
 
-// base finds what the build stands on, and has it here.
+// base gives what the build stands on: what its record says, or what it is found to
+// be now, which the record says from then on.
 func (r *run) base(ctx context.Context) (origin, error) {
+	if b := r.based(); b != nil {
+		return r.onBased(b)
+	}
+	o, err := r.find(ctx)
+	if err != nil {
+		return o, err
+	}
+	return o, r.append(ctx, build.Based{
+		Template: o.template, Snapshot: string(o.snap.ID), Sum: o.sum,
+		Env: o.env, User: o.user, Workdir: o.workdir, Start: o.start, Ready: o.ready,
+	})
+}
+
+func (r *run) based() *build.Based {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Base
+}
+
+// onBased goes on with what the build was begun on, whatever that is called now.
+func (r *run) onBased(b *build.Based) (origin, error) {
+	o := origin{
+		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		template: b.Template, sum: b.Sum,
+	}
+	return o, r.files(&o, b.Snapshot, r.spec.Template)
+}
+
+// files has the files that name stands on, if it has more than its template's.
+func (r *run) files(o *origin, snap, name string) error {
+	if snap == "" {
+		return nil
+	}
+	var ok bool
+	if o.snap, ok = r.cfg.Core.LayerOf(sandbox.SnapshotID(snap)); !ok {
+		return kind.Newf(kind.NotFound, "build", name, "the files of template '%s' are not there any more: build it again", name)
+	}
+	return nil
+}
+
+// find finds what the build's spec means, and has it here.
+func (r *run) find(ctx context.Context) (origin, error) {
 	name := r.spec.Template
 	if r.spec.Image != "" {
 		name = r.spec.Image
@@ -71,11 +115,10 @@ func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error
 		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Base, sum: "base " + b.Base,
 	}
+	if err := r.files(&o, b.Snapshot, t.Name); err != nil {
+		return o, err
+	}
 	if b.Snapshot != "" {
-		var ok bool
-		if o.snap, ok = r.cfg.Core.LayerOf(sandbox.SnapshotID(b.Snapshot)); !ok {
-			return o, kind.Newf(kind.NotFound, "build", t.Name, "the files of template '%s' are not there any more: build it again", t.Name)
-		}
 		o.sum = "layer " + b.Snapshot
 	}
 	if len(b.Env) > 0 || b.User != "" || b.Workdir != "" { // what is made of the same files goes by these, too

@@ -1,10 +1,15 @@
 package builder
 
 import (
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
@@ -30,5 +35,97 @@ func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
 	}
 	if seen["base "+template.Base] != "nothing" { // layers that were made before keep counting
 		t.Error("a template without any has another sum than it had")
+	}
+}
+
+// lives gives what builds of a tenant's are done with, each run another life's.
+func lives(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
+	t.Helper()
+	log := eventstest.Open(t, eventstest.Start(t))
+	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
+	who = core.Principal{Tenant: "t"}
+	return c, who, func(s build.State) *run {
+		state, err := c.AppendBuild(t.Context(), &s, build.Held{By: "a life"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &run{Builder: New(Config{Core: c}), who: who, state: state, spec: *state.Spec}
+	}
+}
+
+// begin gives a build's state that nobody does yet, as the view has it.
+func begin(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) build.State {
+	t.Helper()
+	s, err := c.RequestBuild(t.Context(), who, build.Requested{Name: "made", Tags: []string{"default"}})
+	if err == nil {
+		err = c.Sync(t.Context())
+	}
+	if err == nil {
+		err = c.StartBuild(t.Context(), who, s.Request.Template, s.ID, spec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again(t, c, who, &s)
+}
+
+func again(t *testing.T, c *core.Core, who core.Principal, s *build.State) build.State {
+	t.Helper()
+	b, err := c.Build(t.Context(), who, s.Request.Template, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.State
+}
+
+// tag puts the name on a manifest that has a variable of that value.
+func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) template.ID {
+	t.Helper()
+	part := []byte("part")
+	if err := c.PutTemplatePart(t.Context(), template.SumOf(part), part); err != nil {
+		t.Fatal(err)
+	}
+	m := template.Manifest{
+		Arch: runtime.GOARCH, Env: map[string]string{"OF": value}, Workdir: "/" + value, Tar: int64(len(part)), Parts: []template.Sum{template.SumOf(part)},
+	}
+	raw, id, err := m.Encode()
+	if err == nil {
+		_, err = c.TagTemplate(t.Context(), who, name, raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestWhoTakesABuildOverStandsOnTheSameBase(t *testing.T) {
+	c, who, next := lives(t)
+	built := func(value string) string {
+		b := &template.Built{ID: template.BuiltID(who.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
+		if err := c.TagBuilt(t.Context(), who, "built", []string{"1"}, b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Base
+	}
+	for name, put := range map[string]func(value string) (files string){
+		"imported:1": func(value string) string { return string(tag(t, c, who, "imported:1", value)) },
+		"built:1":    built,
+	} {
+		first := put("first")
+		s := begin(t, c, who, build.Spec{Template: name})
+		was, err := next(s).base(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := put("moved")
+		got, err := next(again(t, c, who, &s)).base(t.Context())
+		if err != nil || got.template != first || got.env["OF"] != "first" || got.workdir != "/first" || got.sum != was.sum {
+			t.Errorf("%s: it goes on with the files of %s, the variables %v and %q, %v; it was begun on those of %s",
+				name, got.template, got.env, got.workdir, err, first)
+		}
+		later, err := next(begin(t, c, who, build.Spec{Template: name})).base(t.Context())
+		if err != nil || later.template != moved || later.env["OF"] != "moved" {
+			t.Errorf("%s: a build that begins now stands on %s with %v, %v", name, later.template, later.env, err)
+		}
 	}
 }

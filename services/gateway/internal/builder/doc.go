@@ -15,6 +15,9 @@
 // that is there takes it and runs nothing. The last layer, and what processes in it
 // are to begin with, is the template; see events/template.Built.
 //
+// What the build stands on is in its record, too: the template that its names meant
+// when it was begun, not what they mean to who follows. It stays as long as the build.
+//
 // # Limits
 // A layer is on the host that made it; the template is in the store, too, before the
 // build says that it is done. A build ends after an hour, its log after 50,000 lines. A chain of layers is as long as the driver

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
@@ -96,5 +97,69 @@ func TestATemplateStaysForAnothersBuiltOne(t *testing.T) {
 	}
 	if err := h.DeleteTemplate(t.Context(), bob, "own"); err != nil || h.hasPart(sum) {
 		t.Errorf("it outlives the last that stood on it: %v", err)
+	}
+}
+
+// begun has a build of bob's that is being done on a base.
+func (h *house) begun(on build.Based) build.State {
+	h.t.Helper()
+	ctx := h.t.Context()
+	s, err := h.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
+	if err == nil {
+		s, err = h.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Held{By: "a life"}, on)
+	}
+	if err == nil {
+		err = h.Sync(ctx)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func TestATemplateStaysForABuildThatIsBeingDone(t *testing.T) {
+	h := newHouse(t)
+	id, sum := h.tagged("app:v1", "app")
+	s := h.begun(build.Based{Template: string(id)})
+	if err := h.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
+		t.Errorf("removed under bob's build: %v", err)
+	}
+	if _, err := h.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PruneLayers(t.Context(), bob); err != nil || h.hasPart(sum) {
+		t.Errorf("it outlives the build: %v", err)
+	}
+}
+
+func TestALayerStaysForABuildThatIsBeingDone(t *testing.T) {
+	h := newHouse(t)
+	ctx := t.Context()
+	layer := func() sandbox.SnapshotID {
+		snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now()}
+		if err := h.log.PutSnapshot(ctx, &snap); err != nil {
+			t.Fatal(err)
+		}
+		return snap.ID
+	}
+	base := layer()
+	s := h.begun(build.Based{Template: "base", Snapshot: string(base)})
+	for range 65 { // more than are kept for nothing
+		layer()
+	}
+	if err := h.PruneLayers(ctx, alice); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := h.LayerOf(base); !ok {
+		t.Error("pruned though a build stands on it")
+	}
+	if _, err := h.AppendBuild(ctx, &s, build.Failed{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PruneLayers(ctx, alice); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := h.LayerOf(base); ok {
+		t.Error("it outlives the build")
 	}
 }

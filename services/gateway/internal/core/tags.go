@@ -218,6 +218,11 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 			used[sandbox.SnapshotID(t.Built.Snapshot)] = true
 		}
 	}
+	for _, b := range c.PendingBuilds() { // of other tenants, too: what is public they may build on
+		if b.Base != nil {
+			used[sandbox.SnapshotID(b.Base.Snapshot)] = true
+		}
+	}
 	spare := 0
 	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted }) {
 		if !used[s.ID] {
@@ -234,7 +239,7 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 }
 
 // bases are the templates that something of any tenant's stands on: a snapshot, which
-// other hosts need the template for, or what a build made.
+// other hosts need the template for, what a build made, or a build that is being done.
 func (c *Core) bases() map[string]bool {
 	bases := map[string]bool{}
 	for _, t := range c.view.Templates("") {
@@ -244,6 +249,11 @@ func (c *Core) bases() map[string]bool {
 	}
 	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return !s.Deleted }) {
 		bases[s.Template] = true
+	}
+	for _, b := range c.PendingBuilds() {
+		if b.Base != nil {
+			bases[b.Base.Template] = true
+		}
 	}
 	return bases
 }
