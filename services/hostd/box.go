@@ -52,6 +52,7 @@ type box struct {
 	evicted atomic.Bool   // it is ended because the disk is full
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
+	cut   bool // of its goroutine: its shim was not listened to until all was told
 
 	handing sync.WaitGroup // until the journal has whose place it is, or handed says why not
 	handed  error
@@ -78,6 +79,8 @@ type box struct {
 	reachable   bool                // net allows anything
 	transformed bool                // net transforms requests
 	used        sandbox.NetworkUsed // before this life of the host, and by interfaces
+
+	useTold time.Time // when meter last told what was used; it is meter's alone
 }
 
 const (
@@ -369,6 +372,9 @@ func (b *box) endAll(ctx context.Context, why error) error {
 	b.mu.Lock()
 	if b.stopping {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
+		if b.cut {
+			lost.Message = "the sandbox was removed before its shim had told all"
+		}
 	}
 	procs := make([]*proc, 0, len(b.procs))
 	for _, p := range b.procs {

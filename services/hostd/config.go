@@ -100,6 +100,7 @@ const (
 	NetworkVeth = "veth"
 )
 
+// setDefaults makes cfg that of a life.
 func setDefaults(cfg *Config) error {
 	switch {
 	case cfg.Log == nil || cfg.DataDir == "":
@@ -133,6 +134,7 @@ func setDefaults(cfg *Config) error {
 		return err
 	}
 	cfg.DataDir = dir
+	cfg.made = &makes{all: make(map[string]driver.Driver)}
 	return nil
 }
 

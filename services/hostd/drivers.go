@@ -1,6 +1,8 @@
 package hostd
 
 import (
+	"errors"
+	"io"
 	"slices"
 	"sync"
 
@@ -45,6 +47,19 @@ func makeDriver(name string, cfg *Config) (driver.Driver, error) {
 		}
 	}
 	return d, err
+}
+
+// close ends what drivers still do. Nobody calls them any more.
+func (m *makes) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []error
+	for _, d := range m.all {
+		if c, ok := d.(io.Closer); ok {
+			all = append(all, c.Close())
+		}
+	}
+	return errors.Join(all...)
 }
 
 func newDriver(name string, cfg *Config) (driver.Driver, error) {

@@ -85,7 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	cfg.made = &makes{all: make(map[string]driver.Driver)}
+	defer cfg.made.close() //nolint:errcheck // what was cut off is made anew by the next life
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (h *host) leave(lease *lease) error {
 		err = h.destroyAll(ctx)
 	}
 	if h.egress != nil { // what only this life has counted
-		h.tellUse(ctx)
+		h.tellUse(ctx, (*box).use)
 	}
 	lease.leave(ctx)
 	return err

@@ -21,8 +21,12 @@ import (
 const (
 	// proxyPort is where a sandbox finds its way out, on its own loopback.
 	proxyPort = 3128
-	// defaultMeterEvery is how often the record is told what goes out.
+	// defaultMeterEvery is how often is looked what goes out. The record is told of it when
+	// there is a hundredth more of it than it knows, or an hour has passed: so it has
+	// a few thousand lines of who talks for a month, not one for each minute.
 	defaultMeterEvery = time.Minute
+	meterPart         = 100
+	meterMost         = 60 // looks, until it is told of a little more, too
 	// authorityFile keeps what sandboxes with transforms trust, in the data directory.
 	authorityFile = "egress-ca.pem"
 )
@@ -136,20 +140,37 @@ func (b *box) goOut(s *mux.Stream) {
 	b.h.wg.Go(func() { way.Serve(s) })
 }
 
-// use is what went through the way out, unless the record has it.
-func (b *box) use(s *sandbox.State) []sandbox.Body {
+// newlyUsed is what went through the way out, unless the record has it.
+func (b *box) newlyUsed(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.way == nil || s.Over() || s.Phase == sandbox.PhaseRequested || s.Phase == sandbox.PhasePlaced {
-		return nil
+		return total, false
 	}
-	total := b.used
+	total = b.used
 	sent, received := b.way.Used()
 	total.Sent += sent
 	total.Received += received
-	if total == s.Used {
+	return total, total != s.Used
+}
+
+// use tells it.
+func (b *box) use(s *sandbox.State) []sandbox.Body {
+	if total, isNew := b.newlyUsed(s); isNew {
+		return []sandbox.Body{total}
+	}
+	return nil
+}
+
+// useDue tells it when it is worth a line of the record.
+func (b *box) useDue(s *sandbox.State, now time.Time) []sandbox.Body {
+	total, isNew := b.newlyUsed(s)
+	known := s.Used.Sent + s.Used.Received
+	much := total.Sent+total.Received >= known+known/meterPart
+	if !isNew || !much && now.Sub(b.useTold) < meterMost*b.h.cfg.meterEvery {
 		return nil
 	}
+	b.useTold = now
 	return []sandbox.Body{total}
 }
 
@@ -165,17 +186,18 @@ func (h *host) meter(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			h.tellUse(ctx)
+			now := time.Now()
+			h.tellUse(ctx, func(b *box, s *sandbox.State) []sandbox.Body { return b.useDue(s, now) })
 		}
 	}
 }
 
-// tellUse puts what went out since the last time on record.
-func (h *host) tellUse(ctx context.Context) {
+// tellUse puts what went out of each sandbox since the last time on record, as use says.
+func (h *host) tellUse(ctx context.Context, use func(*box, *sandbox.State) []sandbox.Body) {
 	links := h.linksUsed()
 	for _, b := range h.all() {
 		b.linkUsed(links)
-		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return b.use(&s), nil })
+		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(b, &s), nil })
 		if err != nil && ctx.Err() == nil {
 			h.slog.Warn("what went out could not be put on record", "sandbox", b.id, "err", err)
 		}

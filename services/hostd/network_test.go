@@ -1,8 +1,11 @@
 package hostd
 
 import (
+	"log/slog"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 )
@@ -44,5 +47,58 @@ func TestUseIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	b.tell(&s)
 	if said := b.use(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
 		t.Errorf("told %+v", said)
+	}
+}
+
+// The record of a sandbox that talks all the time grows by little: by what is a hundredth of
+// what it knows, or once an hour. Its end tells all.
+func TestUseIsTold(t *testing.T) {
+	server := egress.NewServer(egress.Config{})
+	defer server.Close()
+	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
+	b := newBox(&host{egress: server, cfg: Config{meterEvery: time.Minute}}, &s)
+	now, lines := time.Now(), 0
+	for minute := range uint64(30 * 24 * 60) {
+		b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
+		for _, body := range b.useDue(&s, now.Add(time.Duration(minute)*time.Minute)) {
+			s.Used = body.(sandbox.NetworkUsed)
+			lines++
+		}
+		got := b.use(&s)
+		if known := s.Used.Sent; len(got) != 0 && got[0].(sandbox.NetworkUsed).Sent > known+known/meterPart {
+			t.Fatalf("minute %d: the record knows of %d bytes of %d", minute, known, got[0].(sandbox.NetworkUsed).Sent)
+		}
+	}
+	if lines > 1500 {
+		t.Errorf("%d lines in a month", lines)
+	}
+}
+
+// What only a life has counted is on record when it has ended.
+func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
+	server := egress.NewServer(egress.Config{})
+	defer server.Close()
+	log := eventstest.Open(t, eventstest.Start(t))
+	h := &host{
+		cfg: Config{Name: hostName, LeaseTTL: time.Minute}, log: log, view: eventstest.View(t, log), slog: slog.New(slog.DiscardHandler),
+		life: t.Context(), egress: server, boxes: make(map[sandbox.ID]*box),
+	}
+	trees, err := openTemplates(&Config{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.templates = trees
+	r := &rig{t: t, log: log, view: h.view, cfg: h.cfg}
+	id := r.request(sandbox.Requested{})
+	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})
+	b := newBox(h, &s)
+	h.boxes[id] = b
+	b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
+	lease, err := h.takeLease(t.Context())
+	if err == nil {
+		err = h.leave(lease)
+	}
+	if s, _ := h.view.Sandbox(id); err != nil || s.Used.Sent != 5 {
+		t.Errorf("%+v is on record, %v", s.Used, err)
 	}
 }
