@@ -241,7 +241,7 @@ func encodeLease(l *fleet.Lease) ([]byte, error) {
 	return proto.Marshal(&pb.Lease{
 		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
 		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal, DiskTotal: l.DiskTotal,
-		MemoryFree: l.MemoryFree, Draining: l.Draining, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
+		MemoryFree: l.MemoryFree, Draining: l.Draining, Starting: l.Starting, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
 		Isolations: l.Isolations, Templates: l.Templates, VolumeDrivers: l.VolumeDrivers, Fits: l.Fits, FileFits: l.FileFits, System: l.System, Cpu: l.CPU,
 	})
 }
@@ -254,7 +254,7 @@ func decodeLease(data []byte) (fleet.Lease, error) {
 	return fleet.Lease{
 		Host: b.Host, Epoch: b.Epoch, TTL: time.Duration(b.TtlNs), Drivers: b.Drivers, Capacity: b.Capacity,
 		Sandboxes: b.Sandboxes, Processes: b.Processes, Load1: b.Load1, MemoryTotal: b.MemoryTotal, DiskTotal: b.DiskTotal,
-		MemoryFree: b.MemoryFree, Draining: b.Draining, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
+		MemoryFree: b.MemoryFree, Draining: b.Draining, Starting: b.Starting, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
 		Isolations: b.Isolations, Templates: b.Templates, VolumeDrivers: b.VolumeDrivers, Fits: b.Fits, FileFits: b.FileFits, System: b.System, CPU: b.Cpu,
 	}, nil
 }

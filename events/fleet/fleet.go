@@ -36,7 +36,8 @@ type Lease struct {
 	MemoryFree    uint64
 	DiskTotal     uint64 // bytes of the file system that sandboxes' files are on; 0: not known
 	CPUs          uint32
-	Draining      bool
+	Draining      bool   // it takes no new sandbox
+	Starting      bool   // it is draining, but only until it has seen to what its life before left
 	Gone          bool   // written by the host as it leaves, or by the reaper
 	Instance      string // random, of this life of the daemon: tells two of one name apart
 	Version       string

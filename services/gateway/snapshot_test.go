@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
 )
 
 type snapshotMade struct {
@@ -144,4 +147,25 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 	f.do("POST", "/v1/hosts/nobody/drain", "").wantError(t, "drain of nobody", 404)
 	f.do("POST", "/v1/hosts/a.b*/drain", "").wantError(t, "drain of no name", 400)
+}
+
+// A host that begins is told from one that drains: it will take sandboxes.
+func TestAHostThatStartsOnTheWire(t *testing.T) {
+	f := newFront(t)
+	lease := fleet.Lease{Host: "h2", Epoch: 1, TTL: time.Hour, Capacity: 1, Draining: true, Starting: true}
+	if _, err := f.log.PutLease(t.Context(), lease, 0); err != nil {
+		t.Fatal(err)
+	}
+	if a := f.do("GET", "/v1/hosts", "").want(t, "hosts", 200, ""); !strings.Contains(a.body, `"name":"h2","state":"starting"`) {
+		t.Errorf("hosts: %s", a.body)
+	}
+	if a := f.do("GET", "/v1/hosts/h2/held", "").want(t, "held", 200, ""); !strings.Contains(a.body, `"state":"starting"`) || !strings.Contains(a.body, `"safe":false`) {
+		t.Errorf("held: %s", a.body)
+	}
+	body := f.do("GET", "/metrics", "", "X-Api-Key", "").want(t, "metrics", 200, "").body
+	for _, line := range []string{`millrace_hosts{state="starting"} 1`, `millrace_hosts{state="draining"} 0`} {
+		if !strings.Contains(body, "\n"+line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
 }

@@ -79,7 +79,7 @@ func (l *lease) put(ctx context.Context) error {
 // Sandboxes that are left running make it a pause: the lease runs on.
 func (l *lease) leave(ctx context.Context) {
 	l.observe()
-	l.Draining, l.Gone = true, l.Sandboxes == 0
+	l.Draining, l.Starting, l.Gone = true, false, l.Sandboxes == 0
 	if err := l.put(ctx); err != nil {
 		l.h.slog.Warn("the lease could not be given back", "err", err)
 	}
@@ -103,5 +103,7 @@ func (l *lease) observe() {
 	l.MemoryTotal, l.MemoryFree = memory()
 	l.DiskTotal = room(l.h.cfg.DataDir).total
 	l.Templates = l.h.templatesHere()
-	l.Draining = l.h.draining.Load() || !l.h.recovered.Load()
+	drains := l.h.draining.Load()
+	l.Starting = !drains && !l.h.recovered.Load()
+	l.Draining = drains || l.Starting
 }

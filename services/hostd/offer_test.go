@@ -2,13 +2,19 @@ package hostd
 
 import (
 	"context"
-	"sync"
+	"errors"
+	"log/slog"
+	"slices"
 	"testing"
-	"time"
+	"testing/synctest"
 
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
 // other is direct by another name.
@@ -37,97 +43,49 @@ func TestASandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
 	}
 }
 
-// What the life before made and did not come to put on record fails if nobody knows any
-// more what it is.
-func TestAPlaceOfADriverThatIsNotOfferedFails(t *testing.T) {
-	r := newRigOn(t, "direct")
-	r.cfg.Fault = cutAt("created", 1)
-	first := r.begin()
-	epoch := r.awaitLease(0)
-	sbx := r.request(sandbox.Requested{Template: "base"})
-	r.awaitEnd(first)
-	r.cfg.Fault, r.cfg.drivers = nil, newOther()
-	r.begin()
-	r.awaitLease(epoch)
-	r.awaitPhase(sbx, sandbox.PhaseFailed)
-}
-
-// pensive is a driver that does not find a place before it is told to.
-type pensive struct {
-	driver.Driver
-	await func()
-}
-
-func (d pensive) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	d.await()
-	return d.Driver.Attach(ctx, s)
-}
-
-// However long a life sees to what the one before left, its lease is kept.
-func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
-	r := newRigOn(t, "direct")
-	r.cfg.LeaseTTL = time.Second
-	r.begin()
-	epoch := r.awaitLease(0)
-	sbx := r.sandbox()
-	r.kill()
-	renewed := sync.OnceFunc(func() {
-		changed, stop := r.view.Changes()
-		defer stop()
-		deadline := time.After(patience)
-		for revs := map[uint64]bool{}; len(revs) < 3; {
-			if h, ok := r.view.Host(hostName); ok && h.Epoch > epoch {
-				revs[h.Rev] = true
-			}
-			select {
-			case <-changed:
-			case <-deadline:
-				t.Errorf("the lease was renewed %d times", len(revs))
-				return
-			}
+// What the life before made and did not come to put on record is what it was made as, and
+// fails if nobody knows any more what that is.
+func TestAPlaceOfWhichNoRecordTells(t *testing.T) {
+	for name, c := range map[string]struct {
+		drivers []driver.Driver
+		want    sandbox.Phase
+	}{"offered": {nil, sandbox.PhaseRunning}, "not offered any more": {newOther(), sandbox.PhaseFailed}} {
+		r := newRigOn(t, "direct")
+		r.cfg.Fault = cutAt("created", 1)
+		first := r.begin()
+		epoch := r.awaitLease(0)
+		sbx := r.request(sandbox.Requested{Template: "base"})
+		r.awaitEnd(first)
+		r.cfg.Fault, r.cfg.drivers = nil, c.drivers
+		r.begin()
+		r.awaitLease(epoch)
+		s := r.awaitPhase(sbx, c.want)
+		if s.Phase != c.want {
+			t.Errorf("a place of a driver that is %s: %s, %s", name, s.Phase, s.Cause)
 		}
-	})
-	r.cfg.drivers = []driver.Driver{pensive{direct.New(direct.Config{}), renewed}}
-	r.begin()
-	r.awaitLease(epoch)
-	if s, _ := r.view.Sandbox(sbx); !s.Live() {
-		t.Errorf("the sandbox is %s", s.Phase)
+		if s.Live() && (s.Driver != "direct" || s.Isolation != sandbox.IsolationNone || !s.Can.Files) {
+			t.Errorf("the record says driver %q, isolation %q, %+v", s.Driver, s.Isolation, s.Can)
+		}
 	}
 }
 
-// Whoever holds a box may ask the host: who counts holds the one at a time.
-func TestCountingHoldsNobodyUp(t *testing.T) {
-	h := &host{boxes: map[sandbox.ID]*box{}}
-	b := newBox(h, &sandbox.State{ID: "b"})
-	h.boxes[b.id] = b
-	const rounds = 20_000
-	var both sync.WaitGroup
-	both.Go(func() {
-		for range rounds {
-			h.counts()
+// Whether a sandbox's loopback is its own is known before its driver is.
+func TestIsolationIsThatOfTheRecord(t *testing.T) {
+	for level, want := range map[sandbox.Isolation]bool{"": false, sandbox.IsolationNone: false, sandbox.IsolationKernel: true} {
+		b := newBox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
+		if b.isolated() != want {
+			t.Errorf("of isolation %q: %v", level, !want)
 		}
-	})
-	both.Go(func() {
-		for range rounds {
-			b.mu.Lock()
-			h.offers()
-			b.mu.Unlock()
-		}
-	})
-	done := make(chan struct{})
-	go func() { both.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("both wait for each other")
 	}
 }
 
 // All sandboxes of a life are of one driver of a name, whoever asked for it: it knows
 // which of the host's uids they have.
 func TestALifeHasOneDriverOfAName(t *testing.T) {
-	cfg := Config{Drivers: []string{"direct"}, made: &makes{all: map[string]driver.Driver{}}}
-	h := &host{cfg: cfg}
+	h := &host{cfg: Config{Drivers: []string{"direct"}, Name: hostName, DataDir: t.TempDir(), Log: new(events.Log)}}
+	if err := setDefaults(&h.cfg); err != nil {
+		t.Fatal(err)
+	}
 	found, err := h.driverFor("direct")
 	if err != nil {
 		t.Fatal(err)
@@ -136,4 +94,146 @@ func TestALifeHasOneDriverOfAName(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Driver != found {
 		t.Errorf("another one is offered: %v, %v", all, err)
 	}
+}
+
+// What the late driver turns out to be counts, and the next life is told of it.
+func TestTheLateDriverIsTried(t *testing.T) {
+	if _, err := sidecar.Runsc().Find(); err != nil {
+		t.Skip(err)
+	}
+	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	plain := offer{Driver: named{name: "plain"}}
+	for _, c := range []struct {
+		probe           error
+		offered, proven []string
+	}{
+		{nil, []string{lateName, "plain"}, []string{lateName, "plain"}},
+		{kind.New(kind.Unavailable, "probe", "", "not today"), []string{"plain"}, []string{"plain"}},
+	} {
+		h := &host{journal: j, slog: slog.New(slog.DiscardHandler), proven: []offer{plain}}
+		remembered := offer{Driver: pensive{Driver: named{name: lateName}, probe: func(context.Context) error { return c.probe }}}
+		h.drivers = []offer{remembered, plain}
+		if err := errors.Join(h.noteOffers(h.proven), h.offerLate(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		next, err := j.offered()
+		var proven []string
+		for _, o := range next.Drivers {
+			proven = append(proven, o.Name)
+		}
+		if got := names(h.offers()); !slices.Equal(got, c.offered) || !slices.Equal(proven, c.proven) || err != nil {
+			t.Errorf("its trial ends with %v: %q are offered, %q remembered, %v", c.probe, got, proven, err)
+		}
+	}
+}
+
+// A driver may be dropped while a sandbox begins from a snapshot.
+func TestNoSnapshotFitsADriverThatIsDropped(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: lateName, Fits: "build 1"}
+	if err := log.PutSnapshot(t.Context(), &snap); err != nil {
+		t.Fatal(err)
+	}
+	h := &host{log: log, view: eventstest.View(t, log), opened: make(chan struct{}), settled: make(chan struct{})}
+	close(h.opened)
+	close(h.settled)
+	b := bare(h)
+	b.driver, b.req.From = named{name: lateName}, snap.ID
+	if dir, err := b.begins(t.Context()); !kind.Is(err, kind.Precondition) {
+		t.Errorf("it begins from %q, %v", dir, err)
+	}
+}
+
+// A driver that may yet come is waited for, and no longer.
+func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
+	plain, late := offer{Driver: direct.New(direct.Config{})}, offer{Driver: named{name: lateName}}
+	const opened, settled = 1, 2 // after which it is known
+	for _, c := range []struct {
+		what, asked string
+		first       []offer
+		known       int
+		want        string // empty: none
+	}{
+		{"one that is there", "direct", []offer{plain}, opened, "direct"},
+		{"the default", "", []offer{plain}, opened, "direct"},
+		{"one that nobody builds", "other", []offer{plain}, opened, ""},
+		{"the late one", lateName, []offer{plain}, settled, lateName},
+		{"the late one, remembered", lateName, []offer{late, plain}, opened, lateName},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
+			got, answered := "", false
+			go func() {
+				if o, ok := h.awaitOffer(t.Context(), c.asked); ok {
+					got = o.Name()
+				}
+				answered = true
+			}()
+			steps := []func(){
+				func() {},
+				func() { h.have(c.first) },
+				func() { h.drivers = with(c.first, late, false); close(h.settled) },
+			}
+			for step, do := range steps {
+				do()
+				synctest.Wait()
+				if answered != (step >= c.known) {
+					t.Errorf("%s: answered: %v after step %d", c.what, answered, step)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s: %q", c.what, got)
+			}
+		})
+	}
+}
+
+// A driver that is offered anew is offered once, where it is to be.
+func TestADriverIsOfferedOnce(t *testing.T) {
+	plain, late := offer{Driver: named{name: "plain"}}, offer{Driver: named{name: lateName}}
+	for _, c := range []struct {
+		before []offer
+		first  bool
+		want   []string
+	}{
+		{[]offer{plain}, true, []string{lateName, "plain"}},
+		{[]offer{plain}, false, []string{"plain", lateName}},
+		{[]offer{late, plain}, true, []string{lateName, "plain"}},
+		{[]offer{plain, late}, false, []string{"plain", lateName}},
+	} {
+		if got := names(with(c.before, late, c.first)); !slices.Equal(got, c.want) {
+			t.Errorf("%d before, first %v: %q", len(c.before), c.first, got)
+		}
+	}
+}
+
+// Nobody waits for a driver longer than for the sandbox.
+func TestADriverIsNotWaitedForInVain(t *testing.T) {
+	h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if o, ok := h.awaitOffer(over, lateName); ok {
+		t.Errorf("there is %s", o.Name())
+	}
+}
+
+// named is a driver of which there is only a name.
+type named struct {
+	driver.Driver
+	name string
+}
+
+func (d named) Name() string { return d.name }
+
+func (named) Probe(context.Context) (driver.Caps, error) { return driver.Caps{}, nil }
+
+func names(all []offer) (out []string) {
+	for _, o := range all {
+		out = append(out, o.Name())
+	}
+	return out
 }

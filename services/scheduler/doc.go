@@ -6,6 +6,8 @@
 // its lease says it has room for. A scheduler that dies between choosing a host
 // and writing it down leaves the sandbox requested, and the next one finds it.
 //
+// One that only a host can take which is starting waits for that, for a while.
+//
 // # How
 // Nothing is kept outside the log, and nobody is elected. A decision is one
 // append that holds only if nothing was appended to any sandbox's record since

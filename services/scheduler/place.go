@@ -24,6 +24,7 @@ type room struct {
 	CPU        part // thousandths of a CPU
 	Memory     part // MiB
 	Draining   bool // takes nothing new
+	Starting   bool // takes nothing yet; without Drivers it does not know them
 	Doubtful   bool // its lease ran out while nobody could have heard it
 }
 
@@ -32,6 +33,11 @@ type room struct {
 type part struct{ Total, Used uint64 }
 
 func (p part) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
+
+// roomFor reports whether the host has room for a sandbox.
+func (r *room) roomFor(req *sandbox.Requested) bool {
+	return r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
+}
 
 // take counts a sandbox. One that stands still takes no CPU.
 func (r *room) take(req *sandbox.Requested, standing bool) {
@@ -46,7 +52,7 @@ func (r *room) take(req *sandbox.Requested, standing bool) {
 // what the sandbox begins from.
 func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
 	if len(r.Drivers) == 0 { // it does not say
-		return "", req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0
+		return "", r.Starting || req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0
 	}
 	for i, d := range r.Drivers {
 		var level sandbox.Isolation
@@ -99,21 +105,24 @@ func (o *origin) suits(r *room, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
 		return true
 	}
-	return (o.copied || alive) && slices.ContainsFunc(r.Drivers, func(d string) bool { return o.usable(r, d) })
+	unknown := r.Starting && len(r.Drivers) == 0
+	return (o.copied || alive) && (unknown || slices.ContainsFunc(r.Drivers, func(d string) bool { return o.usable(r, d) }))
 }
 
 // verdict is what place says of a sandbox: a host and its driver, a refusal, or
 // (when all are empty) to ask again later.
 type verdict struct {
-	Host    *room
-	Driver  string
-	Refused *sandbox.Refused
+	Host     *room
+	Driver   string
+	Refused  *sandbox.Refused
+	Starting bool // it is refused because the hosts that could take it are starting
 }
 
 // place picks the least loaded host that may take the sandbox, before all others
 // one that has its template, or the snapshot that it begins from. Load is the part of the capacity that is used; the
 // name decides between equals. A host in doubt is never picked, but nothing is
-// refused for want of a host while there is one.
+// refused for want of a host while there is one. One that only starting hosts could
+// take is refused for that, which whoever asks may wait for.
 func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	var best verdict
 	var seen census
@@ -136,8 +145,11 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 			continue
 		}
 		seen.offers++
-		room := r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
-		if room && (best.Host == nil || less(r, best.Host, req.Template, &from)) {
+		switch {
+		case !r.roomFor(req):
+		case r.Starting:
+			seen.starting++
+		case best.Host == nil || less(r, best.Host, req.Template, &from):
 			best = verdict{Host: r, Driver: driver}
 		}
 	}
@@ -146,12 +158,16 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 		return best
 	case seen.doubtful > 0:
 		return verdict{}
+	case seen.starting > 0:
+		v := refuse(kind.Unavailable, "the hosts that could take the sandbox are still starting, try again")
+		v.Starting = true
+		return v
 	}
 	return seen.refuse(req, &from)
 }
 
 // census counts the hosts that were looked at.
-type census struct{ alive, offers, draining, doubtful int }
+type census struct{ alive, offers, starting, draining, doubtful int }
 
 // refuse says why no host may take the sandbox.
 func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {

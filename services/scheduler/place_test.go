@@ -20,6 +20,7 @@ func TestPlace(t *testing.T) {
 		want   string // a host, or empty
 		refuse kind.Kind
 		wait   bool
+		starts bool // it is refused as Unavailable for now, because hosts are starting
 	}{
 		{name: "no host at all is unavailable", refuse: kind.Unavailable},
 		{name: "a host that drains counts for nothing", rooms: []room{{Host: "a", Capacity: 9, Draining: true}}, refuse: kind.Unavailable},
@@ -36,6 +37,16 @@ func TestPlace(t *testing.T) {
 		{name: "a host in doubt is waited for", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}}, wait: true},
 		{name: "a host in doubt is waited for before a refusal for room", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1, Used: 1}}, wait: true},
 		{name: "a host without doubt is not waited with", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1}}, want: "b"},
+		{name: "a host that starts is worth a wait", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a host that starts is not waited for where another has room", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a host that starts, beside a full one", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 1, Used: 1}}, refuse: kind.Unavailable, starts: true},
+		{name: "a host that starts, beside one in doubt", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "a full host that starts is a full one", rooms: []room{{Host: "a", Capacity: 1, Used: 1, Starting: true}}, refuse: kind.Exhausted},
+		{name: "a host that starts and does not know its drivers yet may have any", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a host that starts and knows its drivers has those", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true, Drivers: ns}}, refuse: kind.Unavailable},
+		{name: "a snapshot whose host starts", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a snapshot with a copy, where a host starts", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "volumes whose host starts", req: sandbox.Requested{VolumeHost: "b", Volumes: []sandbox.Mount{{}}}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
 		{name: "a host that gives the level is found", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, want: "b"},
 		{name: "a stronger level will do", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"microvm"}, Isolations: []string{"machine"}}}, want: "b"},
 		{name: "a weaker level is refused", req: sandbox.Requested{Isolation: "machine"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}}, refuse: kind.Unavailable},
@@ -82,8 +93,8 @@ func TestPlace(t *testing.T) {
 				if got.Host == nil || got.Host.Host != tt.want {
 					t.Errorf("place = %+v; want host %s", got, tt.want)
 				}
-			case got.Refused == nil || kind.Kind(got.Refused.Kind) != tt.refuse:
-				t.Errorf("place = %+v; want refused as %v", got, tt.refuse)
+			case got.Refused == nil || kind.Kind(got.Refused.Kind) != tt.refuse || got.Starting != tt.starts:
+				t.Errorf("place = %+v; want refused as %v, starting: %v", got, tt.refuse, tt.starts)
 			}
 		})
 	}

@@ -26,6 +26,10 @@ type Config struct {
 	// sandboxes may add up to, as parts of what the host has; default 16 and 1. A
 	// sandbox without a limit counts for nothing.
 	CPUOvercommit, MemoryOvercommit float64
+	// StartWait is how long after it was requested a sandbox waits for a host that is
+	// starting, where no other can take it; default 20 seconds, which leaves a gateway that
+	// waits for half a minute some of it.
+	StartWait time.Duration
 	// Fault is called at "picked", between a choice and its append; an error ends
 	// Run there. For tests.
 	Fault func(point string) error
@@ -36,6 +40,8 @@ const (
 	attempt  = 5 * time.Second
 	minPause = time.Millisecond
 	maxPause = time.Second
+
+	startWait = 20 * time.Second
 
 	cpuOvercommit    = 16 // CPU is shared when it is short, and most sandboxes wait
 	memoryOvercommit = 1  // memory is not
@@ -61,6 +67,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if cfg.MemoryOvercommit == 0 {
 		cfg.MemoryOvercommit = memoryOvercommit
+	}
+	if cfg.StartWait == 0 {
+		cfg.StartWait = startWait
 	}
 	view, err := cfg.view(ctx)
 	if err != nil {
@@ -184,6 +193,8 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 	for i := len(waiting) - 1; i >= 0; i-- { // the oldest is the last
 		v := place(&waiting[i].Request, s.origin(&waiting[i].Request), rooms)
 		switch {
+		case v.Starting && time.Since(waiting[i].Created) < s.cfg.StartWait:
+			continue
 		case v.Refused != nil && !listened:
 			return unsure, nil
 		case v.Refused == nil && v.Host == nil:
@@ -216,7 +227,7 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 		at[h.Host] = len(rooms)
 		rooms = append(rooms, room{
 			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers, Fits: h.Fit,
-			Capacity: int(h.Capacity), Draining: h.Draining, Doubtful: !alive,
+			Capacity: int(h.Capacity), Draining: h.Draining && !h.Starting, Starting: h.Starting, Doubtful: !alive,
 			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
 			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,70 @@ func TestSilentHostIsUnavailable(t *testing.T) {
 		if s.Refusal == kind.Unavailable {
 			return
 		}
+	}
+}
+
+// starting is the lease of a host that has one place, and does not give it away yet.
+func starting() fleet.Lease {
+	return fleet.Lease{Host: "a", Epoch: 1, Capacity: 1, Draining: true, Starting: true}
+}
+
+// Who asks while the only host with room is starting waits, and the first who asked gets
+// the place.
+func TestAHostThatStartsIsWaitedFor(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, starting())
+	lease(t, log, fleet.Lease{Host: "full", Epoch: 1})
+	start(t, log, nil)
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	var ids []sandbox.ID
+	for range 2 {
+		id := sandbox.NewID()
+		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	// Other work goes on meanwhile; when this is decided, those before it were looked at.
+	if s, err := create(ctx, view, sandbox.Requested{VolumeHost: "nobody"}); err != nil || s.Refusal != kind.Unavailable {
+		t.Errorf("one that waits for nothing is %s %v, %v", s.Phase, s.Refusal, err)
+	}
+	for _, id := range ids {
+		if s, _ := view.Sandbox(id); s.Phase != sandbox.PhaseRequested {
+			t.Fatalf("one that was to wait is %s: %s", s.Phase, s.Cause)
+		}
+	}
+	begun := starting()
+	begun.Draining, begun.Starting = false, false
+	lease(t, log, begun)
+	decided := func(s *sandbox.State) bool { return s.Phase != sandbox.PhaseRequested }
+	first, err := view.AwaitSandbox(ctx, ids[0], decided)
+	if err != nil || first.Host != "a" {
+		t.Errorf("the first is %s %v, %v; want placed", first.Phase, first.Refusal, err)
+	}
+	second, err := view.AwaitSandbox(ctx, ids[1], decided)
+	if err != nil || second.Refusal != kind.Exhausted {
+		t.Errorf("the second is %s %v, %v; want refused as exhausted", second.Phase, second.Refusal, err)
+	}
+}
+
+// A host may never come to an end of its start; who waits is told so.
+func TestTheWaitForAHostThatStartsHasAnEnd(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, starting())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	const wait = 300 * time.Millisecond
+	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond, StartWait: wait}) }()
+	t.Cleanup(func() { cancel(); <-done })
+	begun := time.Now()
+	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{})
+	if err != nil || s.Refusal != kind.Unavailable || !strings.Contains(s.Cause, "starting") {
+		t.Errorf("it is %s %v (%s), %v; want refused as unavailable", s.Phase, s.Refusal, s.Cause, err)
+	}
+	if took := time.Since(begun); took < wait {
+		t.Errorf("refused after %v, want no sooner than %v", took, wait)
 	}
 }
 

@@ -66,7 +66,7 @@ func (h *Handler) isReady(ctx context.Context) error {
 // host is a host as operators see it.
 type host struct {
 	Name      string   `json:"name"`
-	State     string   `json:"state"` // alive, draining, silent (its lease has ended) or gone (it said so)
+	State     string   `json:"state"` // alive, starting, draining, silent (its lease has ended) or gone (it said so)
 	Alive     bool     `json:"alive"`
 	Epoch     uint64   `json:"epoch"`
 	Lease     lease    `json:"lease"`
@@ -126,6 +126,8 @@ func state(x *fleet.Host, now time.Time) string {
 		return "gone"
 	case !x.Alive(now):
 		return "silent"
+	case x.Starting:
+		return "starting"
 	case x.Draining:
 		return "draining"
 	}
@@ -140,7 +142,8 @@ func (h *Handler) Held(c *fiber.Ctx) error {
 		return err
 	}
 	now := state(&x, time.Now())
-	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": now != "alive" && len(held) == 0})
+	takes := now == "alive" || now == "starting"
+	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": !takes && len(held) == 0})
 }
 
 // DrainHost answers POST /v1/hosts/:name/drain and undrain: the host takes no new

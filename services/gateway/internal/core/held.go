@@ -124,7 +124,7 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 func (c *Core) CountHeld() map[string]int {
 	drain := map[string]bool{}
 	for _, h := range c.view.Hosts() {
-		if h.Draining {
+		if h.Draining && !h.Starting {
 			drain[h.Host] = true
 		}
 	}

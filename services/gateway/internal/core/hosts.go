@@ -36,7 +36,7 @@ func (c *Core) awaitDrain(ctx context.Context, host string, drain bool) error {
 	changed, stop := c.view.Changes()
 	defer stop()
 	for {
-		if h, ok := c.view.Host(host); ok && h.Draining == drain {
+		if h, ok := c.view.Host(host); ok && h.Draining == drain && !h.Starting {
 			return nil
 		}
 		select {

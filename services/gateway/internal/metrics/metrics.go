@@ -92,7 +92,7 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 }
 
 func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
-	var alive, draining, silent, gone, processes float64
+	var alive, starting, draining, silent, gone, processes float64
 	now := time.Now()
 	for _, h := range m.core.Hosts(c.UserContext()) {
 		switch {
@@ -100,6 +100,8 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 			gone++
 		case !h.Alive(now):
 			silent++
+		case h.Starting:
+			starting++
 		case h.Draining:
 			draining++
 		default:
@@ -110,7 +112,7 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 		}
 	}
 	t.family("millrace_hosts", "gauge", "Hosts by the state of their lease.").
-		value(`state="alive"`, alive).value(`state="draining"`, draining).
+		value(`state="alive"`, alive).value(`state="starting"`, starting).value(`state="draining"`, draining).
 		value(`state="silent"`, silent).value(`state="gone"`, gone)
 	t.family("millrace_hosts_processes", "gauge", "Processes that living hosts say they run.").value("", processes)
 }
