@@ -104,7 +104,7 @@ func (s *Split) Settled(hosts int) error {
 }
 
 // HostStates are the states of all hosts, as the first gateway that answers
-// tells them: alive, draining, silent or gone.
+// tells them: alive, starting, draining, silent or gone.
 func (s *Split) HostStates() map[string]string {
 	for _, a := range s.APIs {
 		var b struct {

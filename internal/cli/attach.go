@@ -96,7 +96,7 @@ func (a *app) show(e *event, feed *feeder, end *event, say func(string, ...any))
 	case "gap":
 		say("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
 	case "truncated":
-		say("%d bytes of %s were dropped: the output is larger than allowed", e.Dropped, e.Stream)
+		say("%d bytes of %s were dropped", e.Dropped, e.Stream)
 	case "error":
 		say("%s", e.Message)
 	case "lost":

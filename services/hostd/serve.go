@@ -83,10 +83,11 @@ func (b *box) serve(ctx context.Context) error {
 				left.stored = b.stored()
 				conn.Send(wire.AppendEnd)
 			case <-late:
-				if left.goesOn(b) {
+				if left.goesOn(b, conn) {
 					late = time.After(stopTimeout)
 					continue
 				}
+				b.cut = true
 				b.disconnect(conn)
 				return nil
 			case <-b.drained:
@@ -98,9 +99,15 @@ func (b *box) serve(ctx context.Context) error {
 	}
 }
 
-// maxRemains is how often a sandbox that ends may take stopTimeout more: as long as
-// the output of a full spool takes, and not for ever, which a shim may have to say.
-const maxRemains = 40
+const (
+	// maxRemains is how often a sandbox that ends may take stopTimeout more: as long as
+	// the output of a full spool takes, and not for ever, which a shim may have to say.
+	maxRemains = 40
+	// lastRemains is how often after that, for what is on its way and how much was left.
+	lastRemains = 4
+
+	concludeVersion = 7 // of the talk, that has Conclude
+)
 
 // remains is what a sandbox that was asked to end still has to say.
 type remains struct {
@@ -109,14 +116,21 @@ type remains struct {
 }
 
 // goesOn reports whether more of it was stored since the last time, or would be if
-// the log took it.
-func (r *remains) goesOn(b *box) bool {
+// the log took it. When it has taken long enough its shim is told to come to an end.
+func (r *remains) goesOn(b *box, conn *link.Conn) bool {
 	was := r.stored
-	if r.stored = b.stored(); r.stored != was {
-		r.turns++
-		return r.turns <= maxRemains
+	if r.stored = b.stored(); r.stored == was {
+		return b.flow.Hold(0) > 0
 	}
-	return b.flow.Hold(0) > 0
+	r.turns++
+	if r.turns <= maxRemains {
+		return true
+	}
+	if conn.Version() < concludeVersion {
+		return false
+	}
+	conn.Send(wire.AppendConclude) // again on a connection that was made anew
+	return r.turns <= maxRemains+lastRemains
 }
 
 // stored tells by its change that something was stored.

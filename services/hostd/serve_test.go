@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -20,7 +21,8 @@ import (
 // place is one whose shim does as it is told with each connection, after its Hello.
 type place struct {
 	driver.Instance
-	shim func(net.Conn)
+	version uint32 // of the talk; 0: the newest
+	shim    func(net.Conn)
 }
 
 func (p place) Dial(context.Context) (net.Conn, error) {
@@ -30,7 +32,7 @@ func (p place) Dial(context.Context) (net.Conn, error) {
 		if _, _, err := wire.NewReader(theirs).Next(); err != nil {
 			return
 		}
-		if _, err := theirs.Write(wire.AppendHello(nil, &wire.Hello{})); err == nil {
+		if _, err := theirs.Write(wire.AppendHello(nil, &wire.Hello{Version: p.version})); err == nil {
 			p.shim(theirs)
 		}
 	}()
@@ -125,7 +127,7 @@ func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 					p.settled(p.stored + 1)
 				}
 			})
-		}, maxRemains * stopTimeout, (maxRemains + 1) * stopTimeout},
+		}, maxRemains * stopTimeout, (maxRemains + lastRemains + 1) * stopTimeout},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,6 +144,47 @@ func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 				err := b.serve(ctx)
 				if took := time.Since(begun); err != nil || took < tt.least || took > tt.most {
 					t.Errorf("ended after %v with %v, want %v to %v", took, err, tt.least, tt.most)
+				}
+				cancel()
+				b.h.wg.Wait()
+			})
+		})
+	}
+}
+
+// A sandbox that has more to say than it has time for is told to come to an end, and only
+// where its shim cannot do that is the rest of its records not listened to.
+func TestAnEndThatTakesTooLongIsCutShort(t *testing.T) {
+	for version, told := range map[uint32]bool{wire.Version: true, concludeVersion - 1: false} {
+		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bare(&host{})
+				b.h.cfg.Spool = -1
+				p := silent(b)
+				b.procs[p.id.Token()] = p
+				b.inst = place{version: version, shim: func(c net.Conn) {
+					r := wire.NewReader(c)
+					for {
+						switch ty, _, err := r.Next(); {
+						case err != nil:
+							return
+						case ty == wire.TypeConclude:
+							p.close()                      // its record has its end
+							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // then it is not heard
+						}
+					}
+				}}
+				b.tell(&sandbox.State{ID: b.id, Phase: sandbox.PhaseStopping})
+				ctx, cancel := context.WithCancel(t.Context())
+				b.h.wg.Go(func() {
+					for rest(ctx, time.Second) {
+						p.settled(p.stored + 1)
+					}
+				})
+				begun := time.Now()
+				err := b.serve(ctx)
+				if took := time.Since(begun); err != nil || b.cut == told || took > (maxRemains+1)*stopTimeout {
+					t.Errorf("ended after %v with %v, cut: %v", took, err, b.cut)
 				}
 				cancel()
 				b.h.wg.Wait()

@@ -63,7 +63,7 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 		return e.start(dst), nil
 	case process.Truncated:
 		dst = e.start(dst)
-		e.hole = "output was dropped past the quota"
+		e.hole = "part of the output was dropped"
 		n := e.note(true)
 		n.dropped = &b
 		return e.wire.keepalive(dst, &n), nil

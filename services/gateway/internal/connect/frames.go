@@ -26,7 +26,7 @@ type note struct {
 	at      place
 	whose   process.Seq        // the frame the event is from
 	process process.ID         // start event only
-	dropped *process.Truncated // output past a quota
+	dropped *process.Truncated // output that is not recorded
 	missing *process.Gap       // events past retention
 }
 

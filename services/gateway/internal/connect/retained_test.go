@@ -47,7 +47,7 @@ func TestDroppedOutputIsSaidSo(t *testing.T) {
 	r := s.stream(t, "Start", run)
 	same(t, r.lines(t)[2:], []string{
 		`{"event":{"keepalive":{}},"truncated":{"stream":"stdout","dropped":99},"seq":4}`,
-		`{"event":{"end":{"exitCode":0,"exited":true,"status":"","error":"output was dropped past the quota"}},"seq":5}`,
+		`{"event":{"end":{"exitCode":0,"exited":true,"status":"","error":"part of the output was dropped"}},"seq":5}`,
 		`END {}`,
 	})
 }

@@ -255,3 +255,56 @@ func TestQuotaOfAllProcesses(t *testing.T) {
 		t.Errorf("%d and %d bytes, dropped %v", n, m, dropped)
 	}
 }
+
+// Where what a sandbox had to say takes too long to store, what hostd does not have yet is
+// dropped: the record says how much that is, and how the process ended.
+func TestACutRecordSaysHowItEndedAndWhatItLacks(t *testing.T) {
+	h, _ := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
+	h.hold = true
+	const lines, size = 200_000, 200_000 * 99
+	token := h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))
+	quiet := h.start(sh("echo quiet; exit 4"))
+	p, q := h.procs[token], h.procs[quiet]
+	h.await("the ends that it can tell", func() bool { return p.started != 0 && q.end != nil })
+	awaitGone(t, int(p.started))
+	h.send(wire.AppendEnd(nil))
+	h.send(wire.AppendConclude(nil))
+	h.send(wire.AppendConclude(nil)) // as to a shim of which it is not known that it has it
+	h.settle()
+	h.ackAll()
+	h.awaitEnd(token)
+	h.await("the sandbox's end", func() bool { return h.ended })
+	dropped := map[process.Stream]int{}
+	var types []string
+	for _, e := range p.events {
+		if b, ok := e.Body.(process.Truncated); ok {
+			dropped[b.Stream] += int(b.Dropped)
+		}
+		if types = append(types, e.Type()); e.Type() == "stdout" || e.Type() == "stderr" {
+			types = types[:len(types)-1]
+		}
+	}
+	const piped = 256 << 10 // that may not have been read when it was cut
+	if n := len(p.out[process.Stdout]); n+dropped[process.Stdout] > size || n+dropped[process.Stdout] < size-piped || n > 2<<20 {
+		t.Errorf("%d bytes of %d, %d dropped", n, size, dropped[process.Stdout])
+	}
+	if describe(p.end) != "exited 3" || describe(p.exit) != "exited 3" || types[0] != "start" || types[len(types)-1] != "end" {
+		t.Errorf("%s: %s", types, describe(p.end))
+	}
+	if describe(q.end) != "exited 4" || string(q.out[process.Stdout]) != "quiet\n" {
+		t.Errorf("one that has said all: %q, %s", q.out[process.Stdout], describe(q.end))
+	}
+	if n, _ := stat(t, h.file); n != 0 {
+		t.Errorf("the file keeps %d bytes", n)
+	}
+}
+
+// awaitGone waits until a process was waited for.
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(patience); unix.Kill(pid, 0) != unix.ESRCH; <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d does not end", pid)
+		}
+	}
+}

@@ -16,7 +16,9 @@
 // # Kill
 // A signal goes to the process group, and on a terminal also to the group in
 // its foreground. End kills every process of the sandbox, however it hides: all
-// of a pid namespace, else all descendants.
+// of a pid namespace, else all descendants. Where what they have left to say takes
+// hostd too long, Conclude ends their records after what it was sent: with how much
+// output is missing, of what was read, and with their exits.
 //
 // # Size
 // The package is linked into a binary of its own, with one running in every

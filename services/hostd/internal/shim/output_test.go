@@ -163,10 +163,10 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 func TestGrandchildThatNeverStops(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
-	h.limits = wire.Limits{Grace: 200 * time.Millisecond, GraceMax: 600 * time.Millisecond}
+	h.limits = wire.Limits{Grace: 200 * time.Millisecond, GraceMax: 300 * time.Millisecond}
 	h.connect()
 	mark := filepath.Join(t.TempDir(), "alive")
-	h.awaitEnd(h.start(sh("(i=0; while [ $i -lt 30 ]; do echo x; sleep 0.05; i=$((i+1)); done; touch " + mark + ") & exit 3")))
+	h.awaitEnd(h.start(sh("(i=0; while [ $i -lt 16 ]; do echo x; sleep 0.05; i=$((i+1)); done; touch " + mark + ") & exit 3")))
 	wait := time.Now().Add(patience)
 	for _, err := os.Stat(mark); err != nil; _, err = os.Stat(mark) {
 		if time.Now().After(wait) {

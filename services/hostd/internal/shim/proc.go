@@ -42,6 +42,7 @@ type proc struct {
 	exited    bool // Exited was made
 	finished  bool // Finished was made, or nobody wants to know: output is dropped
 	abandoned bool // nothing is recorded any more
+	short     bool // see cutShort
 	exit      process.Exit
 	kills     uint64 // see outOfMemory: those counted when it began
 	exitedAt  time.Time
@@ -53,7 +54,7 @@ type proc struct {
 	dropped  map[process.Stream]*drops
 }
 
-// drops counts what the quota kept out of a stream.
+// drops counts what was kept out of a stream: by the quota, or by an end that could not wait.
 type drops struct{ n, told uint64 }
 
 var errProtocol = errors.New("hostd broke the protocol")
@@ -153,10 +154,7 @@ func (p *proc) settle() {
 		return
 	}
 	if !p.exited && p.undrained == 0 {
-		p.exited = true
-		p.exitedAt = time.Now()
-		p.record(process.Exited{Exit: p.exit})
-		p.closeInput()
+		p.leave()
 		if p.open > 0 {
 			p.timer = time.AfterFunc(p.s.limits.Grace, p.lull)
 		}
@@ -164,6 +162,14 @@ func (p *proc) settle() {
 	if p.exited && p.open == 0 {
 		p.finish()
 	}
+}
+
+// leave says on record that the process is gone.
+func (p *proc) leave() {
+	p.exited = true
+	p.exitedAt = time.Now()
+	p.record(process.Exited{Exit: p.exit})
+	p.closeInput()
 }
 
 // lull ends a record whose pipes are held by somebody who says nothing.

@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 		exit         string
 	}{
 		{"SIGTERM ends", "echo ready; sleep 60", 15, "killed by 15"},
-		{"SIGTERM can be caught", "trap 'echo caught; exit 7' TERM; echo ready; sleep 60 & wait", 15, "exited 7"},
+		{"SIGTERM can be caught", "trap 'echo caught; exit 7' TERM; echo ready; sleep 60 >/dev/null 2>&1 & wait", 15, "exited 7"},
 		{"SIGKILL cannot", "trap '' TERM; echo ready; sleep 60; sleep 60", 9, "killed by 9"},
 		{"SIGINT ends", "echo ready; exec sleep 60", 2, "killed by 2"},
 	}

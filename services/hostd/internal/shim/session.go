@@ -172,6 +172,8 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		return c.mark(err, wire.Mark{Token: token}, (*proc).abandon)
 	case wire.TypeEnd:
 		s.end()
+	case wire.TypeConclude:
+		s.cutShort()
 	case wire.TypeReboot:
 		s.reboot()
 	case wire.TypeNetwork:

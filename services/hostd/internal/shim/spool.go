@@ -76,6 +76,9 @@ type spool struct {
 	loose   int     // that of what was never sent
 	flight  int     // sent and not acked
 	resumed bool    // hostd said where to go on
+
+	told  [4]uint64     // by stream: where the output ends that was ever sent
+	state process.State // that follows from what was ever sent
 }
 
 func (q *spool) len() int      { return q.held }
@@ -137,9 +140,21 @@ func (q *spool) send() *entry {
 }
 
 func (q *spool) freeze(e *entry) {
-	if !e.frozen {
-		e.frozen = true
-		q.loose -= e.cost()
+	if e.frozen {
+		return
+	}
+	e.frozen = true
+	q.loose -= e.cost()
+	switch e.body.(type) {
+	case nil:
+		q.told[e.stream] = e.offset + uint64(len(e.data))
+	case process.Started:
+		q.state = process.StateRunning
+	case process.Exited:
+		q.state = process.StateExited
+	case process.Finished:
+		q.state = process.StateFinished
+	default: // nothing follows from the others
 	}
 }
 
@@ -221,6 +236,26 @@ func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 	q.flight -= landed
 	q.compact()
 	return landed
+}
+
+// cut forgets what was never sent, wherever it is.
+func (q *spool) cut(free func([]byte), back func(extent)) {
+	end := q.head
+	for end < len(q.entries) && q.entries[end].frozen {
+		end++
+	}
+	for _, all := range [][]entry{q.entries[end:], q.back} {
+		for i := range all {
+			q.bytes -= all[i].cost()
+			all[i].release(free)
+		}
+	}
+	for _, x := range q.extents {
+		back(x)
+	}
+	kept := end - q.head
+	q.last = q.first() + uint64(kept) - 1
+	q.entries, q.extents, q.back, q.held, q.loose = q.entries[:end], nil, nil, kept, 0
 }
 
 // clear forgets everything, and gives back what is on the disk.

@@ -302,19 +302,22 @@ func (p *proc) withinQuota(id process.Stream, n int) int {
 	if keep == n {
 		return n
 	}
-	if p.dropped == nil {
-		p.dropped = make(map[process.Stream]*drops)
-	}
-	d := p.dropped[id]
-	if d == nil {
-		d = &drops{}
-		p.dropped[id] = d
-	}
-	d.n += uint64(n - keep)
+	p.drops(id).n += uint64(n - keep)
 	if keep == 0 {
 		p.tellDropped(false)
 	}
 	return keep
+}
+
+// drops are those of a stream.
+func (p *proc) drops(id process.Stream) *drops {
+	if p.dropped == nil {
+		p.dropped = make(map[process.Stream]*drops)
+	}
+	if p.dropped[id] == nil {
+		p.dropped[id] = &drops{}
+	}
+	return p.dropped[id]
 }
 
 // left is how many of n bytes a quota allows of which some was used.

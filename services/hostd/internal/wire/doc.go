@@ -50,7 +50,9 @@ import "github.com/millrace/millrace/events/mux"
 // 5: Network has DNS.
 //
 // 6: there is Reboot.
-const Version = 6
+//
+// 7: there is Conclude.
+const Version = 7
 
 // Limits of the protocol, in bytes.
 const (
@@ -75,17 +77,18 @@ type Type uint8
 
 // From hostd. 6 was a question about a file, which nothing asks any more.
 const (
-	TypeAttach  Type = 1
-	TypeStart   Type = 2
-	TypeStdin   Type = 3
-	TypeSignal  Type = 4
-	TypeResize  Type = 5
-	TypeResume  Type = 7
-	TypeAck     Type = 8
-	TypeForget  Type = 9
-	TypeEnd     Type = 10
-	TypeNetwork Type = 11 // since version 2
-	TypeReboot  Type = 12 // since version 6
+	TypeAttach   Type = 1
+	TypeStart    Type = 2
+	TypeStdin    Type = 3
+	TypeSignal   Type = 4
+	TypeResize   Type = 5
+	TypeResume   Type = 7
+	TypeAck      Type = 8
+	TypeForget   Type = 9
+	TypeEnd      Type = 10
+	TypeNetwork  Type = 11 // since version 2
+	TypeReboot   Type = 12 // since version 6
+	TypeConclude Type = 13 // since version 7
 )
 
 // From the shim.

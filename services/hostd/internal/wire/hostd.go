@@ -221,6 +221,11 @@ func ParseForget(b []byte) (string, error) {
 // AppendEnd appends a frame that ends everything in the sandbox.
 func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
 
+// AppendConclude appends a frame that comes after End, where that takes too long: the record
+// of each process that is gone ends, and of what was not sent yet it is only told how much
+// that was. Since version 7.
+func AppendConclude(dst []byte) []byte { return AppendFrame(dst, TypeConclude, nil) }
+
 // AppendReboot appends a frame that ends all processes in the sandbox before any
 // that is started after it. Since version 6.
 func AppendReboot(dst []byte) []byte { return AppendFrame(dst, TypeReboot, nil) }
