@@ -23,13 +23,15 @@ const viewFlag = "--view="
 // layers over the root; with Tree the last one is all that is below them, and there is
 // nothing of the small file system. Where there is more than one directory, in Tree and
 // in the Binds that are in Over, the gofer can make the directories that it mounts on:
-// they are in memory, and the host does not get them.
+// they are in memory, and the host does not get them. The last directories of the Binds
+// that are in Host are veiled.
 type view struct {
 	Root  string
 	Dirs  []string
 	Links map[string]string
 	Binds map[string][]string
 	Over  []string
+	Host  []string
 	Below []string
 	Tree  bool
 }
@@ -75,17 +77,43 @@ func (v *view) make() error {
 		return err
 	}
 	for name, from := range v.Binds {
-		to := filepath.Join(v.Root, name)
-		if len(from) > 1 || slices.Contains(v.Over, name) {
-			err = over(from, to, filepath.Join(scratch, name))
-		} else {
-			err = bind(from[0], to)
+		veiled := slices.Contains(v.Host, name)
+		err := v.show(name, scratch, veiled)
+		if err != nil && veiled {
+			// Seen as before is better than not at all; the driver tells.
+			if err := os.WriteFile(bareFile, []byte(err.Error()), 0o600); err != nil {
+				return err
+			}
+			err = v.show(name, scratch, false)
 		}
 		if err != nil {
 			return fmt.Errorf("show %q: %w", from, err)
 		}
 	}
 	return nil
+}
+
+// show shows one of the Binds.
+func (v *view) show(name, scratch string, veiled bool) error {
+	from, to, scratch := v.Binds[name], filepath.Join(v.Root, name), filepath.Join(scratch, name)
+	last := len(from) - 1
+	alone := last == 0 && !slices.Contains(v.Over, name)
+	switch {
+	case alone && veiled:
+		return veilAll(from[0], to, scratch)
+	case alone:
+		return bind(from[0], to)
+	case veiled:
+		host := filepath.Join(scratch, "host")
+		if err := os.MkdirAll(host, 0o755); err != nil {
+			return err
+		}
+		if err := veil(from[last], host, scratch); err != nil {
+			return err
+		}
+		from = append(from[:last:last], host)
+	}
+	return over(from, to, scratch)
 }
 
 // skeleton makes what a root has of its own, below the layers of a snapshot.

@@ -156,7 +156,9 @@ func FilesFit(name string) string {
 	return name + " 1, " + owners + ", " + runtime.GOARCH
 }
 
-// Driver makes places. Its methods may be called at the same time.
+// Driver makes places. Its methods may be called at the same time. One that goes on with
+// something when the call that began it has returned is an io.Closer, too: who made it
+// closes it after the last call, and that is over then.
 type Driver interface {
 	// Name is the driver's name in records: "direct", "namespace"...
 	Name() string

@@ -3,6 +3,7 @@
 package drivertest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -165,10 +166,12 @@ func secrets(t *testing.T, b *box) {
 			t.Errorf("%s can be read", path)
 		}
 	}
-	// Files in /usr that only the host's root may read stay so; in a kernel of its own root is
-	// the host's to them (docs/isolation.md).
-	if os.Geteuid() == 0 && !b.own {
-		plantSecret(t)
+	if os.Geteuid() == 0 && !b.bare {
+		for _, path := range PlantSecrets(t) {
+			if got := b.sh(t, "cat "+path+" 2>/dev/null"); got != "" {
+				t.Errorf("%s can be read", path)
+			}
+		}
 	}
 	if got := b.sh(t, `find /usr -xdev -type f ! -perm -004 -size +0 -exec sh -c 'head -c1 "$1" 2>/dev/null | grep -q . && echo "$1"' _ {} \; 2>/dev/null | head -3`); got != "" {
 		t.Errorf("readable although shut: %s", got)
@@ -178,19 +181,27 @@ func secrets(t *testing.T, b *box) {
 	}
 }
 
-// plantSecret makes a file below the host's /usr that only root may read. Where that is
-// read-only there is none.
-func plantSecret(t *testing.T) {
-	f, err := os.CreateTemp("/usr/local/lib", "millrace-test-")
+// PlantSecrets makes files below the host's /usr/local that only root may read: one by its
+// own mode, one by that of its directory. Where that is read-only there are none.
+func PlantSecrets(t *testing.T) (paths []string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/usr/local/lib", "millrace-test-")
 	if err != nil {
 		t.Log(err)
-		return
+		return nil
 	}
-	t.Cleanup(func() { os.Remove(f.Name()) }) //nolint:errcheck // it was a test's
-	if _, err := f.WriteString("secret"); err != nil {
+	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it was a test's
+	own, shut := filepath.Join(dir, "own"), filepath.Join(dir, "shut")
+	for path, mode := range map[string]os.FileMode{own: 0o600, filepath.Join(shut, "f"): 0o644} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("secret"), mode)); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	f.Close() //nolint:errcheck // nobody may read it
+	return paths
 }
 
 func devices(t *testing.T, b *box) {

@@ -109,6 +109,7 @@ type suite struct {
 	scale     Scale
 	own       bool // its places have kernels of their own
 	machine   bool // and are machines
+	bare      bool // they show the host's files as its root sees them, which Probe tells
 }
 
 // ownKernel reports whether a driver's places have kernels of their own.
@@ -124,7 +125,8 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 		t.Skipf("%s does not work here: %v", d.Name(), err)
 	}
 	t.Logf("%s: %+v", d.Name(), caps)
-	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine"}, caps
+	bare := slices.ContainsFunc(caps.Notes, func(n string) bool { return strings.Contains(n, "only root may read") })
+	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine", bare: bare}, caps
 }
 
 // box is one sandbox of a test.
@@ -136,6 +138,7 @@ type box struct {
 
 	own     bool // it has a kernel of its own
 	machine bool // and a machine
+	bare    bool // see suite
 }
 
 // spec is a spec in a root of its own, as hostd asks for it.
@@ -158,18 +161,23 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
 	if change != nil {
 		change(&sp)
 	}
-	in, err := d.Create(t.Context(), sp)
+	t.Cleanup(func() { checkClean(t, sp) }) // when Create's place is gone
+	return &box{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, bare: s.bare}
+}
+
+// Create makes a place, which is destroyed at the end of the test.
+func Create(t *testing.T, d driver.Driver, s driver.Spec) driver.Instance {
+	t.Helper()
+	in, err := d.Create(t.Context(), s)
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	b := &box{Instance: in, d: d, spec: sp, root: root, own: s.own, machine: s.machine}
 	t.Cleanup(func() {
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("destroy: %v", err)
 		}
-		checkClean(t, sp)
 	})
-	return b
+	return in
 }
 
 // sh runs a shell command in the sandbox, as who the shim is.

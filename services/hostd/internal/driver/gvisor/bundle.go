@@ -161,8 +161,10 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 	for _, l := range v.Links {
 		links[l.Name] = l.Body
 	}
+	var host []string
 	if s.Root == "" {
-		for _, b := range append([]string{"usr"}, v.Binds...) {
+		host = append([]string{"usr"}, v.Binds...)
+		for _, b := range host {
 			binds[b] = append(under.Part(b), "/"+b)
 		}
 		binds["etc"] = append(under.Part("etc"), v.Etc)
@@ -172,6 +174,9 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 		if slices.ContainsFunc(s.Volumes, func(v driver.Volume) bool { return strings.HasPrefix(v.Path, "/"+name+"/") }) {
 			over = append(over, name)
 		}
+	}
+	if os.Geteuid() != 0 {
+		host = nil // who is root in a namespace of his own only has no more of them than others
 	}
 	below := under.Part("")
 	if s.Root != "" {
@@ -183,8 +188,9 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 		Links map[string]string
 		Binds map[string][]string
 		Over  []string
+		Host  []string
 		Below []string
 		Tree  bool
-	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, over, below, s.Root != ""})
+	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, over, host, below, s.Root != ""})
 	return "--view=" + string(b), err
 }

@@ -88,6 +88,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err := r.begin(ctx, s, first, group); err != nil {
 		return nil, err
 	}
+	d.lookBare(r)
 	if state.PID, err = r.pid(); err != nil {
 		return nil, err
 	}
@@ -112,6 +113,14 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 		return nil, err
 	}
 	return b, nil
+}
+
+// lookBare takes note where a place sees the host's own files as its root does.
+func (d *Driver) lookBare(r *runsc) {
+	b, err := os.ReadFile(r.in(bareFile))
+	if why := string(b); err == nil && d.bare.Swap(&why) == nil {
+		d.cfg.Log.Warn("root in sandboxes of the host template reads what only the host's root may read", "driver", name, "why", why)
+	}
 }
 
 // makeDirs makes the workDir with its directories, FIFOs and the shim.

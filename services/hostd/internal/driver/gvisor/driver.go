@@ -7,10 +7,10 @@
 // millrace-runsc, which is built from a Go module (the directory runsc).
 //
 // # The place
-// The root is the host's /usr and a private /etc, as with driver "namespace", or
-// Spec.Root; what is written goes to one file below Spec.Dir, which is at most
-// DiskMiB large. Inside there are all users, root among them, also where hostd is
-// an ordinary user. There is no network but a loopback. The shim is pid 1, as
+// The root is the host's /usr, as far as everybody may read it, and a private /etc, as
+// with driver "namespace", or Spec.Root; what is written goes to one file below Spec.Dir,
+// which is at most DiskMiB large. Inside there are all users, root among them, also where
+// hostd is an ordinary user. There is no network but a loopback. The shim is pid 1, as
 // root, and talks through two FIFOs (package serial): one connection at a time.
 //
 // # Pause and snapshots
@@ -41,6 +41,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -70,6 +71,8 @@ type Driver struct {
 	cfg    Config
 	host   *namespace.Driver // knows what of the host may be seen
 	groups func() *cgroup.Tree
+
+	bare atomic.Pointer[string] // why root in a place sees more of the host's files than others; nil: he does not
 
 	reading sync.Mutex // held while files of snapshots are read that their owner may not read
 }
@@ -111,6 +114,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	defer done()
 	s.ShimPath, s.ShimArgs = "/proc/self/exe", []string{"-probe"}
 	box, err := d.create(ctx, s)
+	if why := d.bare.Load(); why != nil {
+		caps.Notes = append(caps.Notes, "root inside reads what of the host's own files only root may read: "+*why)
+	}
 	if errors.Is(err, live.ErrGone) { // it has been, and took the argument for nonsense
 		return caps, nil
 	}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The gofer is the host's root where the driver is, whom no mode keeps from a file. What is
+// the host's own is to be had by root inside as far as by anybody: so it is shown through an
+// overlay, which reads what is below it with the rights of who mounted it, and that is
+// nobody. Owners and modes stay what they are: gVisor would take those of an id-mapped mount
+// for nobody's own, and root who runs the host's su, which is set-uid, would become him.
+
+const (
+	// bareFile is written to the working directory where something is shown without a veil,
+	// and says why: there is no overlayfs, or the directory is in overlays itself.
+	bareFile = "bare"
+
+	nobody = 65534
+)
+
+// veil shows the host's directory from as nobody sees it, read-only, and not what is mounted
+// in it. An overlay is of two directories: an empty one is made in the directory scratch.
+func veil(from, to, scratch string) error {
+	empty := filepath.Join(scratch, "empty")
+	if err := os.MkdirAll(empty, 0o755); err != nil {
+		return err
+	}
+	var fds [3]int // nobody may not walk there
+	for i, dir := range []string{from, empty, to} {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: dir, Err: err}
+		}
+		defer unix.Close(fd) //nolint:errcheck // the mount stays
+		fds[i] = fd
+	}
+	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d:/proc/self/fd/%d,userxattr", fds[0], fds[1])
+	err := apart(func() error {
+		if err := beNobody(); err != nil {
+			return fmt.Errorf("be nobody: %w", err)
+		}
+		return unix.Mount("overlay", fmt.Sprintf("/proc/self/fd/%d", fds[2]), "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, data)
+	})
+	if err != nil {
+		return fmt.Errorf("mount an overlay of %s: %w", from, err)
+	}
+	return nil
+}
+
+// veilAll is veil of a directory and of what is mounted in it. Files that are mounted there
+// are shown as they are.
+func veilAll(from, to, scratch string) error {
+	mounts, err := mountsIn(from)
+	if err != nil {
+		return err
+	}
+	if err := veil(from, to, scratch); err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		fi, err := os.Stat(m)
+		at := filepath.Join(to, strings.TrimPrefix(m, from))
+		switch {
+		case err != nil:
+		case fi.IsDir():
+			err = veil(m, at, scratch)
+		default:
+			err = bind(m, at)
+		}
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // in a directory into which nobody may go
+			return err
+		}
+	}
+	return nil
+}
+
+// mountsIn are the paths in a directory on which something is mounted, parents first.
+func mountsIn(dir string) (paths []string, err error) {
+	all, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for line := range strings.Lines(string(all)) {
+		const at = 4
+		if fields := strings.Fields(line); len(fields) > at {
+			if path := plain.Replace(fields[at]); strings.HasPrefix(path, dir+"/") {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths, nil
+}
+
+// apart calls f on a thread that ends afterwards, whoever it has become.
+func apart(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The runtime cannot end the main thread. It is held here while another
+			// goroutine, which cannot be on it, does the work.
+			defer runtime.UnlockOSThread()
+			done <- apart(f)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// beNobody makes this thread one with no right but to mount.
+func beNobody() error {
+	if err := unix.Setgroups(nil); err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Setfsgid(nobody), unix.Setfsuid(nobody)); err != nil {
+		return err
+	}
+	// They do not tell whether they worked, but who it was before.
+	gid, _ := unix.SetfsgidRetGid(-1) //nolint:errcheck // it has none
+	uid, _ := unix.SetfsuidRetUid(-1) //nolint:errcheck // as above
+	if uid != nobody || gid != nobody {
+		return fmt.Errorf("the user %d is not known here", nobody)
+	}
+	const mount = 1 << unix.CAP_SYS_ADMIN
+	rights := [2]unix.CapUserData{{Effective: mount, Permitted: mount}}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &rights[0])
+}
