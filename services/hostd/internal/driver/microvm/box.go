@@ -31,7 +31,7 @@ type box struct {
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	d.uids.Mark(state.UIDBase)
-	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: &d.images, port: make(chan struct{}, 1)}
+	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: d.images, port: make(chan struct{}, 1)}
 	b.Brake, b.Keep = b.brake, b.keep
 	return b
 }

@@ -30,9 +30,9 @@
 // # Files
 // The root is an image of Spec.Root, made once and kept in Config.Cache: as long as a
 // snapshot or a sandbox stands on it, and otherwise if it is one of the eight that were
-// used last. What
-// is written over it stays in the guest's memory: at most Spec.DiskMiB, or half of
-// the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
+// used last. A large tree takes longer than who asks for it has time: its image is made
+// whoever waits for it, until Close. What is written over it stays in the guest's memory: at
+// most Spec.DiskMiB, or half of the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
 // files. A snapshot is of the whole machine, or of what was written: that the guest tells
 // itself, with all else in it stopped, and another guest takes (package vminit). The host
 // keeps it and does not look into it. A paused guest runs for that moment, sockets are left
@@ -49,6 +49,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -100,7 +101,7 @@ type Driver struct {
 	groups func() *cgroup.Tree
 	kvm    func() error // why there is none
 	apart  func() error // why QEMU cannot be in namespaces of its own
-	images images
+	images *images
 	ranges bool // each QEMU has a uid of its own
 	uids   *nslaunch.UIDs
 	shims  nslaunch.Shims
@@ -108,7 +109,10 @@ type Driver struct {
 	seals  seals
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver = (*Driver)(nil)
+	_ io.Closer     = (*Driver)(nil)
+)
 
 // New is a Driver. It does nothing yet.
 func New(cfg Config) *Driver {
@@ -118,7 +122,7 @@ func New(cfg Config) *Driver {
 	if cfg.QEMU == "" {
 		cfg.QEMU = "qemu-system-x86_64"
 	}
-	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}, ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
+	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache)), ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
 	d.kvm, d.apart = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryApart)
 	return d
 }
@@ -225,6 +229,12 @@ func (d *Driver) tryKVM() error {
 		return fmt.Errorf("%.200s", first)
 	}
 	return err
+}
+
+// Close ends what goes on after the calls that began it: images of trees.
+func (d *Driver) Close() error {
+	d.images.close()
+	return nil
 }
 
 // Attach is driver.Driver.Attach.

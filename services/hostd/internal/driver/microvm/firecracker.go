@@ -52,7 +52,7 @@ type FirecrackerConfig struct {
 type Firecracker struct {
 	cfg    FirecrackerConfig
 	groups func() *cgroup.Tree
-	images images
+	images *images
 }
 
 var _ driver.Driver = (*Firecracker)(nil)
@@ -65,7 +65,7 @@ func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
 	if cfg.Program == "" {
 		cfg.Program = "firecracker"
 	}
-	return &Firecracker{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: images{dir: cacheDir(cfg.Cache)}}
+	return &Firecracker{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache))}
 }
 
 // Name is driver.Driver.Name.
@@ -107,6 +107,12 @@ func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 		return caps, kind.Wrap(kind.Unavailable, "probe", firecrackerName, err)
 	}
 	return caps, f.Close()
+}
+
+// Close is Driver.Close.
+func (d *Firecracker) Close() error {
+	d.images.close()
+	return nil
 }
 
 // Attach is driver.Driver.Attach.
@@ -249,7 +255,7 @@ type fcBox struct {
 }
 
 func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
-	b := &fcBox{Box: machineBox(dir, state, proc, sweep), api: newAPI(dir), images: &d.images}
+	b := &fcBox{Box: machineBox(dir, state, proc, sweep), api: newAPI(dir), images: d.images}
 	b.Brake, b.Keep = b.api, b.keep
 	return b
 }

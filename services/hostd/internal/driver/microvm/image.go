@@ -4,6 +4,7 @@ package microvm
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,28 +13,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// images are trees as files that a guest can have as its disk.
-type images struct {
-	dir string
-	mu  sync.Mutex // held while one is made
-}
-
 // get gives the image of a tree; of a busybox without one. It is made once.
-func (i *images) get(ctx context.Context, tree string) (string, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+func (i *images) get(ctx context.Context, tree string) (path string, err error) {
 	if err := os.MkdirAll(i.dir, 0o700); err != nil {
 		return "", err
 	}
 	if tree == "" {
-		var err error
-		if tree, err = i.busybox(ctx); err != nil {
+		if tree, err = i.once(ctx, "busybox", i.busybox); err != nil {
 			return "", err
 		}
 	}
@@ -41,23 +35,61 @@ func (i *images) get(ctx context.Context, tree string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return i.once(ctx, key, func(ctx context.Context) (string, error) { return i.image(ctx, tree, key) })
+}
+
+// image gives the image of the tree with that key.
+func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	path := filepath.Join(i.dir, imagePrefix+key+imageSuffix)
-	now := time.Now()
-	if err := os.Chtimes(path, now, time.Time{}); err == nil { // it was used
-		return path, nil
+	if there, err := i.find(path); there || err != nil {
+		return path, err
 	}
-	if err := i.prune(now); err != nil {
+	dir, err := os.Open(tree) // so that no other directory gets its number, and its key
+	if err != nil {
 		return "", err
 	}
-	args := []string{tree, path + ".tmp", "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"}
+	defer dir.Close() //nolint:errcheck // it was only held
+	tmp := path + "." + rand.Text() + ".tmp"
+	defer os.Remove(tmp) //nolint:errcheck // after success it has another name
+	if err := squash(ctx, tree, tmp); err != nil {
+		return "", err
+	}
+	// Who asked for it had the tree kept. When he has gone, it may go, and mksquashfs makes
+	// empty files of those that it does not find.
+	if now, err := keyOf(tree); err != nil || now != key {
+		return "", errors.Join(fmt.Errorf("%s went while an image was made of it", tree), err)
+	}
+	return path, os.Rename(tmp, path)
+}
+
+// find reports whether an image is there, and has it stay then. Else there is room for it.
+func (i *images) find(path string) (bool, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if os.Chtimes(path, now, time.Time{}) == nil { // it was used
+		return true, nil
+	}
+	return false, i.prune(now)
+}
+
+// squash makes an image of a tree. Who makes it ends with hostd.
+func squash(ctx context.Context, tree, to string) error {
+	args := []string{"-n", "10", "mksquashfs", tree, to, "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"}
 	if os.Geteuid() != 0 {
 		args = append(args, "-all-root") // all files have hostd's uid
 	}
-	args = append([]string{"-n", "10", "mksquashfs"}, args...)
-	if out, err := exec.CommandContext(ctx, "nice", args...).CombinedOutput(); err != nil {
-		return "", errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out))
+	cmd := exec.CommandContext(ctx, "nice", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var out []byte
+	err := live.OnThread(".", func() (err error) { // it ends with the thread that starts it
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out))
 	}
-	return path, os.Rename(path+".tmp", path)
+	return nil
 }
 
 // keyOf names a tree as it is: a directory that is replaced is another.

@@ -18,7 +18,7 @@ func TestFewImagesAreKept(t *testing.T) {
 	if _, err := exec.LookPath("mksquashfs"); err != nil {
 		t.Skip(err)
 	}
-	i, data := &images{dir: filepath.Join(t.TempDir(), "cache")}, t.TempDir()
+	i, data := testImages(t), t.TempDir()
 	count := 0
 	next := func() string {
 		t.Helper()

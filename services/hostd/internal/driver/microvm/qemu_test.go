@@ -54,7 +54,7 @@ func TestWhoBreaksOutOfQEMUHasNothing(t *testing.T) {
 	var procs []string
 	for _, s := range specs {
 		s.MemoryMiB = 0
-		createGuest(t, d, s)
+		drivertest.Create(t, d, s)
 		procs = append(procs, procOf(t, s))
 	}
 	t.Run("is nobody on the host", func(t *testing.T) { isNobody(t, procs) })
@@ -184,7 +184,7 @@ func TestAGuestMayUseAllItsMemory(t *testing.T) {
 	d := cached(t, os.Getenv(cacheVariable))
 	s := guestSpec(t)
 	s.MemoryMiB = 640
-	in := createGuest(t, d, s)
+	in := drivertest.Create(t, d, s)
 	for i := range 5 { // each has its time, where the machine is slow
 		more := fmt.Sprintf("mount -o remount,size=520m /dev/shm && head -c 100m /dev/zero > /dev/shm/%d && echo lives", i)
 		if got, err := drivertest.Sh(t.Context(), in, more); err != nil || got != "lives\n" {

@@ -42,7 +42,7 @@ func contractSpec(t *testing.T) driver.Spec {
 // boxOf is a new guest as this package knows it.
 func boxOf(t *testing.T, d *Driver, s driver.Spec) *box {
 	t.Helper()
-	b, ok := createGuest(t, d, s).(*box)
+	b, ok := drivertest.Create(t, d, s).(*box)
 	if !ok {
 		t.Fatal("another driver's")
 	}

@@ -4,7 +4,6 @@ package microvm
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,20 +42,6 @@ func guestSpec(t *testing.T) driver.Spec {
 	return s
 }
 
-func createGuest(t *testing.T, d *Driver, s driver.Spec) driver.Instance {
-	t.Helper()
-	in, err := d.Create(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Destroy(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return in
-}
-
 // kept are the guests in a cache.
 func kept(t *testing.T, cache string) []string {
 	t.Helper()
@@ -72,7 +57,7 @@ func kept(t *testing.T, cache string) []string {
 func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
 	cache := t.TempDir()
 	d := cached(t, cache)
-	first := createGuest(t, d, guestSpec(t))
+	first := drivertest.Create(t, d, guestSpec(t))
 	dirs := kept(t, cache)
 	if len(dirs) != 1 {
 		t.Fatalf("guests that wait: %v", dirs)
@@ -85,7 +70,7 @@ func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
 	if _, err := drivertest.Sh(t.Context(), first, "i=0; while [ $i -lt 1000 ]; do echo "+word+"; i=$((i+1)); done > /dev/shm/words"); err != nil {
 		t.Fatal(err)
 	}
-	second := createGuest(t, d, guestSpec(t))
+	second := drivertest.Create(t, d, guestSpec(t))
 	for in, want := range map[driver.Instance]string{first: "1000\n", second: "0\n"} {
 		if got, err := drivertest.Sh(t.Context(), in, "cat /dev/shm/* 2>/dev/null | grep -c "+word); err != nil || got != want {
 			t.Errorf("got %q, %v; want %q", got, err, want)
@@ -103,7 +88,7 @@ func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
 // next create takes away what was left.
 func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 	if cache := os.Getenv(booting); cache != "" {
-		createGuest(t, cached(t, cache), guestSpec(t))
+		drivertest.Create(t, cached(t, cache), guestSpec(t))
 		return
 	}
 	cache := t.TempDir()
@@ -117,7 +102,7 @@ func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 	hostd.Process.Kill() //nolint:errcheck // it waits for it
 	hostd.Wait()         //nolint:errcheck // killed
 	await(t, "the guest is gone", func() bool { return len(runningIn(t, cache)) == 0 })
-	createGuest(t, d, guestSpec(t))
+	drivertest.Create(t, d, guestSpec(t))
 	if dirs := kept(t, cache); len(dirs) != 1 || strings.HasSuffix(dirs[0], unfinished) {
 		t.Errorf("guests that wait: %v", dirs)
 	}
