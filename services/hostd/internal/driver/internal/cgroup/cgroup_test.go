@@ -119,6 +119,34 @@ func TestMakeInV1(t *testing.T) {
 	}
 }
 
+// Of a pool of huge pages that the host keeps nobody counts what is used.
+func TestNobodyGetsHugePages(t *testing.T) {
+	v1, v2 := t.TempDir(), unified(t, "")
+	for name, tt := range map[string]struct {
+		tree  *Tree
+		files []string
+	}{
+		"v1": {&Tree{v1: map[string]string{hugePages: v1}}, []string{v1 + "/box/hugetlb.2MB.limit_in_bytes", v1 + "/box/hugetlb.1GB.rsvd.limit_in_bytes"}},
+		"v2": {&Tree{v2: v2, controllers: []string{hugePages}}, []string{v2 + "/box/hugetlb.2MB.max", v2 + "/box/hugetlb.2MB.rsvd.max"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, f := range tt.files { // as the kernel does
+				if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, []byte("max"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := tt.tree.Make(tt.tree.Paths("box", Limits{}), Limits{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range tt.files {
+				if got, err := os.ReadFile(f); err != nil || string(got) != "0" {
+					t.Errorf("%s: %q, %v", f, got, err)
+				}
+			}
+		})
+	}
+}
+
 // The kernel forgets a group's weight while the group yields.
 func TestYieldKeepsTheWeight(t *testing.T) {
 	for name, tt := range map[string]struct {

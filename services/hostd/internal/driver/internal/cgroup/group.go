@@ -40,7 +40,7 @@ func (t *Tree) Paths(name string, l Limits) []string {
 		paths = append(paths, filepath.Join(t.v2, name))
 	}
 	for c, base := range t.v1 {
-		if c == freezer || len(settings(c, l, true)) > 0 {
+		if c == freezer || c == hugePages || len(settings(c, l, true)) > 0 {
 			paths = append(paths, filepath.Join(base, name))
 		}
 	}
@@ -77,6 +77,11 @@ func (t *Tree) make(g *Group, l Limits) error {
 					return err
 				}
 			}
+			if c == hugePages {
+				if err := noHugePages(p, v1); err != nil {
+					return err
+				}
+			}
 			if c == "pids" && l.Pids > 0 && l.Apart {
 				if err := makeForks(p, l.Pids, v1); err != nil {
 					return err
@@ -85,6 +90,19 @@ func (t *Tree) make(g *Group, l Limits) error {
 		}
 	}
 	return nil
+}
+
+// noHugePages leaves a group none of any size, neither promised nor used.
+func noHugePages(dir string, v1 bool) error {
+	files := "hugetlb.*.max"
+	if v1 {
+		files = "hugetlb.*.limit_in_bytes"
+	}
+	all, err := filepath.Glob(filepath.Join(dir, files))
+	for _, path := range all {
+		err = errors.Join(err, os.WriteFile(path, []byte("0"), 0o600))
+	}
+	return err
 }
 
 type setting struct {

@@ -24,7 +24,11 @@ type Tree struct {
 	notes       []string
 }
 
-var wanted = [...]string{"memory", "pids", "cpu"}
+var wanted = [...]string{"memory", "pids", "cpu", hugePages}
+
+// hugePages is the controller of pools of huge pages that a host may keep, which nobody
+// counts as memory: a sandbox gets none.
+const hugePages = "hugetlb"
 
 // freezer is the v1 controller for what every group of v2 can do.
 const freezer = "freezer"
@@ -87,6 +91,9 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 			continue
 		}
 		m, ok := mounts[c]
+		if !ok && c == hugePages {
+			continue // few hosts keep a pool
+		}
 		if !ok {
 			t.notes = append(t.notes, fmt.Sprintf("no %s limit: no cgroup controller to be had", c))
 			continue
