@@ -99,7 +99,7 @@ func (t *tree) addUser() error {
 	if !hasLine(passwd, name) { // no password, and none to be looked for in another file
 
 		shell := "/bin/sh"
-		if t.find("bin/bash") != nil {
+		if bash, err := t.find("bin/bash"); err == nil && bash != nil {
 			shell = "/bin/bash"
 		}
 		passwd += fmt.Sprintf("%s:*:%d:%d:%s:/home/%s:%s\n", name, userID, userID, name, name, shell)
@@ -123,26 +123,18 @@ func (t *tree) addUser() error {
 
 // addSudo lets the user become root without a password.
 func (t *tree) addSudo() error {
-	sudo := t.find("usr/bin/sudo")
-	if sudo == nil || sudo.mode&0o4000 == 0 {
+	sudo, err := t.find("usr/bin/sudo")
+	if err != nil || sudo == nil || sudo.mode&0o4000 == 0 {
 		return invalid("it has no /usr/bin/sudo")
 	}
 	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
-// text is the body of a file that was kept, with a newline at its end. Invalid for one
-// that a link leads to, or that has the name besides another: it was not kept, and what
-// is in it would be lost.
+// text is the body of a file that is held in memory, with a newline at its end.
 func (t *tree) text(p string) (string, error) {
-	n := t.find(p)
-	if n == nil {
-		return "", nil
-	}
-	if !n.inMemory && n.size > 0 {
-		return "", invalid("its /%s is a link to another file: it must be a file of its own", p)
-	}
-	if len(n.body) == 0 {
-		return "", nil
+	n, err := t.find(p)
+	if err != nil || n == nil || len(n.body) == 0 {
+		return "", err
 	}
 	return strings.TrimRight(string(n.body), "\n") + "\n", nil
 }

@@ -330,16 +330,65 @@ func TestTheUserIsMade(t *testing.T) {
 	}
 }
 
-// Its users would be lost: what is written there is made of what was kept.
+// aliases are links, each to the next.
+func aliases(name string, n int) (out []tar.Header) {
+	for i := range n {
+		out = append(out, link(fmt.Sprintf("%s%d", name, i), fmt.Sprintf("/%s%d", name, i+1)))
+	}
+	return out
+}
+
 func TestUsersBehindALinkAreNotLost(t *testing.T) {
 	const users = "root:x:0:0:root:/root:/bin/sh\napp:x:7:7::/:/bin/sh\n"
-	for name, l := range map[string][]tar.Header{
-		"a link":       {file("usr/passwd", users), link("etc/passwd", "../usr/passwd")},
-		"another name": {file("usr/group", "app:x:7:\n"), hard("etc/group", "usr/group")},
+	there := file("usr/passwd", users)
+	for name, l := range map[string][][]tar.Header{
+		"a link":                          {{there, link("etc/passwd", "../usr/passwd")}},
+		"an absolute one":                 {{there, link("etc/passwd", "/usr/passwd")}},
+		"one before the file":             {{link("etc/passwd", "../usr/passwd")}, {there}},
+		"one to a file of a lower layer":  {{file("other", "x"), there}, {file("more", "y")}, {link("etc/passwd", "../usr/passwd")}},
+		"one to a link":                   {{there, link("etc/passwd", "own"), link("etc/own", "/usr/passwd")}},
+		"one through a link":              {{there, link("lib", "usr/bin"), file("usr/bin/", ""), link("etc/passwd", "/lib/../passwd")}},
+		"many":                            {append(aliases("l", 30), there, link("l30", "usr/passwd"), link("etc/passwd", "/l0"))},
+		"another name":                    {{there, hard("etc/passwd", "usr/passwd")}},
+		"another name of a lower layer's": {{there}, {hard("etc/passwd", "usr/passwd")}},
+		"a link's other name":             {{there, link("l", "/usr/passwd"), hard("etc/passwd", "l")}},
 	} {
-		_, _, err := packed(t, imageOf(t, l), Options{})
-		if !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "/etc/") {
+		got, _, err := packed(t, imageOf(t, l...), Options{})
+		if err != nil || !strings.HasPrefix(got["etc/passwd"], users+"user:") {
+			t.Errorf("%s: %q, %v", name, got["etc/passwd"], err)
+		}
+		if got["usr/passwd"] != users {
+			t.Errorf("%s: what it leads to is %q now", name, got["usr/passwd"])
+		}
+	}
+	got, _, err := packed(t, imageOf(t, []tar.Header{file("usr/group", "app:x:7:\n"), link("etc/group", "../usr/group")}), Options{})
+	if err != nil || !strings.HasPrefix(got["etc/group"], "app:x:7:\n") {
+		t.Errorf("group: %q, %v", got["etc/group"], err)
+	}
+}
+
+func TestUsersThatCannotBeReadAreRefused(t *testing.T) {
+	large := file("usr/passwd", strings.Repeat("x", maxKept+1))
+	for name, l := range map[string][]tar.Header{
+		"a circle":               {link("etc/passwd", "own"), link("etc/own", "passwd")},
+		"itself":                 {link("etc/passwd", "passwd")},
+		"too many links":         append(aliases("l", maxHops), file(fmt.Sprint("l", maxHops), "x"), link("etc/passwd", "/l0")),
+		"out of the tree":        {link("etc/passwd", "../../etc/own"), file("etc/own", "x")},
+		"out of it by another":   {link("l", ".."), link("etc/passwd", "/l/etc/own"), file("etc/own", "x")},
+		"a directory":            {file("usr/passwd/", ""), link("etc/passwd", "/usr/passwd")},
+		"a directory of its own": {file("etc/passwd/", "")},
+		"a directory for group":  {file("usr/x/", ""), link("etc/group", "/usr/x")},
+		"too large a file":       {large, link("etc/passwd", "/usr/passwd")},
+		"too large another's":    {large, hard("etc/group", "usr/passwd")},
+	} {
+		if _, _, err := packed(t, imageOf(t, l), Options{}); !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "/etc/") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, to := range map[string]string{"nothing": "/usr/passwd", "below a file": "/usr/file/passwd", "what is not in a template": "/dev/passwd"} {
+		got, _, err := packed(t, imageOf(t, []tar.Header{file("usr/file", "x"), file("dev/passwd", "x"), link("etc/passwd", to)}), Options{})
+		if err != nil || !strings.HasPrefix(got["etc/passwd"], "root:x:0:0:") {
+			t.Errorf("a link to %s is as no file at all: %q, %v", name, got["etc/passwd"], err)
 		}
 	}
 }

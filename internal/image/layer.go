@@ -174,16 +174,58 @@ func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Heade
 
 // keep puts a file into the tree together with its body.
 func (t *tree) keep(dir *node, base string, f *inode, body io.Reader) error {
-	if f.size > maxKept {
-		return invalid("/etc/%s has %d bytes", base, f.size)
-	}
-	var err error
-	if f.body, err = io.ReadAll(body); err != nil {
+	if err := f.load(base, body); err != nil {
 		return err
 	}
-	f.inMemory, f.size = true, int64(len(f.body))
-	_, err = t.put(dir, base, f, f.layer)
+	_, err := t.put(dir, base, f, f.layer)
 	return err
+}
+
+// load takes a file's body into memory, which the caller counts. Invalid if that is too
+// large, or not what the layer had before.
+func (f *inode) load(name string, body io.Reader) error {
+	if f.size > maxKept {
+		return invalid("/etc/%s has %d bytes", name, f.size)
+	}
+	var err error
+	if f.body, err = io.ReadAll(io.LimitReader(body, maxKept)); err != nil {
+		return err
+	}
+	if int64(len(f.body)) != f.size {
+		return invalid("%q has changed while it was read", "/etc/"+name)
+	}
+	f.inMemory = true
+	return nil
+}
+
+// loadAccounts has the bodies of those accounts' files that were not kept, because a
+// link leads to them or they have another name, too.
+func (t *tree) loadAccounts(ctx context.Context, layers []Layer, most int64) error {
+	for _, p := range []string{passwdFile, groupFile} {
+		n, err := t.find(p)
+		switch {
+		case err != nil:
+			return err
+		case n == nil || n.inMemory:
+			continue
+		case n.dir:
+			return invalid("its /%s is no file", p)
+		}
+		left := most
+		err = layers[n.inode.layer-1].read(ctx, &left, func(at int, _ *tar.Header, body io.Reader) error {
+			if at != n.at {
+				return nil
+			}
+			return n.load(path.Base(p), body)
+		})
+		if err == nil {
+			err = t.hold(len(n.body))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hardlink gives a file another name: the file that has the old name now, not

@@ -29,7 +29,8 @@ type Options struct {
 const defaultMaxSize = 16 << 30
 
 // Pack makes a template of an image, hands its parts to sink and gives its
-// manifest as it is stored. The layers are read twice. Invalid if the image
+// manifest as it is stored. The layers are read twice, and
+// one again that has the users behind a link. Invalid if the image
 // cannot be a template.
 func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, template.ID, error) {
 	if opt.MaxSize <= 0 || opt.MaxSize > template.MaxTar {
@@ -43,6 +44,9 @@ func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, temp
 		return nil, "", err
 	}
 	if err := t.overwrite(opt.Files); err != nil {
+		return nil, "", err
+	}
+	if err := t.loadAccounts(ctx, img.Layers, opt.MaxSize); err != nil {
 		return nil, "", err
 	}
 	if err := t.fit(&img.Facts); err != nil {

@@ -107,10 +107,7 @@ func (t *tree) walk(n *node, names []string, layer int, mk bool) (*node, error) 
 			if hops++; hops > maxHops {
 				return nil, invalid("too many links on the way to %q", strings.Join(names, "/"))
 			}
-			if strings.HasPrefix(kid.target, "/") {
-				n = t.root
-			}
-			todo = append(strings.Split(kid.target, "/"), todo...)
+			n, todo = t.through(kid, n, todo)
 		case kid.dir:
 			n = kid
 		default:
@@ -118,6 +115,14 @@ func (t *tree) walk(n *node, names []string, layer int, mk bool) (*node, error) 
 		}
 	}
 	return n, nil
+}
+
+// through is where a link in a directory leads on from, and by what names.
+func (t *tree) through(link, dir *node, todo []string) (*node, []string) {
+	if path.IsAbs(link.target) {
+		dir = t.root
+	}
+	return dir, append(strings.Split(link.target, "/"), todo...)
 }
 
 // put gives a file a name in a directory, in place of what had it.
@@ -173,35 +178,39 @@ func (t *tree) hideAll(dir *node, layer int) {
 	}
 }
 
-// find gives the file that a path leads to, or nil.
-func (t *tree) find(p string) *node {
-	for range maxHops {
-		n, err := t.walk(t.root, strings.Split(path.Dir(p), "/"), 0, false)
-		if err != nil || n == nil {
-			return nil
+// find gives the file or directory that a path leads to, through links; nil if there is
+// none. Invalid for links that lead round in a circle, or out of the tree.
+func (t *tree) find(p string) (*node, error) {
+	n, todo := t.root, strings.Split(p, "/")
+	for hops := 0; len(todo) > 0; {
+		name := todo[0]
+		todo = todo[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if n == t.root {
+				return nil, invalid("its /%s is a link that leads out of it", p)
+			}
+			n = n.parent
+			continue
 		}
-		kid := n.kids[path.Base(p)]
-		if kid == nil || !kid.link {
-			return kid
-		}
-		if p = kid.target; !path.IsAbs(p) {
-			p = path.Join(n.pathOf(), p)
+		kid := n.kids[name]
+		switch {
+		case kid == nil:
+			return nil, nil
+		case kid.link:
+			if hops++; hops > maxHops {
+				return nil, invalid("its /%s is a link to too many others", p)
+			}
+			n, todo = t.through(kid, n, todo)
+		case !kid.dir && len(todo) > 0:
+			return nil, nil // nothing is below a file
+		default:
+			n = kid
 		}
 	}
-	return nil
-}
-
-// pathOf is a directory's own path from the root.
-func (n *node) pathOf() string {
-	if n.parent == n {
-		return "/"
-	}
-	for name, kid := range n.parent.kids {
-		if kid == n {
-			return path.Join(n.parent.pathOf(), name)
-		}
-	}
-	return "/"
+	return n, nil
 }
 
 // write puts a file of root's with a body into the tree; its directory is made if it
