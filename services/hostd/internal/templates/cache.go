@@ -365,17 +365,14 @@ func (c *Cache) Drop(id template.ID) {
 }
 
 // Room reports whether a template is here, or can be without others having to go.
-func (c *Cache) Room(m *template.Manifest) bool {
-	if c.free() < needs(m) {
-		return false
-	}
+func (c *Cache) Room(id template.ID, m *template.Manifest) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	total := m.Size
+	here, total := c.trees[id] != nil, m.Size // or it comes
 	for _, t := range c.trees {
 		total += t.size
 	}
-	return total <= c.cfg.Max
+	c.mu.Unlock()
+	return here || total <= c.cfg.Max && c.free() >= needs(c.partsOf(id), m)
 }
 
 // free is how many bytes of the disk we may fill.

@@ -28,7 +28,7 @@ const (
 // parts have a directory of their own, which no other fill takes away, and which stays
 // only where a fill can go on with them.
 func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
-	parts := filepath.Join(c.cfg.Dir, partsName, string(id))
+	parts := c.partsOf(id)
 	err := c.fillFrom(ctx, parts, id, m, manifest)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = full(id, err, "the host's disk is full")
@@ -39,11 +39,15 @@ func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, 
 	return err
 }
 
+func (c *Cache) partsOf(id template.ID) string {
+	return filepath.Join(c.cfg.Dir, partsName, string(id))
+}
+
 func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *template.Manifest, manifest []byte) error {
 	if err := os.MkdirAll(parts, 0o700); err != nil {
 		return err
 	}
-	need := needs(m) - min(m.Tar/2, came(parts))
+	need := needs(parts, m)
 	if c.free() < need {
 		c.sweepParts(0)
 	}
@@ -57,10 +61,10 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 	return c.unpack(ctx, parts, id, m, manifest)
 }
 
-// needs is how many bytes of a disk filling a template takes. The parts come
-// packed, half the size or less of what they hold.
-func needs(m *template.Manifest) int64 {
-	return m.Size + m.Files*perFile + m.Tar/2 + headroom
+// needs is how many bytes of a disk filling a template still takes. The parts come
+// packed, half the size or less of what they hold; those that are there need no more.
+func needs(parts string, m *template.Manifest) int64 {
+	return m.Size + m.Files*perFile + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom
 }
 
 // came is how many bytes of parts an earlier fill left.

@@ -113,3 +113,21 @@ func TestPartsThatAreThereNeedNoRoom(t *testing.T) {
 		t.Errorf("%d bytes came, want 5", got)
 	}
 }
+
+func TestATemplateThatIsHereHasRoom(t *testing.T) {
+	s := newStore(t)
+	raws := [][]byte{s.add(t, small("here")...), s.add(t, small("away")...)}
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, 7) // bytes: one of 5, not two
+	if _, err := c.Get(t.Context(), raws[0]); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		m, id, err := template.Decode(raws[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Room(id, &m); got != want {
+			t.Errorf("template %d of %d bytes: room is %v", i, m.Size, got)
+		}
+	}
+}

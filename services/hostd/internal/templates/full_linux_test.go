@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
 )
 
 func TestAFullDiskIsSaid(t *testing.T) {
@@ -37,5 +38,34 @@ func TestAFullDiskIsSaid(t *testing.T) {
 				t.Errorf("left: %v", left)
 			}
 		})
+	}
+}
+
+func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk wants root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=71m"); err != nil {
+		t.Skipf("no tmpfs: %v", err)
+	}
+	defer syscall.Unmount(dir, 0)
+	c := open(t, filepath.Join(dir, "c"), newStore(t), 0)
+	m := template.Manifest{Size: 1 << 20, Tar: template.PartSize} // 69 MiB in all, of which 4 are parts
+	here, other := template.ID(template.SumOf([]byte("here"))), template.ID(template.SumOf([]byte("other")))
+	if !c.Room(here, &m) || !c.Room(other, &m) {
+		t.Fatal("there is no room at all")
+	}
+	if err := os.Mkdir(c.partsOf(here), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.partsOf(here), string(template.SumOf(nil))), make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Room(here, &m) {
+		t.Error("no room for 66 MiB where 68 are free: what is there is counted again")
+	}
+	if c.Room(other, &m) {
+		t.Error("room for 69 MiB where 68 are free")
 	}
 }
