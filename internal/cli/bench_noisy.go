@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -14,21 +15,26 @@ type noise struct {
 	name   string
 	copies int
 	script string
+	host   bool // copies of internal/hostload instead, in no sandbox
 }
 
 // noises are those that bench makes. Each is held by the limit on the processes
 // of its sandbox, where the driver has one, and by itself: none takes the machine
 // where nothing else holds it. The first is none: by how much its figures are not 1
-// the others' may be wrong.
+// the others' may be wrong. The next two are what the machine itself does to who shares
+// it with a program that only counts, in no sandbox, and goes behind all else: no sandbox
+// whose noise computes can do better.
 func noises() []noise {
 	return []noise{
-		{"nothing", 1, "sleep 600"},
-		{"flood", 2, "yes 0123456789abcdefghijklmnopqrstuvwxyz & yes abcdefghijklmnopqrstuvwxyz0123456789 >&2"},
-		{"forks", 32, "while :; do /bin/true; done"},
-		{"fork-bomb", 1, "f() { f | f & }; f; sleep 600"},
-		{"memory-bomb", 1, "ulimit -v 524288; while :; do bash -c 'x=x; while :; do x=$x$x; done'; done 2>/dev/null"},
-		{"disk-filler", 1, "while :; do head -c 268435456 /dev/zero >fill; rm fill; done"},
-		{"many-processes", 1, "i=0; while [ $i -lt 900 ]; do sleep 600 & i=$((i+1)); done; wait"},
+		{"nothing", 1, "sleep 600", false},
+		{"host-loop", 1, "", true},
+		{"host-loops", runtime.NumCPU(), "", true},
+		{"flood", 2, "yes 0123456789abcdefghijklmnopqrstuvwxyz & yes abcdefghijklmnopqrstuvwxyz0123456789 >&2", false},
+		{"forks", 32, "while :; do /bin/true; done", false},
+		{"fork-bomb", 1, "f() { f | f & }; f; sleep 600", false},
+		{"memory-bomb", 1, "ulimit -v 524288; while :; do bash -c 'x=x; while :; do x=$x$x; done'; done 2>/dev/null", false},
+		{"disk-filler", 1, "while :; do head -c 268435456 /dev/zero >fill; rm fill; done", false},
+		{"many-processes", 1, "i=0; while [ $i -lt 900 ]; do sleep 600 & i=$((i+1)); done; wait", false},
 	}
 }
 
@@ -97,29 +103,27 @@ func (s *side) none() bool { return len(s.all) == 0 && s.rounds > 0 }
 // has taken already. Each side has twice the samples of another scenario, in as many
 // parts as there are rounds; the first ones of each part do not count.
 func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
-	spec := sandboxSpec{TemplateID: "base", Timeout: int64(benchLife / time.Second), PIDs: noisyPIDs}
-	sbx, err := b.c.createSandbox(ctx, spec)
+	begin := b.noisySandbox
+	if n.host {
+		begin = besideHost
+	}
+	noisy, err := begin(ctx, n)
 	if err != nil {
 		return t, err
 	}
-	defer b.discard(ctx, b.c, sbx)
-	for range n.copies {
-		if _, err := b.c.start(ctx, sbx, &command{Cmd: "/bin/bash", Args: []string{"-c", n.script}}); err != nil {
-			return t, err
-		}
-	}
+	defer noisy.end(ctx)
 	if !pause(ctx, swell) {
 		return t, ctx.Err()
 	}
 	for i := 0; i < mostRounds && min(t.silent.rounds, t.noisy.rounds) < noisyRounds; i++ {
-		if err = b.c.pauseSandbox(ctx, sbx); err == nil {
+		if err = noisy.pause(ctx); err == nil {
 			err = t.settle(ctx)
 		}
 		if err == nil {
 			err = b.round(ctx, &t.silent)
 		}
 		if err == nil {
-			err = b.c.resumeSandbox(ctx, sbx, benchLife)
+			err = noisy.resume(ctx)
 		}
 		if err == nil && !pause(ctx, settle) {
 			err = ctx.Err()
