@@ -127,8 +127,8 @@ unit() {
 	again -race -timeout 20m -p 3 -- $(go list ./... | grep -Ev "$plain")
 	step "tests of the drivers whose programs are slow to watch"
 	again -timeout 20m -- $(go list ./... | grep -E "$plain")
-	step "gVisor's filters, in its own module"
-	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./filters)
+	step "our gVisor, a module of its own"
+	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
 	step "the program that templates have, a module of its own"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }
