@@ -70,7 +70,7 @@ func given(name string) bool {
 }
 
 // kernelOfItsOwn reports whether gVisor serves what runs in sandboxes.
-func kernelOfItsOwn(t *testing.T) bool {
+func kernelOfItsOwn(t testing.TB) bool {
 	t.Helper()
 	return rig.Driver(t) == "gvisor"
 }
