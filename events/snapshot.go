@@ -86,6 +86,19 @@ func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change
 			s, _ = v.Snapshot(id)
 			return s, nil
 		}
+		v.unknow(id, s.Rev)
+	}
+}
+
+// unknow forgets a snapshot of which nobody wrote anything newer than rev, though that is not
+// in the log any more: it was deleted, and its record removed, while this view was cut off.
+func (v *View) unknow(id sandbox.SnapshotID, rev uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s, ok := v.snapshots[id]; ok && s.Rev == rev {
+		delete(v.snapshots, id)
+		v.deleted++
+		v.announce(true)
 	}
 }
 

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,64 +21,89 @@ func (v *View) SweepSandboxes(ctx context.Context) (int, error) {
 	return n, kind.Wrap(kind.Unavailable, "sweep", streamSandboxes, err)
 }
 
-// swept is how far a view has looked for old records. What it met is looked at again, so
-// that each message is read once.
+func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepRecords(ctx, &v.swept.sandboxes, streamSandboxes, "sbx.>", age, v.lives)
+}
+
+// SweepSnapshots removes the records of snapshots that were deleted two days ago or earlier,
+// and that no sandbox stands on, and gives their number. Unavailable as SweepSandboxes.
+func (v *View) SweepSnapshots(ctx context.Context) (int, error) {
+	n, err := v.sweepSnapshots(ctx, leftAge)
+	return n, kind.Wrap(kind.Unavailable, "sweep", streamSnapshots, err)
+}
+
+func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, error) {
+	stands := sync.OnceValue(func() map[sandbox.SnapshotID]bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.stoodOn(time.Now())
+	})
+	// One that the view does not know was deleted: it has forgotten it.
+	return v.sweepRecords(ctx, &v.swept.snapshots, streamSnapshots, "snap.>", age, func(subject string) bool {
+		s, ok := v.Snapshot(sandbox.SnapshotID(lastToken(subject)))
+		return ok && (!s.Deleted || stands()[s.ID])
+	})
+}
+
+// swept is how far a view has looked for old records in a stream. What it met is looked at
+// again, so that each message is read once.
 type swept struct {
 	mu   sync.Mutex
 	next uint64          // where it goes on
 	left map[string]bool // subjects of what it met and is there; true: but for the last message
 }
 
-// sweepSandboxes takes two sweeps for a record, and its last message goes last: a view that
+// sweepRecords removes what nothing came to for an age and is not needed any more. It takes
+// two sweeps for a record, and its last message goes last: a view that
 // is opened meanwhile may have read the beginning, and must find the end. The stream's last
 // message stays, too: by it others know how far there is to read.
-func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (n int, err error) {
-	v.swept.mu.Lock()
-	defer v.swept.mu.Unlock()
+func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, age time.Duration, needed func(subject string) bool) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := v.Sync(ctx); err != nil {
 		return 0, err
 	}
-	end, err := v.l.lastSeq(ctx, streamSandboxes)
+	end, err := v.l.lastSeq(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
-	s, err := v.l.js.Stream(ctx, streamSandboxes)
+	s, err := v.l.js.Stream(ctx, stream)
 	if err == nil {
-		err = v.swept.look(ctx, s, age)
+		err = w.look(ctx, s, all, age)
 	}
-	for subject, trimmed := range v.swept.left {
+	for subject, trimmed := range w.left {
 		if err != nil {
 			break
 		}
-		if v.lives(subject) {
+		if needed(subject) {
 			continue
 		}
 		last, lErr := s.GetLastMsgForSubject(ctx, subject)
 		switch {
 		case errors.Is(lErr, jetstream.ErrMsgNotFound): // another reaper was faster
-			delete(v.swept.left, subject)
+			delete(w.left, subject)
 		case lErr != nil:
 			err = lErr
 		case time.Since(last.Time) < age || last.Sequence >= end:
 		case trimmed:
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject))
-			delete(v.swept.left, subject)
+			delete(w.left, subject)
 			n++
 		default:
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1))
-			v.swept.left[subject] = true
+			w.left[subject] = true
 		}
 	}
 	return n, err
 }
 
 // look reads on through what is old.
-func (w *swept) look(ctx context.Context, s jetstream.Stream, age time.Duration) error {
+func (w *swept) look(ctx context.Context, s jetstream.Stream, all string, age time.Duration) error {
 	if w.left == nil {
 		w.left = make(map[string]bool)
 	}
 	for {
-		m, err := s.GetMsg(ctx, max(w.next, 1), jetstream.WithGetMsgSubject("sbx.>"))
+		m, err := s.GetMsg(ctx, max(w.next, 1), jetstream.WithGetMsgSubject(all))
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && time.Since(m.Time) < age {
 			return nil
 		}
@@ -96,63 +120,46 @@ func (w *swept) look(ctx context.Context, s jetstream.Stream, age time.Duration)
 // lives reports whether the sandbox of a subject is not over. One that the view does not
 // know is: it has forgotten it, or only the end of its record is left.
 func (v *View) lives(subject string) bool {
-	s, ok := v.Sandbox(sandbox.ID(subject[strings.LastIndexByte(subject, '.')+1:]))
+	s, ok := v.Sandbox(sandbox.ID(lastToken(subject)))
 	return ok && !s.Over()
 }
+
+func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 const (
 	// leftAge is how old the record of a deleted snapshot is when it goes: by then every host
 	// that lives has removed its files, and no command that makes it is read again.
 	leftAge = 2 * commandAge
-	// keptAge is for how much longer a view has it, so that whoever sweeps knows of it.
+	// keptAge is for how much longer a view has it, and for how long after the end of a
+	// sandbox that stood on it: its host has removed the files by then.
 	keptAge = commandAge
 )
 
-// SweepSnapshots removes the records of snapshots that were deleted two days ago or earlier,
-// and that no sandbox stands on, and gives their number. Unavailable as SweepSandboxes.
-func (v *View) SweepSnapshots(ctx context.Context) (int, error) {
-	n, err := v.sweepSnapshots(ctx, leftAge)
-	return n, kind.Wrap(kind.Unavailable, "sweep", streamSnapshots, err)
+// forgetSnapshots lets go of what was deleted before then, and that nobody needs any more.
+// The view is locked, and has what the log has of sandboxes.
+func (v *View) forgetSnapshots(before time.Time) {
+	var stands map[sandbox.SnapshotID]bool
+	for id, s := range v.snapshots {
+		if !s.Deleted || !s.Changed.Before(before) {
+			continue
+		}
+		if stands == nil {
+			stands = v.stoodOn(before)
+		}
+		if !stands[id] {
+			delete(v.snapshots, id)
+		}
+	}
 }
 
-func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (n int, err error) {
-	if err := v.Sync(ctx); err != nil {
-		return 0, err
-	}
-	v.mu.Lock()
-	old := v.outlived(time.Now().Add(-age))
-	v.mu.Unlock()
-	if len(old) == 0 {
-		return 0, nil
-	}
-	s, err := v.l.js.Stream(ctx, streamSnapshots)
-	for i := range old {
-		if err != nil {
-			break
-		}
-		if err = s.Purge(ctx, jetstream.WithPurgeSubject(snapshotSubject(old[i].Tenant, old[i].ID))); err == nil {
-			n++
-		}
-	}
-	return n, err
-}
-
-// outlived are the snapshots that were deleted before then, and that nothing needs any more,
-// but for the one that was changed last of all: by it others know how far there is to read.
-// The view is locked.
-func (v *View) outlived(before time.Time) []sandbox.Snapshot {
-	var out []sandbox.Snapshot
-	for _, s := range v.snapshots {
-		if s.Deleted && s.Changed.Before(before) && s.Rev < v.applied[streamSnapshots] {
-			out = append(out, s)
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
+// stoodOn are the snapshots that sandboxes stand on which live, or ended since then. The
+// view is locked.
+func (v *View) stoodOn(since time.Time) map[sandbox.SnapshotID]bool {
 	stands := make(map[sandbox.SnapshotID]bool)
 	for _, s := range v.sandboxes {
-		stands[s.Request.From] = stands[s.Request.From] || !s.Over()
+		if s.Request.From != "" && (!s.Over() || s.Ended.After(since)) {
+			stands[s.Request.From] = true
+		}
 	}
-	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return stands[s.ID] })
+	return stands
 }

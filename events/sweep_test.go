@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -200,24 +201,57 @@ func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
 	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{From: stoodOn}); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
+	deletions := view.Deletions()
+	view.Forget(time.Now().Add(7 * 24 * time.Hour)) // who sweeps may have forgotten what goes
+	for i, tt := range []struct {
 		age  time.Duration
 		want int
-	}{{time.Hour, 0}, {0, 2}} {
+	}{{time.Hour, 0}, {0, 0}, {0, 2}} {
 		if n, err := view.SweepSnapshotsOlder(t.Context(), tt.age); n != tt.want || err != nil {
-			t.Errorf("older than %v: %d records removed, %v; want %d", tt.age, n, err, tt.want)
+			t.Errorf("sweep %d: %d records removed, %v; want %d", i, n, err, tt.want)
 		}
 	}
-	deletions := view.Deletions()
-	view.Forget(time.Now().Add(7 * 24 * time.Hour))
-	for name, v := range map[string]*events.View{"one that forgets": view, "the next": eventstest.View(t, log)} {
-		for id, want := range map[sandbox.SnapshotID]bool{kept: true, stoodOn: true, gone: false, also: false, last: true} {
-			if s, ok := v.Snapshot(id); ok != want {
-				t.Errorf("view %q: snapshot %+v: %t", name, s, ok)
-			}
+	next := eventstest.View(t, log)
+	for _, tt := range []struct {
+		name      string
+		id        sandbox.SnapshotID
+		has, next bool // the view that forgets, and one that is opened later
+	}{
+		{"one that is not deleted", kept, true, true}, {"one that is stood on", stoodOn, true, true},
+		{"one", gone, false, false}, {"another one", also, false, false}, {"the stream's last", last, false, true},
+	} {
+		_, has := view.Snapshot(tt.id)
+		if _, ok := next.Snapshot(tt.id); has != tt.has || ok != tt.next {
+			t.Errorf("%s: %t, %t", tt.name, has, ok)
 		}
 	}
 	if now := view.Deletions(); now != 4 || now != deletions {
 		t.Errorf("%d deletions, then %d; want 4", deletions, now)
+	}
+}
+
+// A view that was cut off while a snapshot was deleted, and its record removed, learns of it
+// from who would change it.
+func TestASnapshotThatWentWhileAViewWasCutOff(t *testing.T) {
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	s := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "t", Host: "h", Taken: time.Now()}
+	if err := log.PutSnapshot(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	view := eventstest.View(t, log)
+	stream, err := eventstest.JetStream(t, srv).Stream(t.Context(), "SNAP")
+	if err == nil {
+		err = stream.Purge(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = view.ChangeSnapshot(t.Context(), s.ID, func(s *sandbox.Snapshot) bool { s.Deleted = true; return true })
+	if !kind.Is(err, kind.NotFound) {
+		t.Errorf("got %v", err)
+	}
+	if _, ok := view.Snapshot(s.ID); ok {
+		t.Error("the view has it still")
 	}
 }

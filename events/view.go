@@ -43,7 +43,7 @@ type View struct {
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
 
-	swept swept
+	swept struct{ sandboxes, snapshots swept }
 }
 
 // entry is a process in the catalogue.
@@ -106,8 +106,11 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		}
 		go v.fold(ctx, feed, f.apply, f.tell)
 	}
-	go v.sweep(ctx)
-	return v, v.Sync(ctx)
+	if err := v.Sync(ctx); err != nil {
+		return v, err
+	}
+	go v.sweep(ctx) // who needs a snapshot shows only when all is known
+	return v, nil
 }
 
 // fold applies a stream's messages as they come.
@@ -276,9 +279,7 @@ func (v *View) forget(before time.Time) {
 			delete(v.builds, id)
 		}
 	}
-	for _, s := range v.outlived(before.Add(v.l.retention - leftAge - keptAge)) {
-		delete(v.snapshots, s.ID)
-	}
+	v.forgetSnapshots(before.Add(v.l.retention - leftAge - keptAge))
 	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {
 		if !e.Active() && e.Ended.Before(before) {
