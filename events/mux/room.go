@@ -40,6 +40,14 @@ func (s *Stream) widen() int {
 	return s.window - was
 }
 
+// spread is widen for who has more to send than fits, and may read nothing: it reports
+// whether more fits now. By how much the window grew is granted with what is read next.
+func (s *Stream) spread() bool {
+	was := s.most
+	s.read += s.widen()
+	return s.most > was
+}
+
 func (s *Stream) lend(n int) {
 	s.lent += n
 	s.place.lent += n

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/mux"
 )
@@ -87,6 +88,27 @@ func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
 		if least < roomBudget/2/roomMost/2 {
 			t.Errorf("%s: one stream has %d bytes", name, least)
 		}
+	}
+}
+
+// Nor does who reads nothing, and was opened where there was little room, send by little for
+// ever.
+func TestWhoOnlySendsWidensWhenThereIsRoom(t *testing.T) {
+	p := newPeer(t)
+	var ids []uint32
+	for range 4 * roomEach {
+		id, _ := p.open("s:80")
+		ids = append(ids, id)
+	}
+	last := len(ids) - 1
+	s := p.streams[ids[last]]
+	for _, id := range ids[:last] {
+		p.streams[id].Abort(nil)
+		p.reset(id)
+	}
+	s.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	if n, err := s.Write(make([]byte, 60<<10)); err != nil {
+		t.Errorf("%d bytes can wait to be sent, %v", n, err)
 	}
 }
 

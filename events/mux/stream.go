@@ -161,7 +161,9 @@ func (s *Stream) Write(p []byte) (int, error) {
 			s.m.mu.Lock()
 			continue
 		}
-		s.changed.Wait()
+		if !s.spread() {
+			s.changed.Wait()
+		}
 	}
 }
 
