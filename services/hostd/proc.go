@@ -32,6 +32,7 @@ type proc struct {
 	// Where the record ends was not asked yet; see presume.
 	presumed bool
 	follows  bool // w follows a tip that may be out of date; see follow
+	ending   bool // what is stored now is hostd's word alone; see end
 
 	mu      sync.Mutex
 	known   *wire.Process // what the shim says of it; nil: the shim does not have it

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -98,6 +99,35 @@ func TestExitOfAnEarlierLifeStands(t *testing.T) {
 				t.Errorf("%d events, want %d: %s", len(rec.events), want, describe(rec.end()))
 			}
 		})
+	}
+}
+
+// What the life before had on its way may be stored when this one already says how the
+// process ended: what was seen stands.
+func TestAnExitThatIsStoredLateStands(t *testing.T) {
+	code := int32(3)
+	r, p := leftBehind(t, true, wire.Process{}, accepted(), process.Started{PID: 7})
+	if err := p.readSummary(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	before := r.log.Writer(p.ref, 1)
+	for _, w := range []*events.Writer{p.w, before} {
+		if _, err := w.Recover(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := process.Event{Seq: 3, Time: time.Now(), Body: process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}}}
+	if err := before.Append(r.ctx(), []process.Event{late}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.end(r.ctx(), process.Exit{Cause: process.CauseShimLost}); err != nil {
+		t.Fatal(err)
+	}
+	if rec := r.whole(p.id); len(rec.events) != 4 || describe(rec.end()) != "exited 3" {
+		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	}
+	if sum := r.summary(p.id); describe(sum.Exit) != "exited 3" {
+		t.Errorf("in the catalogue: %s", describe(sum.Exit))
 	}
 }
 

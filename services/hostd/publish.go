@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -180,8 +181,12 @@ func (p *proc) settled(seq process.Seq) {
 	}
 }
 
+// errLate says that what an earlier life of this host had on its way has arrived.
+var errLate = errors.New("an earlier life's message was stored late")
+
 // append stores events. Those of an earlier life of this host that arrived late
-// are the same events: the shim says nothing twice.
+// are the same events: the shim says nothing twice. What only hostd says depends on them: it
+// is errLate then, and the writer knows them.
 func (p *proc) append(ctx context.Context, evs []process.Event) error {
 	for {
 		err := p.w.Append(ctx, evs)
@@ -198,6 +203,9 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 		}
 		if tip.Host != p.ref.Host || tip.Epoch == p.h.epoch || tip.Finished != nil {
 			return err
+		}
+		if p.ending {
+			return errLate
 		}
 		for len(evs) > 0 && evs[0].Seq <= tip.Last {
 			evs = evs[1:]
@@ -271,12 +279,20 @@ func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 // end ends the record of a process that nobody can see any more: as the record has it, or
 // else as told.
 func (p *proc) end(ctx context.Context, as process.Exit) error {
+	p.ending = true
+	for {
+		if err := p.store(ctx, p.lastWords(as)); !errors.Is(err, errLate) {
+			return err
+		}
+	}
+}
+
+func (p *proc) lastWords(as process.Exit) []process.Event {
 	exit, last, now := p.w.Exited(), p.w.Last(), time.Now()
 	var evs []process.Event
 	if exit == nil {
 		exit = &as
 		evs = append(evs, process.Event{Seq: last + 1, Time: now, Body: process.Exited{Exit: *exit}})
 	}
-	evs = append(evs, process.Event{Seq: last + uint64(len(evs)) + 1, Time: now, Body: process.Finished{Exit: *exit}})
-	return p.store(ctx, evs)
+	return append(evs, process.Event{Seq: last + uint64(len(evs)) + 1, Time: now, Body: process.Finished{Exit: *exit}})
 }
