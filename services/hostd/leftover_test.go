@@ -78,7 +78,12 @@ func TestAPlaceThatCouldNotBeMadeLeavesNothing(t *testing.T) {
 	var left []driver.Instance
 	for range 3 {
 		r.sandbox()
-		left = append(left, <-d.left)
+		select {
+		case in := <-d.left:
+			left = append(left, in)
+		case <-r.ctx().Done():
+			t.Fatal("no place is made for who asked")
+		}
 	}
 	for _, in := range left {
 		select {

@@ -147,11 +147,21 @@ func (p *pool) add(k *warmKind, place warmPlace) {
 	k.ready = append(k.ready, place)
 }
 
-// drop gives up a kind of which no place can be made.
-func (p *pool) drop(k *warmKind) {
+// drop gives up a kind of which no place can be made, unless somebody has asked for one
+// since it was used last.
+func (p *pool) drop(k *warmKind, used time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k.used = time.Time{}
+	if k.used.Equal(used) {
+		k.used = time.Time{}
+	}
+}
+
+// usedAt is when somebody asked for a place of the kind last.
+func (p *pool) usedAt(k *warmKind) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return k.used
 }
 
 // fill keeps places ready until ctx ends, and then removes them. What a life that
@@ -190,7 +200,7 @@ func (p *pool) idle() bool {
 
 // stock makes a place. It is noted down before, as a sandbox's is.
 func (h *host) stock(ctx context.Context, k *warmKind) error {
-	spec := k.spec
+	spec, used := k.spec, h.spare.usedAt(k)
 	spec.ID = sandbox.NewID()
 	spec.Dir = h.dirOf(spec.ID)
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
@@ -205,7 +215,7 @@ func (h *host) stock(ctx context.Context, k *warmKind) error {
 		h.spare.add(k, warmPlace{spec.ID, k.driver, inst})
 		return nil
 	}
-	h.spare.drop(k)
+	h.spare.drop(k, used)
 	if !kind.Is(err, kind.Canceled) {
 		h.slog.Warn("no place can be kept ready", "driver", k.driver.Name(), "err", err)
 	}
