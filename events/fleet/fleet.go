@@ -37,7 +37,7 @@ type Lease struct {
 	DiskTotal     uint64 // bytes of the file system that sandboxes' files are on; 0: not known
 	CPUs          uint32
 	Draining      bool   // it takes no new sandbox
-	Starting      bool   // it is draining, but only until it has seen to what its life before left
+	Starting      bool   // it is draining, but only until a life of it has seen to what the one before left
 	Gone          bool   // written by the host as it leaves, or by the reaper
 	Instance      string // random, of this life of the daemon: tells two of one name apart
 	Version       string

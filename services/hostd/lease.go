@@ -76,10 +76,13 @@ func (l *lease) put(ctx context.Context) error {
 }
 
 // leave tells others at once what they would find out when the lease ended.
-// Sandboxes that are left running make it a pause: the lease runs on.
+// Sandboxes that are left running make it a pause: the lease runs on, and while it does the
+// next life is waited for.
 func (l *lease) leave(ctx context.Context) {
 	l.observe()
-	l.Draining, l.Starting, l.Gone = true, false, l.Sandboxes == 0
+	l.Gone = l.Sandboxes == 0
+	l.Starting = !l.Gone && !l.h.draining.Load()
+	l.Draining = true
 	if err := l.put(ctx); err != nil {
 		l.h.slog.Warn("the lease could not be given back", "err", err)
 	}

@@ -198,6 +198,12 @@ func TestDrain(t *testing.T) {
 		t.Errorf("a sandbox of a draining host: %s", rec.types())
 	}
 	r.kill()
+	if err := r.view.Sync(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ := r.view.Host(hostName); h.Starting {
+		t.Error("its next life is waited for")
+	}
 	r.begin()
 	await(2, true)
 	tell(false)
