@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,11 +18,13 @@ import (
 // for nobody's own, and root who runs the host's su, which is set-uid, would become him.
 
 const (
-	// bareFile is written to the working directory where something is shown without a veil,
-	// and says why: there is no overlayfs, or the directory is in overlays itself.
-	bareFile = "bare"
+	// veilFile is written to the working directory where something is to be veiled. It says
+	// why something is not: there is no overlayfs, or the directory is in overlays itself.
+	// It is empty where all is.
+	veilFile = "veil"
 
 	nobody = 65534
+	forAll = 0o004 // everybody may read it
 )
 
 // veil shows the host's directory from as nobody sees it, read-only, and not what is mounted
@@ -55,8 +56,9 @@ func veil(from, to, scratch string) error {
 	return nil
 }
 
-// veilAll is veil of a directory and of what is mounted in it. Files that are mounted there
-// are shown as they are.
+// veilAll is veil of a directory and of what is mounted in it, as far as that can be: procfs,
+// a mount below another one and what has gone meanwhile cannot, and are not shown. Files that
+// are mounted there and that everybody may read are shown as they are.
 func veilAll(from, to, scratch string) error {
 	mounts, err := mountsIn(from)
 	if err != nil {
@@ -71,12 +73,9 @@ func veilAll(from, to, scratch string) error {
 		switch {
 		case err != nil:
 		case fi.IsDir():
-			err = veil(m, at, scratch)
-		default:
-			err = bind(m, at)
-		}
-		if err != nil && !errors.Is(err, fs.ErrPermission) { // in a directory into which nobody may go
-			return err
+			veil(m, at, scratch) //nolint:errcheck // see above
+		case fi.Mode().Perm()&forAll != 0:
+			bind(m, at) //nolint:errcheck // as above
 		}
 	}
 	return nil

@@ -69,9 +69,14 @@ func TestRootSeesThroughAVeilWhatNobodySees(t *testing.T) {
 		t.Fatal(err)
 	}
 	tmpfs(t, filepath.Join(private, "in"))
-	file := filepath.Join(host, "file")
+	file, secret := filepath.Join(host, "file"), filepath.Join(host, "secret")
+	system, hidden := filepath.Join(host, "proc"), filepath.Join(host, "hidden")
+	tmpfs(t, filepath.Join(hidden, "below"))
+	tmpfs(t, hidden) // over it
 	if err := errors.Join(
 		os.WriteFile(file, nil, 0o644), unix.Mount(filepath.Join(host, "open"), file, "", unix.MS_BIND, ""),
+		os.WriteFile(secret, nil, 0o644), unix.Mount(filepath.Join(host, "shut"), secret, "", unix.MS_BIND, ""),
+		os.Mkdir(system, 0o755), unix.Mount("proc", system, "proc", 0, ""),
 		os.Mkdir(to, 0o755),
 		veilAll(host, to, filepath.Join(dir, "scratch")),
 	); err != nil {
@@ -79,11 +84,15 @@ func TestRootSeesThroughAVeilWhatNobodySees(t *testing.T) {
 	}
 	for name, want := range map[string]error{
 		"open": nil, "shut": unix.EACCES, "a b/open": nil, "a b/shut": unix.EACCES, "a b/deep/open": nil, "a b/deep/shut": unix.EACCES,
-		"file": nil, "private/in/open": unix.EACCES,
+		"file": nil, "private/in/open": unix.EACCES, "hidden/open": nil, "hidden/shut": unix.EACCES,
+		"proc/version": unix.ENOENT, // no overlay shows that; what is around it is veiled all the same
 	} {
 		if got, err := os.ReadFile(filepath.Join(to, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %q, %v; want %v", name, got, err, want)
 		}
+	}
+	if got, err := os.ReadFile(filepath.Join(to, "secret")); string(got) == "shut" {
+		t.Errorf("a file that is mounted: %q, %v", got, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(host, "shut")); string(got) != "shut" {
 		t.Errorf("without a veil: %q, %v", got, err)

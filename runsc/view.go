@@ -76,21 +76,22 @@ func (v *view) make() error {
 	if err := v.skeleton(); err != nil {
 		return err
 	}
+	var bare string
 	for name, from := range v.Binds {
 		veiled := slices.Contains(v.Host, name)
 		err := v.show(name, scratch, veiled)
 		if err != nil && veiled {
 			// Seen as before is better than not at all; the driver tells.
-			if err := os.WriteFile(bareFile, []byte(err.Error()), 0o600); err != nil {
-				return err
-			}
-			err = v.show(name, scratch, false)
+			bare, err = err.Error(), v.show(name, scratch, false)
 		}
 		if err != nil {
 			return fmt.Errorf("show %q: %w", from, err)
 		}
 	}
-	return nil
+	if len(v.Host) == 0 {
+		return nil
+	}
+	return os.WriteFile(veilFile, []byte(bare), 0o600)
 }
 
 // show shows one of the Binds.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
@@ -181,6 +183,16 @@ func secrets(t *testing.T, b *box) {
 	}
 }
 
+// InOverlays reports whether a directory is on an overlay, over which there may not be many more.
+func InOverlays(t *testing.T, dir string) bool {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	return fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+}
+
 // PlantSecrets makes files below the host's /usr/local that only root may read: one by its
 // own mode, one by that of its directory. Where that is read-only there are none.
 func PlantSecrets(t *testing.T) (paths []string) {
@@ -191,12 +203,13 @@ func PlantSecrets(t *testing.T) (paths []string) {
 		return nil
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it was a test's
-	own, shut := filepath.Join(dir, "own"), filepath.Join(dir, "shut")
-	for path, mode := range map[string]os.FileMode{own: 0o600, filepath.Join(shut, "f"): 0o644} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("secret"), mode)); err != nil {
+	own, shut := filepath.Join(dir, "own"), filepath.Join(dir, "shut", "f")
+	modes := map[string]os.FileMode{own: 0o600, shut: 0o644}
+	paths = []string{own, shut}
+	for _, path := range paths {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("secret"), modes[path])); err != nil {
 			t.Fatal(err)
 		}
-		paths = append(paths, path)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)

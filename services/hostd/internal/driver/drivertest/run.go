@@ -126,6 +126,9 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 	}
 	t.Logf("%s: %+v", d.Name(), caps)
 	bare := slices.ContainsFunc(caps.Notes, func(n string) bool { return strings.Contains(n, "only root may read") })
+	if bare && !InOverlays(t, "/usr") {
+		t.Errorf("root inside would read what the host's root may: %v", caps.Notes)
+	}
 	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine", bare: bare}, caps
 }
 

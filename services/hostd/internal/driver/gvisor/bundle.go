@@ -175,8 +175,8 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 			over = append(over, name)
 		}
 	}
-	if os.Geteuid() != 0 {
-		host = nil // who is root in a namespace of his own only has no more of them than others
+	if !veils(s) {
+		host = nil
 	}
 	below := under.Part("")
 	if s.Root != "" {
@@ -194,3 +194,7 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 	}{root, []string{"dev", "proc", "sys", "tmp", "run", "root", "home", "mnt", "opt", "srv", "var"}, links, binds, over, host, below, s.Root != ""})
 	return "--view=" + string(b), err
 }
+
+// veils reports whether a place shows files of the host's own as everybody sees them. Who is
+// root in a namespace of his own only has no more of them than others.
+func veils(s *driver.Spec) bool { return s.Root == "" && os.Geteuid() == 0 }

@@ -88,7 +88,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err := r.begin(ctx, s, first, group); err != nil {
 		return nil, err
 	}
-	d.lookBare(r)
+	d.lookBare(s, r)
 	if state.PID, err = r.pid(); err != nil {
 		return nil, err
 	}
@@ -116,9 +116,16 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 }
 
 // lookBare takes note where a place sees the host's own files as its root does.
-func (d *Driver) lookBare(r *runsc) {
-	b, err := os.ReadFile(r.in(bareFile))
-	if why := string(b); err == nil && d.bare.Swap(&why) == nil {
+func (d *Driver) lookBare(s *driver.Spec, r *runsc) {
+	if !veils(s) {
+		return
+	}
+	b, err := os.ReadFile(r.in(veilFile))
+	why := string(b)
+	if err != nil {
+		why = "millrace-runsc is of an older version: " + err.Error()
+	}
+	if why != "" && d.bare.Swap(&why) == nil {
 		d.cfg.Log.Warn("root in sandboxes of the host template reads what only the host's root may read", "driver", name, "why", why)
 	}
 }

@@ -41,7 +41,7 @@ const (
 	shimDir    = "inside"   // has nothing but shimFile
 	shimFile   = "shim"
 	pidFile    = "pid"
-	bareFile   = "bare"      // why the host's files are seen as its root sees them; see package main of runsc
+	veilFile   = "veil"      // why the host's files are seen as its root sees them; see package main of runsc
 	errorFile  = "runsc.log" // errors of runsc, one JSON object a line
 	toShim     = "in"
 	toHostd    = "out"
