@@ -203,8 +203,14 @@ func (b *box) create(ctx context.Context) error {
 }
 
 // build has a driver make a place, and not too many at a time: of a hundred that
-// are wanted at once, all would else be made when the last one is.
+// are wanted at once, all would else be made when the last one is. Who waits for a template is
+// not one of them.
 func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
+	if p, ok := d.(driver.Preparing); ok {
+		if err := prepare(ctx, p, &spec); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case h.builds <- struct{}{}:
 		defer func() { <-h.builds }()
@@ -214,6 +220,12 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	return d.Create(ctx, spec)
+}
+
+func prepare(ctx context.Context, d driver.Preparing, spec *driver.Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	return d.Prepare(ctx, spec)
 }
 
 // moveIn makes a place that is ready the sandbox's. The journal has that before the record

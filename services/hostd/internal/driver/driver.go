@@ -184,6 +184,14 @@ type Driver interface {
 	List(ctx context.Context, root string) ([]sandbox.ID, error)
 }
 
+// Preparing is a Driver that may have to make something of a template before the first place
+// of it, which can take longer than anybody waits.
+type Preparing interface {
+	// Prepare returns when what Create needs of the template is there, or with ctx: it goes
+	// on being made then. Create makes it, too.
+	Prepare(ctx context.Context, s *Spec) error
+}
+
 // Instance is one living place. Its methods may be called at the same time.
 type Instance interface {
 	// Dial opens a fresh stream to the shim. It may be called again, also

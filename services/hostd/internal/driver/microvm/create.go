@@ -174,6 +174,15 @@ type birth struct {
 	files string       // of what another guest wrote, if spec says so
 }
 
+// Prepare is driver.Preparing.Prepare: it makes the template's image.
+func (d *Driver) Prepare(ctx context.Context, s *driver.Spec) error {
+	if files, err := filesIn(s.From, s.Root != ""); err != nil || s.From != "" && files == "" {
+		return err // the machine goes on with the one that it has
+	}
+	_, err := d.images.get(ctx, s.Root)
+	return err
+}
+
 // origin finds what the machine that s wants begins as.
 func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (b birth, err error) {
 	files, err := filesIn(s.From, s.Root != "")

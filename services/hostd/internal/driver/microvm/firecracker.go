@@ -202,6 +202,15 @@ type call struct {
 type object map[string]any
 
 // calls are what makes the machine that s wants, or loads it.
+// Prepare is driver.Preparing.Prepare: it makes the template's image.
+func (d *Firecracker) Prepare(ctx context.Context, s *driver.Spec) error {
+	if s.From != "" {
+		return nil
+	}
+	_, err := d.images.get(ctx, s.Root)
+	return err
+}
+
 func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32) ([]call, error) {
 	work := filepath.Join(s.Dir, workDir)
 	if s.From != "" {

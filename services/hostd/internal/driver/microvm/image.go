@@ -3,6 +3,7 @@
 package microvm
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -44,12 +45,25 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if there, err := i.find(path); there || err != nil {
 		return path, err
 	}
+	select {
+	case i.slots <- struct{}{}:
+		defer func() { <-i.slots }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, makeTime)
+	defer cancel()
 	dir, err := os.Open(tree) // so that no other directory gets its number, and its key
 	if err != nil {
 		return "", err
 	}
 	defer dir.Close() //nolint:errcheck // it was only held
-	tmp := path + "." + rand.Text() + ".tmp"
+	half, err := beginHalf(path)
+	if err != nil {
+		return "", err
+	}
+	tmp := half.Name()
+	defer half.Close()   //nolint:errcheck // nobody wrote to it here
 	defer os.Remove(tmp) //nolint:errcheck // after success it has another name
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
@@ -73,21 +87,49 @@ func (i *images) find(path string) (bool, error) {
 	return false, i.prune(now)
 }
 
-// squash makes an image of a tree. Who makes it ends with hostd.
+// beginHalf makes the file of an image that is being made. It is locked as long as it is open:
+// what nobody has locked was cut off.
+func beginHalf(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+"."+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+// wasCutOff reports whether nobody makes that image any more.
+func wasCutOff(half string) bool {
+	f, err := os.Open(half)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // it was only looked at
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+// squash makes an image of a tree. Who makes it ends with hostd, and before others where
+// there is no memory left.
 func squash(ctx context.Context, tree, to string) error {
-	args := []string{"-n", "10", "mksquashfs", tree, to, "-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3"}
+	args := []string{"-n", "10", "mksquashfs", tree, to, "-noappend", "-no-progress", "-quiet", "-mem", "512M", "-comp", "zstd", "-Xcompression-level", "3"}
 	if os.Geteuid() != 0 {
 		args = append(args, "-all-root") // all files have hostd's uid
 	}
 	cmd := exec.CommandContext(ctx, "nice", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var out []byte
-	err := live.OnThread(".", func() (err error) { // it ends with the thread that starts it
-		out, err = cmd.CombinedOutput()
-		return err
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := live.OnThread(".", func() error { // it ends with the thread that starts it
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		live.Expendable(cmd.Process.Pid) //nolint:errcheck // it has ended then
+		return cmd.Wait()
 	})
 	if err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out))
+		return errors.Join(ctx.Err(), fmt.Errorf("mksquashfs: %w: %.500s", err, out.Bytes()))
 	}
 	return nil
 }

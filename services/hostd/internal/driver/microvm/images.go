@@ -59,7 +59,13 @@ func (i *images) prune(now time.Time) error {
 		if err := unix.Stat(path, &st); err != nil || needed[path] {
 			continue
 		}
-		if last := time.Unix(st.Atim.Unix()); now.Sub(last) > beginning {
+		last := time.Unix(st.Atim.Unix())
+		switch {
+		case filepath.Ext(path) != imageSuffix:
+			if wasCutOff(path) {
+				used[path] = last
+			}
+		case now.Sub(last) > beginning:
 			used[path] = last
 		}
 	}

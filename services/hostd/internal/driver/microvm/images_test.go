@@ -52,13 +52,22 @@ func TestFewImagesAreKept(t *testing.T) {
 	}
 	now := time.Now()
 	cut := filepath.Join(i.dir, imagePrefix+"cut"+imageSuffix+".tmp")
-	if err := errors.Join(os.Chtimes(begun, now, time.Time{}), os.WriteFile(cut, nil, 0o600), os.Chtimes(cut, now.Add(-2*beginning), now)); err != nil {
+	if err := errors.Join(os.Chtimes(begun, now, time.Time{}), os.WriteFile(cut, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := beginHalf(filepath.Join(i.dir, imagePrefix+"half"+imageSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	half := f.Name()
+	if err := os.Chtimes(half, now.Add(-2*beginning), now); err != nil {
 		t.Fatal(err)
 	}
 	for range mostImages + 1 {
 		next()
 	}
-	for path, want := range map[string]bool{snapshot: true, sandbox: true, begun: true, idle: false, cut: false} {
+	for path, want := range map[string]bool{snapshot: true, sandbox: true, begun: true, idle: false, cut: false, half: true} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v, want it kept: %v", filepath.Base(path), err, want)
 		}

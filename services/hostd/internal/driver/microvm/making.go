@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // images are trees as files that a guest can have as its disk. What is being made goes on
@@ -15,6 +16,8 @@ type images struct {
 	dir  string
 	life context.Context //nolint:containedctx // of all that is being made
 	end  context.CancelFunc
+
+	slots chan struct{} // has a value for each image that is being made
 
 	mu     sync.Mutex         // also held while images are looked for and removed
 	making map[string]*making // by mu; by what names it
@@ -28,12 +31,13 @@ type making struct {
 	err  error         // why there is none; as path
 }
 
-// makeTime bounds a make. It is less than beginning, so that nobody, also no other hostd,
-// takes what is being made for what was cut off.
-const makeTime = beginning / 2
+const (
+	makeTime = 30 * time.Minute // in which an image must be made, once it is its turn
+	atOnce   = 2                // images: one that takes long holds up nobody who wants another one
+)
 
 func newImages(dir string) *images {
-	i := &images{dir: dir, making: map[string]*making{}}
+	i := &images{dir: dir, making: map[string]*making{}, slots: make(chan struct{}, atOnce)}
 	i.life, i.end = context.WithCancel(context.Background())
 	return i
 }
@@ -73,9 +77,7 @@ func (i *images) begin(name string, f func(context.Context) (string, error)) (*m
 	m := &making{done: make(chan struct{})}
 	i.making[name] = m
 	i.makers.Go(func() {
-		ctx, cancel := context.WithTimeout(i.life, makeTime)
-		defer cancel()
-		m.path, m.err = f(ctx)
+		m.path, m.err = f(i.life)
 		i.mu.Lock()
 		delete(i.making, name)
 		i.mu.Unlock()

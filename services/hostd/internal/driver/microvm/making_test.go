@@ -137,6 +137,36 @@ func TestAnImageThatTakesLongHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// However many are wanted, only some are made at once.
+func TestImagesWaitForTheirTurn(t *testing.T) {
+	i, made := testImages(t), slow(t)
+	var got []<-chan given
+	var open []func()
+	for range atOnce {
+		tree := gated(t)
+		got, open = append(got, ask(t.Context(), i, tree)), append(open, begun(t, tree))
+	}
+	waits := ask(t.Context(), i, t.TempDir())
+	select {
+	case a := <-waits:
+		t.Errorf("one more got %v", a)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if all := made(); len(all) != atOnce {
+		t.Errorf("%d are made at once", len(all))
+	}
+	open[0]()
+	if a := <-waits; a.err != nil {
+		t.Error(a.err)
+	}
+	for n, f := range open[1:] {
+		f()
+		if a := <-got[n+1]; a.err != nil {
+			t.Error(a.err)
+		}
+	}
+}
+
 func TestCloseEndsWhatIsBeingMade(t *testing.T) {
 	i, made, tree := testImages(t), slow(t), gated(t)
 	got := ask(t.Context(), i, tree)
