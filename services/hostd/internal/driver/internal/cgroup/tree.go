@@ -144,13 +144,24 @@ func (t *Tree) openV2(m mount, own string) {
 		if t.v2 == "" || len(got) > len(t.controllers) {
 			t.v2, t.controllers = base, got
 		}
-		if len(got) == len(wanted) {
+		if whole(got) {
 			return
 		}
 	}
 	if t.v2 == "" && last != nil {
 		t.notes = append(t.notes, "no cgroup v2: "+last.Error())
 	}
+}
+
+// whole reports whether these controllers are all that is needed. To look on for that of huge
+// pages, which not every kernel has, would change groups of others.
+func whole(controllers []string) bool {
+	for _, c := range wanted {
+		if c != hugePages && !slices.Contains(controllers, c) {
+			return false
+		}
+	}
+	return true
 }
 
 // enable hands the wanted controllers down to the children of dir and returns
