@@ -170,7 +170,7 @@ func (h *host) prefetch(ctx context.Context) error {
 	tried := make(map[template.ID]bool)
 	for {
 		for _, t := range h.view.Templates("") {
-			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.templates.Room(t.ID, &t.Manifest) {
+			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.templates.Lacks(t.ID, &t.Manifest) {
 				continue
 			}
 			tried[t.ID] = true // who needs one that failed tries again
@@ -203,7 +203,7 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))
-		if err != nil || tried[id] || !h.templates.Room(id, &m) {
+		if err != nil || tried[id] || !h.templates.Lacks(id, &m) {
 			continue
 		}
 		tried[id] = true

@@ -364,15 +364,16 @@ func (c *Cache) Drop(id template.ID) {
 	c.remove(dir)
 }
 
-// Room reports whether a template is here, or can be without others having to go.
-func (c *Cache) Room(id template.ID, m *template.Manifest) bool {
+// Lacks reports whether a template is neither here nor on its way, and can be had without
+// others having to go.
+func (c *Cache) Lacks(id template.ID, m *template.Manifest) bool {
 	c.mu.Lock()
-	here, total := c.trees[id] != nil, m.Size // or it comes
+	here, total := c.trees[id] != nil, m.Size
 	for _, t := range c.trees {
 		total += t.size
 	}
 	c.mu.Unlock()
-	return here || total <= c.cfg.Max && c.free() >= needs(c.partsOf(id), m)
+	return !here && total <= c.cfg.Max && c.free() >= needs(c.partsOf(id), m)
 }
 
 // free is how many bytes of the disk we may fill.

@@ -114,20 +114,23 @@ func TestPartsThatAreThereNeedNoRoom(t *testing.T) {
 	}
 }
 
-func TestATemplateThatIsHereHasRoom(t *testing.T) {
+func TestOnlyWhatIsNotHereIsLacking(t *testing.T) {
 	s := newStore(t)
 	raws := [][]byte{s.add(t, small("here")...), s.add(t, small("away")...)}
-	c := open(t, filepath.Join(t.TempDir(), "c"), s, 7) // bytes: one of 5, not two
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, 12) // bytes: two of 5
 	if _, err := c.Get(t.Context(), raws[0]); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []bool{true, false} {
+	for i, want := range []bool{false, true} {
 		m, id, err := template.Decode(raws[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Room(id, &m); got != want {
-			t.Errorf("template %d of %d bytes: room is %v", i, m.Size, got)
+		if got := c.Lacks(id, &m); got != want {
+			t.Errorf("template %d of %d bytes: %v", i, m.Size, got)
+		}
+		if m.Size = 8; c.Lacks(id, &m) {
+			t.Errorf("template %d of 8 bytes: lacking, though another one would have to go", i)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 	c := open(t, filepath.Join(dir, "c"), newStore(t), 0)
 	m := template.Manifest{Size: 1 << 20, Tar: template.PartSize} // 69 MiB in all, of which 4 are parts
 	here, other := template.ID(template.SumOf([]byte("here"))), template.ID(template.SumOf([]byte("other")))
-	if !c.Room(here, &m) || !c.Room(other, &m) {
+	if !c.Lacks(here, &m) || !c.Lacks(other, &m) {
 		t.Fatal("there is no room at all")
 	}
 	if err := os.Mkdir(c.partsOf(here), 0o700); err != nil {
@@ -62,10 +62,10 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.partsOf(here), string(template.SumOf(nil))), make([]byte, 3<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !c.Room(here, &m) {
+	if !c.Lacks(here, &m) {
 		t.Error("no room for 66 MiB where 68 are free: what is there is counted again")
 	}
-	if c.Room(other, &m) {
+	if c.Lacks(other, &m) {
 		t.Error("room for 69 MiB where 68 are free")
 	}
 }
