@@ -132,34 +132,60 @@ func TestATemplateStaysForABuildThatIsBeingDone(t *testing.T) {
 	}
 }
 
+// layer has a layer of alice's.
+func (h *house) layer() sandbox.SnapshotID {
+	h.t.Helper()
+	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now()}
+	if err := h.log.PutSnapshot(h.t.Context(), &snap); err != nil {
+		h.t.Fatal(err)
+	}
+	return snap.ID
+}
+
+// prunes has more of alice's layers than are kept for nothing, and tells whether an older
+// one is left when they are pruned.
+func (h *house) prunes(base sandbox.SnapshotID) (left bool) {
+	h.t.Helper()
+	for range 65 {
+		h.layer()
+	}
+	if err := h.PruneLayers(h.t.Context(), alice); err != nil {
+		h.t.Fatal(err)
+	}
+	_, left = h.LayerOf(base)
+	return left
+}
+
 func TestALayerStaysForABuildThatIsBeingDone(t *testing.T) {
 	h := newHouse(t)
-	ctx := t.Context()
-	layer := func() sandbox.SnapshotID {
-		snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now()}
-		if err := h.log.PutSnapshot(ctx, &snap); err != nil {
-			t.Fatal(err)
-		}
-		return snap.ID
-	}
-	base := layer()
+	base := h.layer()
 	s := h.begun(build.Based{Template: "base", Snapshot: string(base)})
-	for range 65 { // more than are kept for nothing
-		layer()
-	}
-	if err := h.PruneLayers(ctx, alice); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := h.LayerOf(base); !ok {
+	if !h.prunes(base) {
 		t.Error("pruned though a build stands on it")
 	}
-	if _, err := h.AppendBuild(ctx, &s, build.Failed{}); err != nil {
+	if _, err := h.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.PruneLayers(ctx, alice); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := h.LayerOf(base); ok {
+	if h.prunes(base) {
 		t.Error("it outlives the build")
+	}
+}
+
+// A build without a step that changes files has the layer of its base for its own.
+func TestALayerStaysForAnothersTemplate(t *testing.T) {
+	h := newHouse(t)
+	base, ref := h.layer(), template.Ref{Name: "own", Tag: "default"}
+	b := template.Built{ID: template.BuiltID("bob", "own"), Build: string(build.NewID()), Base: "base", Snapshot: string(base)}
+	if err := h.log.TagBuilt(t.Context(), "bob", ref, &b); err != nil {
+		t.Fatal(err)
+	}
+	if !h.prunes(base) {
+		t.Error("pruned though bob's template is made of it")
+	}
+	if err := h.log.UntagTemplate(t.Context(), "bob", ref); err != nil {
+		t.Fatal(err)
+	}
+	if h.prunes(base) {
+		t.Error("it outlives the template")
 	}
 }

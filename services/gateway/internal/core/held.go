@@ -77,9 +77,9 @@ func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
 	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !c.stoodOn(&s) })
 }
 
-// stoodOn reports whether a template of its tenant is a snapshot's files.
+// stoodOn reports whether a template, be it another tenant's, is a snapshot's files.
 func (c *Core) stoodOn(s *sandbox.Snapshot) bool {
-	for _, t := range c.view.Templates(s.Tenant) {
+	for _, t := range c.view.Templates("") {
 		if t.Built != nil && t.Built.Snapshot == string(s.ID) {
 			return true
 		}

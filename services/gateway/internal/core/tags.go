@@ -213,12 +213,12 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 		return err
 	}
 	used := map[sandbox.SnapshotID]bool{}
-	for _, t := range c.view.Templates(p.Tenant) {
+	for _, t := range c.view.Templates("") { // others', too: what is public they may build on
 		if t.Built != nil {
 			used[sandbox.SnapshotID(t.Built.Snapshot)] = true
 		}
 	}
-	for _, b := range c.PendingBuilds() { // of other tenants, too: what is public they may build on
+	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
 			used[sandbox.SnapshotID(b.Base.Snapshot)] = true
 		}
