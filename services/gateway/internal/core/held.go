@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
@@ -74,17 +75,20 @@ func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
 	out := c.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
 	})
-	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !c.stoodOn(&s) })
+	stands := c.stoodOn()
+	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !stands[s.ID] })
 }
 
-// stoodOn reports whether a template, be it another tenant's, is a snapshot's files.
-func (c *Core) stoodOn(s *sandbox.Snapshot) bool {
+// stoodOn are the snapshots whose files are a template: also another tenant's, as what is
+// public others may build on.
+func (c *Core) stoodOn() map[sandbox.SnapshotID]bool {
+	stands := map[sandbox.SnapshotID]bool{}
 	for _, t := range c.view.Templates("") {
-		if t.Built != nil && t.Built.Snapshot == string(s.ID) {
-			return true
+		if t.Built != nil {
+			stands[sandbox.SnapshotID(t.Built.Snapshot)] = true
 		}
 	}
-	return false
+	return stands
 }
 
 // move asks a host to copy to the store what only it has and what others can use,
@@ -124,7 +128,7 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 func (c *Core) CountHeld() map[string]int {
 	drain := map[string]bool{}
 	for _, h := range c.view.Hosts() {
-		if h.Draining && !h.Starting {
+		if h.Draining && !(h.Starting && h.Alive(time.Now())) {
 			drain[h.Host] = true
 		}
 	}

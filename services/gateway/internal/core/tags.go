@@ -212,12 +212,7 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	used := map[sandbox.SnapshotID]bool{}
-	for _, t := range c.view.Templates("") { // others', too: what is public they may build on
-		if t.Built != nil {
-			used[sandbox.SnapshotID(t.Built.Snapshot)] = true
-		}
-	}
+	used := c.stoodOn()
 	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
 			used[sandbox.SnapshotID(b.Base.Snapshot)] = true

@@ -177,10 +177,10 @@ type birth struct {
 // Prepare is driver.Preparing.Prepare: it makes the template's image.
 func (d *Driver) Prepare(ctx context.Context, s *driver.Spec) error {
 	if files, err := filesIn(s.From, s.Root != ""); err != nil || s.From != "" && files == "" {
-		return err // the machine goes on with the one that it has
+		return live.Failed(s.ID, err) // the machine goes on with the one that it has
 	}
 	_, err := d.images.get(ctx, s.Root)
-	return err
+	return live.Failed(s.ID, err)
 }
 
 // origin finds what the machine that s wants begins as.

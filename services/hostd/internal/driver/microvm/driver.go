@@ -110,8 +110,9 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ io.Closer     = (*Driver)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Preparing = (*Driver)(nil)
+	_ io.Closer        = (*Driver)(nil)
 )
 
 // New is a Driver. It does nothing yet.

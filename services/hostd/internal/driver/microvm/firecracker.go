@@ -55,7 +55,10 @@ type Firecracker struct {
 	images *images
 }
 
-var _ driver.Driver = (*Firecracker)(nil)
+var (
+	_ driver.Driver    = (*Firecracker)(nil)
+	_ driver.Preparing = (*Firecracker)(nil)
+)
 
 // NewFirecracker is a Firecracker. It does nothing yet.
 func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
@@ -201,16 +204,16 @@ type call struct {
 
 type object map[string]any
 
-// calls are what makes the machine that s wants, or loads it.
 // Prepare is driver.Preparing.Prepare: it makes the template's image.
 func (d *Firecracker) Prepare(ctx context.Context, s *driver.Spec) error {
 	if s.From != "" {
 		return nil
 	}
 	_, err := d.images.get(ctx, s.Root)
-	return err
+	return live.Failed(s.ID, err)
 }
 
+// calls are what makes the machine that s wants, or loads it.
 func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32) ([]call, error) {
 	work := filepath.Join(s.Dir, workDir)
 	if s.From != "" {

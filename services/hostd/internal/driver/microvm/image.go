@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,10 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer dir.Close() //nolint:errcheck // it was only held
+	defer dir.Close()                          //nolint:errcheck // it was only held
+	if err := isStill(tree, key); err != nil { // who waits for his turn may have gone
+		return "", err
+	}
 	half, err := beginHalf(path)
 	if err != nil {
 		return "", err
@@ -68,12 +72,20 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
 	}
-	// Who asked for it had the tree kept. When he has gone, it may go, and mksquashfs makes
-	// empty files of those that it does not find.
-	if now, err := keyOf(tree); err != nil || now != key {
-		return "", errors.Join(fmt.Errorf("%s went while an image was made of it", tree), err)
+	if err := isStill(tree, key); err != nil {
+		return "", err
 	}
 	return path, os.Rename(tmp, path)
+}
+
+// isStill tells whether a tree is the one that has the key. Who asked for its image had it
+// kept. When he has gone, it may go, and mksquashfs makes empty files of those that it does
+// not find.
+func isStill(tree, key string) error {
+	if now, err := keyOf(tree); err != nil || now != key {
+		return errors.Join(fmt.Errorf("%s went before there was an image of it", tree), err)
+	}
+	return nil
 }
 
 // find reports whether an image is there, and has it stay then. Else there is room for it.
@@ -88,26 +100,40 @@ func (i *images) find(path string) (bool, error) {
 }
 
 // beginHalf makes the file of an image that is being made. It is locked as long as it is open:
-// what nobody has locked was cut off.
+// what nobody has locked was cut off. Another hostd may find it between the two, and remove it.
 func beginHalf(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+"."+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
+	for {
+		f, err := os.OpenFile(path+"."+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		var st unix.Stat_t
+		if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), unix.Fstat(int(f.Fd()), &st)); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close(), os.Remove(f.Name()))
+		}
+		if st.Nlink > 0 {
+			return f, nil
+		}
+		f.Close() //nolint:errcheck // it is nobody's
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close(), os.Remove(f.Name()))
-	}
-	return f, nil
 }
 
-// wasCutOff reports whether nobody makes that image any more.
-func wasCutOff(half string) bool {
-	f, err := os.Open(half)
-	if err != nil {
-		return false
+// removeHalf removes what was cut off of an image: what is being made stays.
+func removeHalf(path string) error {
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close() //nolint:errcheck // it has the lock until it is removed
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+			return nil
+		}
 	}
-	defer f.Close() //nolint:errcheck // it was only looked at
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // another hostd was faster
+		return nil
+	}
+	return err
 }
 
 // squash makes an image of a tree. Who makes it ends with hostd, and before others where

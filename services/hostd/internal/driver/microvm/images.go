@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,7 +44,7 @@ func keepMachine(from, to string) error {
 	return os.WriteFile(filepath.Join(to, machineFile), m, 0o600)
 }
 
-// prune removes the images that nobody needs and that were longest unused.
+// prune removes the images that nobody needs and that were longest unused, and what was cut off.
 func (i *images) prune(now time.Time) error {
 	needed, err := i.needed()
 	if err != nil {
@@ -55,27 +56,25 @@ func (i *images) prune(now time.Time) error {
 	}
 	used := map[string]time.Time{}
 	for _, path := range found {
+		if filepath.Ext(path) != imageSuffix {
+			if err := removeHalf(path); err != nil {
+				return err
+			}
+			continue
+		}
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil || needed[path] {
 			continue
 		}
-		last := time.Unix(st.Atim.Unix())
-		switch {
-		case filepath.Ext(path) != imageSuffix:
-			if wasCutOff(path) {
-				used[path] = last
-			}
-		case now.Sub(last) > beginning:
+		if last := time.Unix(st.Atim.Unix()); now.Sub(last) > beginning {
 			used[path] = last
 		}
 	}
-	found = slices.DeleteFunc(found, func(path string) bool { _, idle := used[path]; return !idle })
-	slices.SortFunc(found, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
-	for n, path := range found {
-		if n >= mostImages || filepath.Ext(path) != imageSuffix { // what was cut off is of no use
-			if err := os.Remove(path); err != nil {
-				return err
-			}
+	idle := slices.Collect(maps.Keys(used))
+	slices.SortFunc(idle, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
+	for _, path := range idle[min(mostImages, len(idle)):] {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return nil

@@ -116,7 +116,7 @@ func TestAnImageThatTakesLongHoldsUpNoOther(t *testing.T) {
 	slow := ask(t.Context(), i, tree)
 	open := begun(t, tree)
 	half := made()[0]
-	long := time.Now().Add(-makeTime)
+	long := time.Now().Add(-2 * beginning)
 	if err := os.Chtimes(half, long, long); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -73,7 +74,12 @@ func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep 
 	if left := sweep(ctx, dir, state); left != nil {
 		log.Error("remove a sandbox that was not made", "sandbox", state.ID, "err", left)
 	}
-	return kind.Wrap(kindOf(err), "create sandbox", string(state.ID), err)
+	return Failed(state.ID, err)
+}
+
+// Failed is what the caller of a create is told that failed by err; nil of nil.
+func Failed(id sandbox.ID, err error) error {
+	return kind.Wrap(kindOf(err), "create sandbox", string(id), err)
 }
 
 // kindOf is the kind of a failed create: what the host lacks now, it may have

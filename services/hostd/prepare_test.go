@@ -1,0 +1,72 @@
+package hostd
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+)
+
+// thorough is a driver that prepares so many sandboxes' templates only when its gate is open.
+type thorough struct {
+	driver.Driver
+	late *atomic.Int32
+	gate chan struct{}
+}
+
+var _ driver.Preparing = thorough{}
+
+func (d thorough) Prepare(ctx context.Context, s *driver.Spec) error {
+	if d.late.Add(-1) < 0 {
+		return nil
+	}
+	select {
+	case <-d.gate:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// However many wait for what is made of a template, others are made meanwhile.
+func TestWhoWaitsForATemplateTakesNobodysPlace(t *testing.T) {
+	r, d := newRig(t), thorough{direct.New(direct.Config{}), new(atomic.Int32), make(chan struct{})}
+	r.cfg.drivers = []driver.Driver{d}
+	r.begin()
+	r.awaitLease(0)
+	waiting := make([]sandbox.ID, buildsPerCPU*runtime.GOMAXPROCS(0))
+	d.late.Store(int32(len(waiting)))
+	for i := range waiting {
+		waiting[i] = r.request(sandbox.Requested{Template: "base"})
+	}
+	until(t, "who is to be prepared", 0, func() int { return int(max(d.late.Load(), 0)) })
+	r.sandbox()
+	close(d.gate)
+	for _, id := range waiting {
+		r.awaitPhase(id, sandbox.PhaseRunning)
+	}
+}
+
+// unprepared is a driver that cannot prepare anything.
+type unprepared struct{ driver.Driver }
+
+func (unprepared) Prepare(context.Context, *driver.Spec) error {
+	return kind.New(kind.Deadline, "create sandbox", "x", "the template's image is still being made")
+}
+
+func TestWhatCannotBePreparedIsToldOf(t *testing.T) {
+	r := newRig(t)
+	r.cfg.drivers = []driver.Driver{unprepared{direct.New(direct.Config{})}}
+	r.begin()
+	r.awaitLease(0)
+	s := r.awaitPhase(r.request(sandbox.Requested{Template: "base"}), sandbox.PhaseFailed)
+	if !strings.Contains(s.Cause, "still being made") {
+		t.Errorf("%+v", s)
+	}
+}
