@@ -79,8 +79,6 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 		metrics: metrics.New(c, streams),
 		issuer:  identity.New(c, cfg.Issuer),
 	}
-	// A stream that ended gives its connection back, so it must outlive the hijack.
-	s.app.Server().KeepHijackedConns = true
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.silent.note
 	s.middleware()

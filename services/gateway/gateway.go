@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // Config says how to run a gateway. Log is required; the zero value of another
@@ -198,7 +199,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.core.Run(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error {
-		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
+		if err := s.app.Listener(stream.Listen(ln)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil

@@ -251,7 +251,6 @@ func serveCore(t testing.TB, f Core, cfg Config) *surface {
 	t.Helper()
 	s := &surface{streams: stream.New(stream.Config{})}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: 16 << 10, StreamRequestBody: true})
-	app.Server().KeepHijackedConns = true
 	app.Use(func(c *fiber.Ctx) error {
 		auth.Set(c, core.Principal{Tenant: "t"})
 		return c.Next()
@@ -263,7 +262,7 @@ func serveCore(t testing.TB, f Core, cfg Config) *surface {
 	}
 	s.base = "http://" + ln.Addr().String()
 	done := make(chan error, 1)
-	go func() { done <- app.Listener(ln) }()
+	go func() { done <- app.Listener(stream.Listen(ln)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

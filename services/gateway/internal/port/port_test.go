@@ -140,14 +140,13 @@ func gatewayTo(t testing.TB, server *httptest.Server) (addr string, in *inside) 
 	h := port.New(in, streams)
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true, ReadBufferSize: 16 << 10, RequestMethods: port.Methods(),
 		ErrorHandler: httperr.Handler(discard())})
-	app.Server().KeepHijackedConns = true
 	app.Use(func(c *fiber.Ctx) error { return h.Serve(c, route.Of(c)) })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- app.Listener(ln) }()
+	go func() { done <- app.Listener(stream.Listen(ln)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

@@ -24,6 +24,7 @@ type conn struct {
 	early   []byte // of the next request, read before the stream began
 	head    []byte // until it is sent
 	chunked bool   // HTTP/1.1
+	lasting bool   // the connection is Listen's: it outlives the request
 	keep    bool   // the connection may serve another request after the stream
 	write   time.Duration
 	limit   time.Duration
@@ -63,6 +64,9 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	if u, ok := hijacked.(interface{ UnsafeConn() net.Conn }); ok {
 		raw = u.UnsafeConn()
 	}
+	if h, ok := raw.(*held); ok {
+		h.taken.Store(true)
+	}
 	raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read tells
 	var early []byte
 	for {
@@ -74,10 +78,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 		}
 	}
 	raw.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read tells
-	if r, ok := raw.(*replayed); ok {
-		raw = r.Conn
-	}
-	return raw, early
+	return below(raw), early
 }
 
 // run has work write the stream.
@@ -156,26 +157,8 @@ func (cn *conn) watch() {
 		cn.raw.Close() //nolint:errcheck // it left, or its time to ask ran out
 		return
 	}
-	cn.raw.SetReadDeadline(time.Time{})                      //nolint:errcheck // the server's read tells
-	cn.server.ServeConn(&replayed{Conn: cn.raw, head: next}) //nolint:errcheck // the server has answered the client
-}
-
-// replayed is a connection some of whose bytes were read already.
-type replayed struct {
-	net.Conn
-	head []byte
-}
-
-// Read gives the bytes read already, then those of the connection.
-func (r *replayed) Read(p []byte) (int, error) {
-	if len(r.head) == 0 {
-		return r.Conn.Read(p)
-	}
-	n := copy(p, r.head)
-	if r.head = r.head[n:]; len(r.head) == 0 {
-		r.head = nil
-	}
-	return n, nil
+	cn.raw.SetReadDeadline(time.Time{})                  //nolint:errcheck // the server's read tells
+	cn.server.ServeConn(&held{Conn: cn.raw, head: next}) //nolint:errcheck // the server has answered the client
 }
 
 // Flush sends a chunk (Writer).

@@ -17,6 +17,6 @@
 // there is something to write.
 //
 // # Keep-alive
-// A stream that ended in order gives its connection back to the HTTP server,
-// which wants Server.KeepHijackedConns; without it the connection is closed.
+// A stream that ended in order gives its connection back to the HTTP server, if
+// that has it from Listen; elsewhere the connection is closed.
 package stream

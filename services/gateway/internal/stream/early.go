@@ -67,10 +67,7 @@ func (cn *conn) passed(res *http.Response, head bool) (err error) {
 }
 
 func closeWrite(c net.Conn) {
-	if r, ok := c.(*replayed); ok {
-		c = r.Conn
-	}
-	if w, ok := c.(interface{ CloseWrite() error }); ok {
+	if w, ok := below(c).(interface{ CloseWrite() error }); ok {
 		w.CloseWrite() //nolint:errcheck // it left
 	}
 }

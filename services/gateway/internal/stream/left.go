@@ -25,12 +25,7 @@ func Cut(c *fiber.Ctx, n int64) bool {
 func Left(c *fiber.Ctx) bool { return LeftOn(c.Context().Conn()) }
 
 // LeftOn is Left for whoever has only the connection.
-func LeftOn(conn net.Conn) bool {
-	if r, ok := conn.(*replayed); ok {
-		conn = r.Conn
-	}
-	return closedThere(conn)
-}
+func LeftOn(conn net.Conn) bool { return closedThere(below(conn)) }
 
 func closedThere(conn net.Conn) bool {
 	sc, ok := conn.(syscall.Conn)

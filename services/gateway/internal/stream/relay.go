@@ -149,13 +149,13 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 			return
 		}
 		cn.raw.SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write tells
-		client := mux.Joined(&switched{replayed{Conn: cn.raw, head: early}})
+		client := mux.Joined(&switched{held{Conn: cn.raw, head: early}})
 		mux.Join(client, to) //nolint:errcheck // both know
 	})
 }
 
 // switched is a connection whose protocol was switched.
-type switched struct{ replayed }
+type switched struct{ held }
 
 // CloseWrite ends what is sent.
 func (s *switched) CloseWrite() error {

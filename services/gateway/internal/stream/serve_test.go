@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -41,8 +42,7 @@ func (n *noted) Close() {
 func serve(t testing.TB, cfg stream.Config, keep bool, head stream.Head, open func(c *fiber.Ctx) (stream.Source, stream.Encoder)) *server {
 	t.Helper()
 	s := &server{streams: stream.New(cfg), closed: make(chan process.Seq, 1000)}
-	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: 16 << 10, StreamRequestBody: true})
-	app.Server().KeepHijackedConns = keep
+	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: readBuffer, ReduceMemoryUsage: true, StreamRequestBody: true})
 	app.Use(func(c *fiber.Ctx) error {
 		c.Set("X-Middleware", "yes")
 		return c.Next()
@@ -56,7 +56,9 @@ func serve(t testing.TB, cfg stream.Config, keep bool, head stream.Head, open fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.addr = ln.Addr().String()
+	if s.addr = ln.Addr().String(); keep {
+		ln = stream.Listen(ln)
+	}
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln) }()
 	t.Cleanup(func() {
@@ -106,6 +108,8 @@ func answer(t testing.TB, r *bufio.Reader) (*http.Response, string) {
 	return res, string(body)
 }
 
+const readBuffer = 64 << 10 // of the server, as the gateway's
+
 const post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
 
 func done(*fiber.Ctx) (stream.Source, stream.Encoder) {
@@ -138,6 +142,23 @@ func TestServeGivesTheConnectionBack(t *testing.T) {
 		if at := <-s.closed; at != 4 {
 			t.Fatalf("source closed at %d, want 4", at)
 		}
+	}
+}
+
+// A stream must not cost the server its read buffer. (With the race detector pools
+// drop some of what they are given.)
+func TestServeGivesTheBufferBack(t *testing.T) {
+	s := serve(t, stream.Config{}, true, stream.Head{}, done)
+	c, r := s.dial(t)
+	const n = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		ask(t, c, r, post)
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > readBuffer*3/4 {
+		t.Errorf("a stream takes %d bytes, want fewer than a buffer's %d", each, readBuffer)
 	}
 }
 

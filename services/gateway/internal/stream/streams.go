@@ -84,11 +84,13 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	server := c.App().Server()
 	chunked := c.Request().Header.IsHTTP11()
+	_, lasting := c.Context().Conn().(*held)
 	return &conn{
 		streams: s,
 		server:  server,
 		chunked: chunked,
-		keep:    chunked && server.KeepHijackedConns && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
+		lasting: lasting,
+		keep:    chunked && lasting && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
 		write:   s.cfg.WriteTimeout,
 		done:    make(chan struct{}),
 	}
@@ -96,12 +98,11 @@ func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 
 // hijack takes the request's connection over for work.
 func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
-	server := cn.server // c is the next request's when the connection comes
-	rc := c.Context()
+	rc := c.Context() // c is the next request's when the connection comes
 	rc.HijackSetNoResponse(true)
 	rc.Hijack(func(hijacked net.Conn) {
 		over := cn.take(hijacked, work)
-		if !server.KeepHijackedConns {
+		if !cn.lasting {
 			<-over // the server closes the connection when this returns
 		}
 	})

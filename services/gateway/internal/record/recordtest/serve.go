@@ -32,7 +32,6 @@ func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) s
 		DisableStartupMessage: true, ReadBufferSize: 16 << 10,
 		ErrorHandler: httperr.Handler(slog.New(slog.DiscardHandler)),
 	})
-	app.Server().KeepHijackedConns = true
 	app.Use(func(c *fiber.Ctx) error {
 		p := core.Principal{Tenant: Tenant, Sandbox: sandbox.ID(strings.Clone(c.Get(HeaderSandbox)))}
 		if v := c.Get(HeaderTenant); v != "" {
@@ -49,7 +48,7 @@ func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) s
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		app.Listener(l) //nolint:errcheck // ends with the test
+		app.Listener(stream.Listen(l)) //nolint:errcheck // ends with the test
 	}()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
