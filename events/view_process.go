@@ -78,23 +78,22 @@ func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []pro
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out []process.Summary
-	for _, id := range v.ids(sbx) {
-		if e := v.processes[id]; keep(&e.Summary) {
+	visit := func(e *entry) {
+		if keep(&e.Summary) {
 			out = append(out, e.Summary)
+		}
+	}
+	if sbx == "" {
+		for _, e := range v.processes {
+			visit(e)
+		}
+	} else if mem := v.members[sbx]; mem != nil {
+		for _, id := range mem.all {
+			visit(v.processes[id])
 		}
 	}
 	slices.SortStableFunc(out, func(a, b process.Summary) int { return a.Started.Compare(b.Started) })
 	return out
-}
-
-func (v *View) ids(sbx sandbox.ID) []process.ID {
-	if sbx == "" {
-		return slices.Collect(maps.Keys(v.processes))
-	}
-	if mem := v.members[sbx]; mem != nil {
-		return mem.all
-	}
-	return nil
 }
 
 // ProcessByPID gives the newest process of the sandbox that had pid.

@@ -74,23 +74,11 @@ func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
 	return ok && !s.Over() && s.Epoch <= h.Epoch
 }
 
-// suspects are the processes of a dead host whose records may lack their end:
-// those that run, and those that ended just before, since a host notes an end in
+// suspect reports whether the record of a process of a dead host may lack its end: it
+// runs, or it ended just before the newest end of that host's, since a host notes an end in
 // the catalogue first and dies between the two writes.
-func suspects(all []process.Summary) []process.Summary {
-	var newest time.Time // by the host's own clock: others may differ from it
-	for i := range all {
-		if all[i].Ended.After(newest) {
-			newest = all[i].Ended
-		}
-	}
-	out := all[:0:0]
-	for i := range all {
-		if all[i].Active() || newest.Sub(all[i].Ended) <= justBefore {
-			out = append(out, all[i])
-		}
-	}
-	return out
+func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock: others may differ from it
+	return s.Active() || newest.Sub(s.Ended) <= justBefore
 }
 
 // justBefore is more than a host leaves between the two writes of an end.

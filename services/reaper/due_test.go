@@ -68,17 +68,24 @@ func TestOrphaned(t *testing.T) {
 	}
 }
 
-func TestSuspects(t *testing.T) {
-	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	ended := func(id process.ID, s int64) process.Summary {
-		return process.Summary{ID: id, Ended: at(s), Exit: &process.Exit{}}
+func TestSuspect(t *testing.T) {
+	newest := time.Unix(10_000, 0)
+	ended := func(s int64) process.Summary { return process.Summary{Ended: time.Unix(s, 0), Exit: &process.Exit{}} }
+	tests := []struct {
+		name string
+		s    process.Summary
+		want bool
+	}{
+		{"runs", process.Summary{}, true},
+		{"the newest", ended(10_000), true},
+		{"near it", ended(9_900), true},
+		{"old", ended(9_000), false},
 	}
-	got := suspects([]process.Summary{{ID: "runs"}, ended("newest", 10_000), ended("near", 9_900), ended("old", 9_000)})
-	var ids []process.ID
-	for _, s := range got {
-		ids = append(ids, s.ID)
-	}
-	if want := []process.ID{"runs", "newest", "near"}; !slices.Equal(ids, want) {
-		t.Errorf("suspects = %v, want %v", ids, want)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := suspect(&tt.s, newest); got != tt.want {
+				t.Errorf("suspect = %v, want %v", got, tt.want)
+			}
+		})
 	}
 }

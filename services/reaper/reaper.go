@@ -234,18 +234,32 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	if len(byHost) == 0 {
 		return
 	}
-	r.view.Processes("", func(s *process.Summary) bool {
-		if _, ok := byHost[s.Host]; ok && s.Epoch <= dead[s.Host].Epoch {
-			byHost[s.Host] = append(byHost[s.Host], *s)
-		}
-		return false
-	})
+	r.suspects(dead, byHost)
 	for name, all := range byHost {
-		left := r.endAll(ctx, dead[name], suspects(all))
+		left := r.endAll(ctx, dead[name], all)
 		if len(left) == 0 && !open[name] {
 			r.settled[name] = dead[name].Rev
 		}
 		r.endSandboxes(ctx, map[string]fleet.Host{name: dead[name]}, left)
+	}
+}
+
+// suspects adds to each host in byHost the processes whose records may lack their end. It
+// walks twice, since a host may have had a million that ended long ago.
+func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]process.Summary) {
+	newest := make(map[string]time.Time)
+	of := func(s *process.Summary) bool {
+		_, ok := byHost[s.Host]
+		return ok && s.Epoch <= dead[s.Host].Epoch
+	}
+	r.view.Processes("", func(s *process.Summary) bool {
+		if of(s) && s.Ended.After(newest[s.Host]) {
+			newest[s.Host] = s.Ended
+		}
+		return false
+	})
+	for _, s := range r.view.Processes("", func(s *process.Summary) bool { return of(s) && suspect(s, newest[s.Host]) }) {
+		byHost[s.Host] = append(byHost[s.Host], s)
 	}
 }
 
