@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
@@ -66,11 +67,15 @@ func (b *bench) besideNoise(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.name, err)
 		}
-		b.spread("without "+n.name, t.silent.all)
-		b.spread("beside "+n.name, t.noisy.all)
-		for _, q := range []float64{0.50, 0.99} {
-			if len(t.silent.all) > 0 && len(t.noisy.all) > 0 {
-				b.add(fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q), float64(quantile(t.noisy.all, q))/float64(quantile(t.silent.all, q)), "")
+		b.spread("without "+n.name, slices.Concat(t.silent.rounds...))
+		b.spread("beside "+n.name, slices.Concat(t.noisy.rounds...))
+		if len(t.silent.rounds) > 0 && len(t.noisy.rounds) > 0 {
+			for _, q := range []float64{0.50, 0.99} {
+				what := fmt.Sprintf("beside %s p%.0f against without", n.name, 100*q)
+				r := t.against(q)
+				b.add(what, r.found, "")
+				b.add(what+", at least", r.least, "")
+				b.add(what+", at most", r.most, "")
 			}
 		}
 		if t.rest > 0 {
@@ -90,13 +95,53 @@ type turns struct {
 
 // side is one of the two that take turns.
 type side struct {
-	all    []time.Duration
-	rounds int // that count
-	robbed int // rounds that do not
+	rounds [][]time.Duration // that count
+	robbed int               // rounds that do not
 }
 
 // none reports whether rounds counted and have nothing that does.
-func (s *side) none() bool { return len(s.all) == 0 && s.rounds > 0 }
+func (s *side) none() bool {
+	return len(s.rounds) > 0 && !slices.ContainsFunc(s.rounds, func(r []time.Duration) bool { return len(r) > 0 })
+}
+
+// ratio is a figure of one side against the other's, and between what it would be in nine
+// of ten such runs.
+type ratio struct{ found, least, most float64 }
+
+const (
+	redrawn  = 500 // times
+	leftOver = 20  // one in so many runs is below, as many are above
+)
+
+// against compares the quantile q of noise and of silence. What comes once in a while, as a
+// collection of garbage does, falls on one side or the other by chance: by how much that
+// moves the figure is seen by drawing each side's rounds anew, from themselves (the
+// bootstrap of clusters).
+func (t *turns) against(q float64) ratio {
+	of := func(silent, noisy [][]time.Duration) float64 {
+		s, n := slices.Concat(silent...), slices.Concat(noisy...)
+		if len(s) == 0 || len(n) == 0 {
+			return 0
+		}
+		slices.Sort(s)
+		slices.Sort(n)
+		return float64(quantile(n, q)) / float64(quantile(s, q))
+	}
+	chance := rand.New(rand.NewPCG(1, 2)) // the same for who measures the same
+	draw := func(rounds [][]time.Duration) [][]time.Duration {
+		out := make([][]time.Duration, len(rounds))
+		for i := range out {
+			out[i] = rounds[chance.IntN(len(rounds))]
+		}
+		return out
+	}
+	var all []float64
+	for range redrawn {
+		all = append(all, of(draw(t.silent.rounds), draw(t.noisy.rounds)))
+	}
+	slices.Sort(all)
+	return ratio{of(t.silent.rounds, t.noisy.rounds), all[redrawn/leftOver], all[redrawn-1-redrawn/leftOver]}
+}
 
 // beside measures commands in turns while a noise is made and while who makes it is
 // paused: what else the machine does is the same for both, and so is what the noise
@@ -115,7 +160,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	if !pause(ctx, swell) {
 		return t, ctx.Err()
 	}
-	for i := 0; i < mostRounds && min(t.silent.rounds, t.noisy.rounds) < noisyRounds; i++ {
+	for i := 0; i < mostRounds && min(len(t.silent.rounds), len(t.noisy.rounds)) < noisyRounds; i++ {
 		if err = noisy.pause(ctx); err == nil {
 			err = t.settle(ctx)
 		}
@@ -138,8 +183,6 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	if t.silent.none() || t.noisy.none() {
 		return t, fmt.Errorf("no command ended within %v s", b.f.seconds)
 	}
-	slices.Sort(t.silent.all)
-	slices.Sort(t.noisy.all)
 	return t, nil
 }
 
@@ -168,7 +211,6 @@ func (b *bench) round(ctx context.Context, s *side) error {
 		s.robbed++
 		return err
 	}
-	s.rounds++
-	s.all = append(s.all, got...)
+	s.rounds = append(s.rounds, got)
 	return err
 }

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Rounds whose commands take as long, but for one in so many that is a hundred times as
+// long by chance, and times as long as the others'.
+func rounds(seed uint64, times float64) (out [][]time.Duration) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 10 {
+		var round []time.Duration
+		for range 300 {
+			took := times * (1 + r.Float64())
+			if r.IntN(90) == 0 {
+				took *= 100
+			}
+			round = append(round, time.Duration(took*float64(time.Millisecond)))
+		}
+		out = append(out, round)
+	}
+	return out
+}
+
+func TestAgainst(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		noisy       float64
+		q           float64
+		least, most float64 // of what is found
+		narrow, one bool    // the interval is, and has 1 in it
+	}{
+		{"the middle of equals", 1, 0.50, 0.95, 1.05, true, true},
+		{"the middle of who is slowed down", 1.5, 0.50, 1.42, 1.58, true, false},
+		{"the last of equals goes by chance", 1, 0.99, 0.01, 100, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			turns := turns{silent: side{rounds: rounds(1, 1)}, noisy: side{rounds: rounds(2, tt.noisy)}}
+			r := turns.against(tt.q)
+			if r.found < tt.least || r.found > tt.most || r.least > r.found || r.most < r.found {
+				t.Errorf("found %.3f in [%.3f, %.3f], want %.2f to %.2f", r.found, r.least, r.most, tt.least, tt.most)
+			}
+			if narrow := r.most < 1.1*r.least; narrow != tt.narrow {
+				t.Errorf("[%.3f, %.3f]: narrow %v, want %v", r.least, r.most, narrow, tt.narrow)
+			}
+			if has := r.least <= 1 && r.most >= 1; has != tt.one {
+				t.Errorf("[%.3f, %.3f] has 1: %v, want %v", r.least, r.most, has, tt.one)
+			}
+		})
+	}
+}
+
+func TestNothingThatCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		s    side
+		want bool
+	}{
+		{"all rounds were robbed", side{robbed: 3}, false},
+		{"no command ended", side{rounds: [][]time.Duration{nil, nil}}, true},
+		{"one did", side{rounds: [][]time.Duration{nil, {time.Millisecond}}}, false},
+	} {
+		if got := tt.s.none(); got != tt.want {
+			t.Errorf("%s: none = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
