@@ -149,8 +149,6 @@ func (b *box) run(ctx context.Context) error {
 func (b *box) make(ctx context.Context) error {
 	switch {
 	case b.phase == sandbox.PhasePlaced && b.inst == nil:
-		b.h.spare.begin()
-		defer b.h.spare.end()
 		return b.create(ctx)
 	case b.inst == nil:
 		return errShimGone
@@ -182,10 +180,19 @@ func (b *box) create(ctx context.Context) error {
 	if spec.Volumes, err = h.mounts(&b.req); err != nil {
 		return err
 	}
-	if o, ok := h.offer(b.driver.Name()); ok {
+	o, offered := h.offer(b.driver.Name())
+	if offered {
 		if ready, ok := h.warm(&o, spec); ok {
 			return b.moveIn(ready)
 		}
+	}
+	if err := prepare(ctx, b.driver, &spec); err != nil {
+		return err
+	}
+	h.spare.begin()
+	defer h.spare.end()
+	if offered {
+		h.keepWarm(&o, spec)
 	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
@@ -202,15 +209,21 @@ func (b *box) create(ctx context.Context) error {
 	return h.fault("created")
 }
 
-// build has a driver make a place, and not too many at a time: of a hundred that
-// are wanted at once, all would else be made when the last one is. Who waits for a template is
-// not one of them.
-func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
-	if p, ok := d.(driver.Preparing); ok {
-		if err := prepare(ctx, p, &spec); err != nil {
-			return nil, err
-		}
+// prepare has a driver make what it makes of a template before the first place of it. Who
+// waits for that takes nobody's turn, and keeps no place from being made ready.
+func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
+	p, ok := d.(driver.Preparing)
+	if !ok {
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	return p.Prepare(ctx, spec)
+}
+
+// build has a driver make a place, and not too many at a time: of a hundred that
+// are wanted at once, all would else be made when the last one is.
+func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
 	select {
 	case h.builds <- struct{}{}:
 		defer func() { <-h.builds }()
@@ -220,12 +233,6 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	return d.Create(ctx, spec)
-}
-
-func prepare(ctx context.Context, d driver.Preparing, spec *driver.Spec) error {
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	return d.Prepare(ctx, spec)
 }
 
 // moveIn makes a place that is ready the sandbox's. The journal has that before the record

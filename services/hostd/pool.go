@@ -35,7 +35,7 @@ type pool struct {
 	mu    sync.Mutex
 	kinds map[string]*warmKind
 	left  []warmPlace // that nobody wants any more
-	busy  int         // creates under way
+	busy  int         // places that are being made for who waits
 }
 
 // warmKind are places that are alike.
@@ -66,7 +66,7 @@ func (p *pool) look() {
 	}
 }
 
-// begin and end enclose a create that somebody waits for.
+// begin and end enclose the making of a place that somebody waits for.
 func (p *pool) begin() { p.count(1) }
 func (p *pool) end()   { p.count(-1) }
 
@@ -78,30 +78,25 @@ func (p *pool) count(n int) {
 	}
 }
 
-// warm gives a place that is ready for the spec, if there is one, and has others
-// made.
-func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
-	p := h.spare
-	if p.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // what has begun holds those
-		return warmPlace{}, false
+// kindOf names the kind of a spec, if places of it are kept, and gives what they have in common.
+func (h *host) kindOf(o *offer, s driver.Spec) (string, driver.Spec, bool) {
+	if h.spare.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // what has begun holds those
+		return "", s, false
 	}
 	s.ID, s.Dir = "", ""
 	key, err := json.Marshal(s)
-	if err != nil {
-		return warmPlace{}, false
-	}
+	return o.Name() + string(key), s, err == nil
+}
+
+// warm gives a place that is ready for the spec, if there is one, and has another one made.
+func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
+	p := h.spare
+	key, _, ok := h.kindOf(o, s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := p.kinds[o.Name()+string(key)]
-	if k == nil {
-		if len(p.kinds) >= warmKinds {
-			return warmPlace{}, false
-		}
-		k = &warmKind{driver: o.Driver, spec: s}
-		if id, err := template.ParseID(s.Template); err == nil {
-			k.tree, _ = h.templates.Hold(id)
-		}
-		p.kinds[o.Name()+string(key)] = k
+	k := p.kinds[key]
+	if !ok || k == nil {
+		return warmPlace{}, false
 	}
 	k.used = time.Now()
 	for len(k.ready) > 0 {
@@ -111,10 +106,27 @@ func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
 		case <-place.inst.Done():
 			p.left = append(p.left, place)
 		default:
+			p.look()
 			return place, true
 		}
 	}
 	return warmPlace{}, false
+}
+
+// keepWarm has places made ready of a spec that somebody has asked for, whose driver is prepared.
+func (h *host) keepWarm(o *offer, s driver.Spec) {
+	p := h.spare
+	key, s, ok := h.kindOf(o, s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !ok || p.kinds[key] != nil || len(p.kinds) >= warmKinds {
+		return
+	}
+	k := &warmKind{driver: o.Driver, spec: s, used: time.Now()}
+	if id, err := template.ParseID(s.Template); err == nil {
+		k.tree, _ = h.templates.Hold(id)
+	}
+	p.kinds[key] = k
 }
 
 // next is what fill is to do: a place to be removed, or a kind that lacks one. wait
@@ -210,7 +222,11 @@ func (h *host) stock(ctx context.Context, k *warmKind) error {
 		return err
 	}
 	spec.ShimArgs = append(slices.Clone(spec.ShimArgs), "-rehearse")
-	inst, err := h.build(ctx, k.driver, spec)
+	var inst driver.Instance
+	err := prepare(ctx, k.driver, &spec)
+	if err == nil {
+		inst, err = h.build(ctx, k.driver, spec)
+	}
 	if err == nil {
 		h.spare.add(k, warmPlace{spec.ID, k.driver, inst})
 		return nil

@@ -70,3 +70,43 @@ func TestWhatCannotBePreparedIsToldOf(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// prepared is a slow driver that prepares.
+type prepared struct {
+	slow
+	prepare func(context.Context, *driver.Spec) error
+}
+
+func (d prepared) Prepare(ctx context.Context, s *driver.Spec) error { return d.prepare(ctx, s) }
+
+// While somebody waits for what is made of a template, places are made ready for others.
+func TestPlacesAreMadeBesideWhoWaitsForATemplate(t *testing.T) {
+	r, made, _ := warmRig(t)
+	const large = 256
+	waits, gate := make(chan struct{}, 1), make(chan struct{})
+	r.cfg.drivers = []driver.Driver{prepared{r.cfg.drivers[0].(slow), func(ctx context.Context, s *driver.Spec) error { //nolint:forcetypeassert // warmRig's
+		if s.MemoryMiB != large {
+			return nil
+		}
+		select {
+		case waits <- struct{}{}:
+		default:
+		}
+		select {
+		case <-gate:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}}
+	r.begin()
+	r.awaitLease(0)
+	r.sandbox()
+	until(t, "made", 3, counted(made))
+	late := r.request(sandbox.Requested{Template: "base", MemoryMiB: large})
+	<-waits
+	r.sandbox()
+	until(t, "made beside who waits", 4, counted(made))
+	close(gate)
+	r.awaitPhase(late, sandbox.PhaseRunning)
+}
