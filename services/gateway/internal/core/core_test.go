@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -432,6 +433,12 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 		}
 	}
 	wantKind(t, "other data with the key", other.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
+	const more = 150 // each an event, and one that answers
+	for i := range more {
+		if err := h.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", i), []byte("z"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := h.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Fatal(err)
 	}
@@ -444,9 +451,12 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 	if err := other.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Errorf("what it ended of, tried again: %v", err)
 	}
+	if err := other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
+		t.Errorf("what it took %d inputs before its end: %v", more, err)
+	}
 	wantKind(t, "something else after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
-	if n != len(big)+1 {
-		t.Errorf("%d bytes came back, want %d", n, len(big)+1)
+	if want := len(big) + 1 + more; n != want {
+		t.Errorf("%d bytes came back, want %d", n, want)
 	}
 }
 

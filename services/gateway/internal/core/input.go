@@ -32,8 +32,8 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 }
 
 // lookBack is how many of a record's last events are searched for what became of
-// an input that the process may have ended of.
-const lookBack = 256
+// an input that the process may have ended of: what it printed at last comes behind.
+const lookBack = 1 << 14
 
 // taken reports whether a process that has ended took the input of a key shortly
 // before.

@@ -37,7 +37,7 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	case was.Made:
 		return was, kind.Newf(kind.Unavailable, "create volume", "", "the deleted volume '%s' is still being removed, try again", name)
 	}
-	host, err := c.volumeHost(p.Tenant)
+	host, err := c.awaitVolumeHost(ctx, p.Tenant)
 	if err != nil {
 		return sandbox.Volume{}, err
 	}
@@ -77,6 +77,28 @@ func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 		if err != nil {
 			c.slog.Warn("abandon volume", "volume", v.ID, "err", err)
 			return
+		}
+	}
+}
+
+// startWait is how long a volume waits for a host that begins, as a sandbox does.
+const startWait = 20 * time.Second
+
+// awaitVolumeHost is volumeHost, which waits for hosts that begin where no other is.
+func (c *Core) awaitVolumeHost(ctx context.Context, tenant string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	changed, stop := c.view.Changes()
+	defer stop()
+	for {
+		host, err := c.volumeHost(tenant)
+		if err == nil || !slices.ContainsFunc(c.view.Hosts(), func(h fleet.Host) bool { return h.Alive(time.Now()) && h.Starting }) {
+			return host, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", err
 		}
 	}
 }

@@ -1,0 +1,45 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Who asks while the only host begins waits for it.
+func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
+	h := newHouse(t)
+	_, err := h.CreateVolume(t.Context(), alice, "early")
+	wantKind(t, "without a host that has volumes", err, kind.Unavailable)
+
+	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, Draining: true, Starting: true})
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = h.CreateVolume(short, alice, "data")
+	wantKind(t, "while the host begins", err, kind.Unavailable)
+	if short.Err() == nil {
+		t.Error("nobody waited for the host")
+	}
+
+	made := make(chan error, 1)
+	go func() {
+		_, err := h.CreateVolume(t.Context(), alice, "data")
+		made <- err
+	}()
+	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, VolumeDrivers: []string{"fake"}})
+	asked, err := h.view.AwaitVolume(t.Context(), alice.Tenant, "data", func(v *sandbox.Volume) bool { return v.Host == h.host.Name })
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.Made = true
+	if err := h.log.PutVolume(t.Context(), &asked); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+}
