@@ -144,15 +144,20 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 			req.URL.Scheme = "https"
 		}
 	}
-	switch {
-	case req.Header.Get("Upgrade") != "":
-		return h.upgrade(c, t, req)
-	case body != nil && body.large():
+	if body != nil && body.large() {
+		// The connection cannot be given away while its body comes. No server has to switch
+		// (RFC 9110, 7.8), and this one does not hear that it was asked to.
+		req.Header.Del("Upgrade")
+		req.Header.Del("Connection")
 		return h.upload(c, t, req, body)
-	case body != nil:
+	}
+	if body != nil {
 		if err := body.whole(c, req); err != nil {
 			return err
 		}
+	}
+	if req.Header.Get("Upgrade") != "" {
+		return h.upgrade(c, t, req)
 	}
 	h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
 		return h.transport.RoundTrip(req.WithContext(ctx))
