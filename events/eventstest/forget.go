@@ -12,6 +12,12 @@ import (
 // end of the retention does: "OUT_" is all output, "PROC" the catalogue.
 func Forget(t testing.TB, s *Server, prefixes ...string) {
 	t.Helper()
+	ForgetBut(t, s, 0, prefixes...)
+}
+
+// ForgetBut is Forget but for each stream's last messages, so many of them.
+func ForgetBut(t testing.TB, s *Server, last uint64, prefixes ...string) {
+	t.Helper()
 	js := JetStream(t, s)
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {
@@ -21,7 +27,7 @@ func Forget(t testing.TB, s *Server, prefixes ...string) {
 			}
 			st, err := js.Stream(t.Context(), name)
 			if err == nil {
-				err = st.Purge(t.Context())
+				err = st.Purge(t.Context(), jetstream.WithPurgeKeep(last))
 			}
 			if err != nil {
 				t.Fatalf("forget %s: %v", name, err)

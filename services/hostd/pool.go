@@ -105,6 +105,7 @@ func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
 		select {
 		case <-place.inst.Done():
 			p.left = append(p.left, place)
+			p.look()
 		default:
 			p.look()
 			return place, true

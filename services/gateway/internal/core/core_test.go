@@ -454,6 +454,11 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 	if err := other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
 		t.Errorf("what it took %d inputs before its end: %v", more, err)
 	}
+	eventstest.ForgetBut(t, h.srv, 20, "OUT_")
+	if err := other.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
+		t.Errorf("what it took before its end, whose beginning is gone: %v", err)
+	}
+	wantKind(t, "what is gone", other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
 	wantKind(t, "something else after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
 	if want := len(big) + 1 + more; n != want {
 		t.Errorf("%d bytes came back, want %d", n, want)

@@ -30,6 +30,7 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Volume{}, err
 	}
+	host, none := c.awaitVolumeHost(ctx, p.Tenant)
 	was, _ := c.view.NamedVolume(p.Tenant, name)
 	switch {
 	case was.ID != "" && !was.Deleted:
@@ -37,9 +38,8 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	case was.Made:
 		return was, kind.Newf(kind.Unavailable, "create volume", "", "the deleted volume '%s' is still being removed, try again", name)
 	}
-	host, err := c.awaitVolumeHost(ctx, p.Tenant)
-	if err != nil {
-		return sandbox.Volume{}, err
+	if none != nil {
+		return sandbox.Volume{}, none
 	}
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: p.Tenant, Name: name, Host: host, Created: time.Now(), Rev: was.Rev}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
