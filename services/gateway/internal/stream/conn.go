@@ -37,8 +37,10 @@ type conn struct {
 	reuse  bool          // guarded by streams.mu: the stream ended in order and the connection waits
 }
 
-// readAhead is how much of a next request is read while the stream still runs.
-const readAhead = 2 << 10
+const (
+	readAhead = 2 << 10   // of a next request is read at once while the stream still runs,
+	mostAhead = 128 << 10 // and of all that follow: who sends more does not hear the end of the stream
+)
 
 // take begins the stream. The channel it returns is closed when the stream is
 // over and nothing uses the connection any more.
@@ -145,6 +147,9 @@ func (cn *conn) watch() {
 			cn.cancel(errLeft)
 		}
 	}
+	if len(next) > 0 {
+		next = cn.behind(next)
+	}
 	<-cn.done
 	if reset && cn.refused != nil {
 		cn.refused()
@@ -159,6 +164,29 @@ func (cn *conn) watch() {
 	}
 	cn.raw.SetReadDeadline(time.Time{})                  //nolint:errcheck // the server's read tells
 	cn.server.ServeConn(&held{Conn: cn.raw, head: next}) //nolint:errcheck // the server has answered the client
+}
+
+// behind reads on behind the first bytes of a next request until the stream is over: a
+// client that left would not be noticed else, where nothing is written.
+func (cn *conn) behind(next []byte) []byte {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		<-cn.done
+		cn.raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read tells
+	}()
+	buf := make([]byte, readAhead)
+	for {
+		n, err := cn.raw.Read(buf)
+		next = append(next, buf[:n]...)
+		if err != nil || len(next) > mostAhead {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				cn.cancel(errLeft)
+			}
+			<-told
+			return next
+		}
+	}
 }
 
 // Flush sends a chunk (Writer).

@@ -1,9 +1,12 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 // Listen gives ln's connections to an HTTP server such that they outlive the requests
@@ -14,13 +17,29 @@ func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
 type listener struct{ net.Listener }
 
-// Accept waits for the next connection.
+const (
+	scarce     = 5 * time.Millisecond // before the next try where there is no descriptor for a connection,
+	mostScarce = time.Second          // and twice as long each time, up to that
+)
+
+// Accept waits for the next connection, also where there are no descriptors or no memory
+// for one: the server would end at that, and with it all connections that it has.
 func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for wait := scarce; ; wait = min(2*wait, mostScarce) {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			return &held{Conn: c}, nil
+		}
+		if !passes(err) {
+			return nil, err
+		}
+		time.Sleep(wait) // who closes the listener is heard after it
 	}
-	return &held{Conn: c}, nil
+}
+
+// passes reports whether an error of Accept is gone when others have given something back.
+func passes(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // held is a connection as the server has it.

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -228,6 +229,14 @@ func TestServeNoticesThatTheClientLeft(t *testing.T) {
 			return c.Close()
 		}},
 		{"half a close", func(c *net.TCPConn) error { return c.CloseWrite() }},
+		{"a word more, and FIN", func(c *net.TCPConn) error {
+			_, err := io.WriteString(c, "G")
+			return errors.Join(err, c.Close())
+		}},
+		{"no end of what it says", func(c *net.TCPConn) error {
+			_, err := io.WriteString(c, strings.Repeat("x", 256<<10))
+			return err
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, stream.Config{}, true, stream.Head{}, silent)
@@ -247,6 +256,43 @@ func TestServeNoticesThatTheClientLeft(t *testing.T) {
 				t.Error("the stream goes on")
 			}
 		})
+	}
+}
+
+// What is said behind a request is heard when its stream is over, in one piece or in many.
+func TestServeHearsWhatWasSaidMeanwhile(t *testing.T) {
+	gate := make(chan struct{})
+	s := serve(t, stream.Config{}, true, stream.Head{}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
+		return &gated{script(surfacetest.Code(0)).Source(0), gate}, &words{}
+	})
+	c, r := s.dial(t)
+	next := "GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + strings.Repeat("y", 10<<10) + "\r\n\r\n"
+	for _, part := range []string{post, next[:1], next[1:5000], next[5000:]} {
+		if _, err := io.WriteString(c, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(gate)
+	if _, body := answer(t, r); body != "<accepted><start><end>[end]" {
+		t.Errorf("the stream is %q", body)
+	}
+	if _, body := answer(t, r); body != "plain" {
+		t.Errorf("what was said meanwhile: %q", body)
+	}
+}
+
+// gated gives nothing before its gate is open.
+type gated struct {
+	stream.Source
+	gate chan struct{}
+}
+
+func (g *gated) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
+	select {
+	case <-g.gate:
+		return g.Source.Next(ctx, idle)
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

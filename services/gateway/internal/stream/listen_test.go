@@ -1,0 +1,38 @@
+package stream_test
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+)
+
+// poor is a listener that has no descriptors so many times.
+type poor struct {
+	net.Listener
+	errs []error
+}
+
+func (p *poor) Accept() (net.Conn, error) {
+	if len(p.errs) > 0 {
+		err := p.errs[0]
+		p.errs = p.errs[1:]
+		return nil, &net.OpError{Op: "accept", Err: err}
+	}
+	c, _ := net.Pipe()
+	return c, nil
+}
+
+func TestListenGoesOnWithoutDescriptors(t *testing.T) {
+	ln := stream.Listen(&poor{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close() //nolint:errcheck // a pipe
+	if _, err := stream.Listen(&poor{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("of a listener that was closed: %v", err)
+	}
+}
