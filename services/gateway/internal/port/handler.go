@@ -169,6 +169,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 // that reads the client's connection: it must have ended before that is taken
 // over. An answer that comes before does not wait for it.
 func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *upload) error {
+	fail := failure(c, t)                           // before others read the client's connection, and with it trailers into the head
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
@@ -191,7 +192,6 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 		c.Context().SetConnectionClose()
 		return errUnread
 	}
-	fail := failure(c, t)
 	if clean {
 		h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
 			context.AfterFunc(relaying, cancel)

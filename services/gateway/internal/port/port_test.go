@@ -429,38 +429,6 @@ func TestSwitchedProtocols(t *testing.T) {
 	}
 }
 
-// A request with a body may ask for another protocol, as Java's clients always do. The server
-// does not hear of it where the body still comes when it answers: who reads that would have
-// lost the connection.
-func TestASwitchBesideABody(t *testing.T) {
-	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
-		http.NewResponseController(w).EnableFullDuplex()
-		w.WriteHeader(http.StatusOK)
-		http.NewResponseController(w).Flush() // the answer has begun, and the body has not been read
-		n, err := io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(w, "%d, %v, %q", n, err, r.Header.Get("Upgrade"))
-	})
-	for _, tt := range []struct {
-		length  int
-		chunked bool
-		want    string
-	}{
-		{5, false, `5, <nil>, "h2c"`},
-		{10 << 20, false, `10485760, <nil>, ""`},
-		{10 << 20, true, `10485760, <nil>, ""`},
-	} {
-		req := request(t, "POST", addr, "/", bytes.NewReader(make([]byte, tt.length)))
-		if tt.chunked {
-			req.ContentLength = -1
-		}
-		req.Header.Set("Connection", "Upgrade, HTTP2-Settings")
-		req.Header.Set("Upgrade", "h2c")
-		if res, got := do(t, req); res.StatusCode != http.StatusOK || got != tt.want {
-			t.Errorf("%d bytes, chunked %v: %d %q, want %q", tt.length, tt.chunked, res.StatusCode, got, tt.want)
-		}
-	}
-}
-
 // A port that is said to serve HTTPS is spoken to in TLS, whatever its certificate,
 // and what it is switched to, too; of one that does not there is no answer.
 func TestPortsThatServeHTTPS(t *testing.T) {

@@ -36,8 +36,14 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 	if r := c.Context().RequestBodyStream(); r != nil && c.Request().Header.ContentLength() != 0 {
 		length := int64(max(-1, c.Request().Header.ContentLength()))
 		body = &upload{r: r, conn: c.Context().Conn(), length: length, failed: func() {}, over: make(chan struct{})}
-		req.Body, req.ContentLength = body, length
-		body.trail(c, req)
+		if req.Body, req.ContentLength = body, length; length < 0 {
+			// What is not said is tried out, for some methods: the body is read beside who
+			// writes the head, for which there are the names of trailers yet.
+			req.TransferEncoding = []string{"chunked"}
+		}
+		if err := body.trail(c, req); err != nil {
+			return nil, nil, err
+		}
 	}
 	return req, body, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -54,10 +55,17 @@ func (u *upload) whole(c *fiber.Ctx, req *http.Request) error {
 	return nil
 }
 
+// mostTrailers is how many a request may announce: each is looked for among all headers.
+const mostTrailers = 64
+
 // trail has the trailers that the request announces passed on when they have come.
-func (u *upload) trail(c *fiber.Ctx, req *http.Request) {
+func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 	head := &c.Request().Header
-	for _, name := range head.PeekTrailerKeys() {
+	names := head.PeekTrailerKeys()
+	if len(names) > mostTrailers {
+		return fmt.Errorf("%d trailers, more than %d", len(names), mostTrailers)
+	}
+	for _, name := range names {
 		if req.Trailer == nil {
 			req.Trailer = make(http.Header)
 		}
@@ -65,7 +73,7 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) {
 		req.Header.Del(string(name))
 	}
 	if req.Trailer == nil {
-		return
+		return nil
 	}
 	u.ends = func() { // the server that reads the connection has put them into the head
 		for name := range req.Trailer {
@@ -74,6 +82,7 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) {
 			}
 		}
 	}
+	return nil
 }
 
 const (
