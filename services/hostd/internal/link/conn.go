@@ -28,8 +28,12 @@ const (
 	maxError  = 4 << 10  // bytes of the text in a reply
 	maxMoved  = 64 << 20 // bytes of what is said before a hello
 	maxQueue  = 16 << 20 // bytes that wait to be sent before the shim is given up
-	blockSize = wire.MaxData + 256
-	largeRead = 8 << 10 // a payload this large is read into a block
+	movedCost = 256      // that one of it takes besides
+
+	largeRead  = 8 << 10 // a payload this large is read into a block, of these:
+	smallSize  = wire.MaxData/4 + 256
+	middleSize = wire.MaxData/2 + 256
+	blockSize  = wire.MaxData + 256
 
 	soon = 5 * time.Millisecond
 
@@ -57,23 +61,39 @@ type Conn struct {
 }
 
 // Pool gives and takes back the memory of large outputs. Its zero value works,
-// and it may be shared by all connections.
-type Pool struct{ blocks sync.Pool }
+// and it may be shared by all connections. What it gives is at most four times as long
+// as what is asked for: a sandbox chooses how long its outputs are, and what waits to be
+// stored of it is counted by that.
+type Pool struct{ small, middle, large sync.Pool }
 
 func (p *Pool) get(n int) []byte {
-	if n < largeRead || n > blockSize {
+	switch {
+	case n < largeRead || n > blockSize:
 		return make([]byte, n)
+	case n <= smallSize:
+		return give[[smallSize]byte](&p.small)[:n]
+	case n <= middleSize:
+		return give[[middleSize]byte](&p.middle)[:n]
 	}
-	if b, ok := p.blocks.Get().(*[blockSize]byte); ok {
-		return b[:n]
+	return give[[blockSize]byte](&p.large)[:n]
+}
+
+func give[Block any](of *sync.Pool) *Block {
+	if b, ok := of.Get().(*Block); ok {
+		return b
 	}
-	return new([blockSize]byte)[:n]
+	return new(Block)
 }
 
 // Put takes back the memory of a Message that nobody uses any more.
 func (p *Pool) Put(mem []byte) {
-	if cap(mem) == blockSize {
-		p.blocks.Put((*[blockSize]byte)(mem[:blockSize]))
+	switch cap(mem) {
+	case smallSize:
+		p.small.Put((*[smallSize]byte)(mem[:smallSize]))
+	case middleSize:
+		p.middle.Put((*[middleSize]byte)(mem[:middleSize]))
+	case blockSize:
+		p.large.Put((*[blockSize]byte)(mem[:blockSize]))
 	}
 }
 
@@ -139,7 +159,7 @@ func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error
 			break
 		}
 		moved[m.Token] = &m
-		size += len(payload)
+		size += movedCost + len(payload)
 	}
 	return nil, nil, ErrHostile
 }
