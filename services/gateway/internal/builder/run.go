@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -63,11 +64,24 @@ func (r *run) do(ctx context.Context) {
 	defer fence(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.hold(ctx, fence) })
-	err := r.build(ctx)
+	err := r.guarded(ctx)
 	cause := context.Cause(ctx)
 	fence(nil)
 	wg.Wait()
 	r.end(context.WithoutCancel(ctx), err, cause)
+}
+
+// guarded is build, whose panics are failures: it reads what strangers' registries, images
+// and users made. It would end one gateway after the other, as each takes over what the one
+// before left.
+func (r *run) guarded(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.cfg.Slog.Error("a build panicked", "build", r.state.ID, "panic", p, "stack", string(debug.Stack()))
+			err = kind.New(kind.Internal, "build", string(r.state.ID), "the build met a fault of the service's")
+		}
+	}()
+	return r.build(ctx)
 }
 
 // hold says that the build is being done, until ctx ends or somebody else does it.

@@ -1,11 +1,13 @@
 package builder
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -30,5 +32,13 @@ func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
 	from, err := r.layer(t.Context(), origin{template: moved}, &layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"x"}}})
 	if err != nil || from.snap.ID != own.ID || from.template != first {
 		t.Errorf("layer %s on %s, %v; want %s on %s", from.snap.ID, from.template, err, own.ID, first)
+	}
+}
+
+// What panics in a build fails it, and nobody else.
+func TestAPanicFailsTheBuild(t *testing.T) {
+	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // without a core there is nothing to ask
+	if err := r.guarded(t.Context()); !kind.Is(err, kind.Internal) || !strings.Contains(err.Error(), "fault") {
+		t.Errorf("got %v", err)
 	}
 }
