@@ -65,8 +65,9 @@ func (h *host) note(ctx context.Context) error {
 		if place == noted {
 			continue
 		}
-		if err := h.journal.setCursor(place); err != nil {
-			return err
+		if err := h.journal.setCursor(place); err != nil { // a full disk must not end who makes room on it
+			h.slog.Warn("how far commands were read cannot be noted", "err", err)
+			continue
 		}
 		noted = place
 		if err := h.fault("noted"); err != nil {

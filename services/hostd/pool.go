@@ -179,28 +179,26 @@ func (p *pool) usedAt(k *warmKind) time.Time {
 
 // fill keeps places ready until ctx ends, and then removes them. What a life that
 // was cut off leaves of them, the next one removes.
-func (h *host) fill(ctx context.Context) error {
+func (h *host) fill(ctx context.Context) {
 	defer h.empty()
 	if h.spare.size == 0 {
-		return nil
+		return
 	}
 	for {
 		old, k, wait := h.spare.next(time.Now())
 		h.discard(old)
 		if k != nil && !rest(ctx, warmPause) {
-			return nil
+			return
 		}
 		if k != nil && h.spare.idle() {
-			if err := h.stock(ctx, k); err != nil {
-				return err
-			}
+			h.stock(ctx, k)
 			continue
 		}
 		select {
 		case <-h.spare.poke:
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
@@ -211,33 +209,33 @@ func (p *pool) idle() bool {
 	return p.busy == 0
 }
 
-// stock makes a place. It is noted down before, as a sandbox's is.
-func (h *host) stock(ctx context.Context, k *warmKind) error {
+// stock makes a place. It is noted down before, as a sandbox's is. What cannot be made, as on
+// a full disk, is not made, and no more.
+func (h *host) stock(ctx context.Context, k *warmKind) {
 	spec, used := k.spec, h.spare.usedAt(k)
 	spec.ID = sandbox.NewID()
 	spec.Dir = h.dirOf(spec.ID)
-	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
-		return err
-	}
-	if err := h.journal.setSandbox(spec.ID, made{driver: k.driver.Name()}); err != nil {
-		return err
-	}
 	spec.ShimArgs = append(slices.Clone(spec.ShimArgs), "-rehearse")
 	var inst driver.Instance
-	err := prepare(ctx, k.driver, &spec)
+	err := os.MkdirAll(spec.Dir, 0o700)
+	if err == nil {
+		err = h.journal.setSandbox(spec.ID, made{driver: k.driver.Name()})
+	}
+	if err == nil {
+		err = prepare(ctx, k.driver, &spec)
+	}
 	if err == nil {
 		inst, err = h.build(ctx, k.driver, spec)
 	}
 	if err == nil {
 		h.spare.add(k, warmPlace{spec.ID, k.driver, inst})
-		return nil
+		return
 	}
 	h.spare.drop(k, used)
 	if !kind.Is(err, kind.Canceled) {
 		h.slog.Warn("no place can be kept ready", "driver", k.driver.Name(), "err", err)
 	}
 	h.discard([]warmPlace{{spec.ID, k.driver, nil}})
-	return nil
 }
 
 // empty removes what is ready at a clean end.
