@@ -49,6 +49,8 @@ type box struct {
 
 	burner  burner        // of share's goroutine
 	asks    atomic.Uint64 // how many commands, input and connections it got from clients
+	waiting atomic.Int64  // bytes of commands that wait for its shim to take them; see admit
+	looks   chan struct{} // has a value for each process that is looked up
 	evicted atomic.Bool   // it is ended because the disk is full
 
 	still bool // of serve's goroutine: the place stands still, as far as we know
@@ -67,6 +69,7 @@ type box struct {
 	procs       map[string]*proc
 	forgotten   map[string]struct{} // processes whose last words are not listened to
 	pending     map[uint64]*pending // commands on their way, by rev
+	strangers   int                 // of procs: of which only the shim had word
 	stopping    bool                // stop is closed
 	ended       bool                // the shim said that all has ended
 	closed      bool                // nothing can be started or sent any more
@@ -100,6 +103,7 @@ func newBox(h *host, s *sandbox.State) *box {
 		h: h, flow: h.gate.Flow(), id: s.ID, place: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
 		made: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
+		looks: make(chan struct{}, lookAtOnce),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
 	b.tell(s)
@@ -467,6 +471,9 @@ func (b *box) remove(p *proc) {
 	defer b.mu.Unlock()
 	if b.procs[p.id.Token()] == p {
 		delete(b.procs, p.id.Token())
+		if p.stranger {
+			b.strangers--
+		}
 	}
 	b.ifDrained()
 }

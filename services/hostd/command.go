@@ -47,7 +47,12 @@ func (h *host) dispatch(c events.Command) {
 		h.spawn("snapshot "+string(b.id), func() error { return b.snapshot(h.life, c, snap) })
 		return
 	}
-	if err := b.usable(); err != nil {
+	err := b.usable()
+	if err == nil {
+		in, _ := c.Body.(events.Stdin)
+		err = b.admit(&c, len(in.Data))
+	}
+	if err != nil {
 		h.refuse(c, err)
 		return
 	}
@@ -58,6 +63,31 @@ func (h *host) dispatch(c events.Command) {
 		return
 	}
 	b.pass(c)
+}
+
+const (
+	// maxWaiting is how many bytes of commands may wait for a shim to take them, as much as
+	// five hundred clients send at a time. One that takes none would else fill our memory.
+	maxWaiting = 64 << 20
+	// commandCost is what each of them counts besides its data.
+	commandCost = 1 << 10
+	// maxPending is how many commands may wait for the shim's answer. It has taken most:
+	// input may wait for ever for a process that does not read.
+	maxPending = 1 << 16
+)
+
+// admit counts a command with so many bytes of data that is to go to the shim, until the
+// shim has taken it.
+func (b *box) admit(c *events.Command, data int) error {
+	size := int64(commandCost + data)
+	b.mu.Lock()
+	pending := len(b.pending)
+	b.mu.Unlock()
+	if pending >= maxPending || b.waiting.Load()+size > maxWaiting {
+		return kind.New(kind.Exhausted, "command", c.ID, "the sandbox does not take the commands that it has")
+	}
+	b.h.cursor.charge(c.Rev, &b.waiting, size)
+	return nil
 }
 
 // pass sends a command on; box.order is held.

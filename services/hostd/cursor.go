@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,11 +12,17 @@ import (
 type cursor struct {
 	mu   sync.Mutex
 	last uint64
-	open map[uint64]struct{}
+	open map[uint64]debt
+}
+
+// debt is what a command that is not done holds of our memory, and of whose share.
+type debt struct {
+	of    *atomic.Int64 // nil: nobody's
+	bytes int64
 }
 
 func newCursor(rev uint64) *cursor {
-	return &cursor{last: rev, open: make(map[uint64]struct{})}
+	return &cursor{last: rev, open: make(map[uint64]debt)}
 }
 
 // begin notes a command as not done.
@@ -23,13 +30,26 @@ func (c *cursor) begin(rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = max(c.last, rev)
-	c.open[rev] = struct{}{}
+	c.open[rev] = debt{}
+}
+
+// charge has a command that is not done count as so many bytes until it ends.
+func (c *cursor) charge(rev uint64, of *atomic.Int64, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, open := c.open[rev]; open && was.of == nil {
+		c.open[rev] = debt{of, bytes}
+		of.Add(bytes)
+	}
 }
 
 // end notes that a command need not be looked at again. It may be repeated.
 func (c *cursor) end(rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if d := c.open[rev]; d.of != nil {
+		d.of.Add(-d.bytes)
+	}
 	delete(c.open, rev)
 }
 

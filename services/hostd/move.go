@@ -17,7 +17,7 @@ import (
 
 // adopt gives a record to a process that came with the memory; box.mu is held.
 func (b *box) adopt(p *proc, m *wire.Moved) error {
-	spec, err := process.ParseSpec(m.Spec)
+	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is let go
 	if err == nil {
 		err = spec.Validate()
 	}

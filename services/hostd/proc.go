@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
@@ -18,7 +19,9 @@ type proc struct {
 	id   process.ID
 	ref  events.Ref
 	done chan struct{} // closed when the record has its end, or is another's
-	wake chan struct{} // has a value when there is something to do
+
+	stranger bool          // only the shim knew it when it was met
+	wake     chan struct{} // has a value when there is something to do
 
 	// Of its goroutine.
 	w     *events.Writer
@@ -39,6 +42,7 @@ type proc struct {
 	taken   bool          // the shim has had its start
 	track   *link.Track   // nil: nothing may come from the shim yet
 	queue   []item
+	held    int              // link.Weight of those taken and not stored
 	lost    process.Exit     // with a Cause: nothing more will come from the shim, and that is its end
 	stored  process.Seq      // the last event on record
 	sent    bool             // the start was sent: commands may follow
@@ -75,7 +79,7 @@ func (p *proc) poke() {
 	}
 }
 
-// maxHeld is how much of a sandbox may wait to be stored, as link.Cost counts: the
+// maxHeld is how much of a sandbox may wait to be stored, as link.Weight counts: the
 // window, and the same again. A connection that is made anew may bring one before its
 // shim was told what we have of the other processes.
 const maxHeld = 2*wire.WindowConn + wire.MaxFrame
@@ -94,7 +98,9 @@ func (p *proc) take(m *link.Message) error {
 	if err := p.track.Take(&m.Event); err != nil {
 		return err
 	}
-	if held := p.b.flow.Hold(link.Cost(&m.Event)); held > maxHeld {
+	weight := link.Weight(&m.Event)
+	p.held += weight
+	if held := p.b.flow.Hold(weight); held > maxHeld {
 		return p.b.hostile("%d bytes of its events wait to be stored", held)
 	}
 	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
@@ -178,6 +184,9 @@ func (p *proc) setSent() {
 func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 	p.mu.Lock()
 	if p.stored < after && !p.over {
+		for len(p.answers) > 0 && p.answers[0].cmd.Expired(time.Now()) != nil {
+			p.answers = p.answers[1:] // nobody waits for it any more
+		}
 		p.answers = append(p.answers, answer{after: after, cmd: c, reply: r})
 		p.mu.Unlock()
 		return
@@ -193,9 +202,9 @@ func (p *proc) close() {
 	}
 	p.mu.Lock()
 	p.over = true
-	if p.track != nil && p.b != nil {
-		p.b.flow.Hold(-p.track.Flight)
-		p.track.Flight = 0
+	if p.b != nil {
+		p.b.flow.Hold(-p.held)
+		p.held = 0
 	}
 	queue, early, answers := p.queue, p.early, p.answers
 	p.queue, p.early, p.answers = nil, nil, nil

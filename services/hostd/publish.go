@@ -130,16 +130,26 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 	for _, it := range batch {
 		p.h.pool.Put(it.mem)
 	}
-	p.mu.Lock()
-	p.track.Flight -= cost
-	p.b.flow.Hold(-cost)
-	p.mu.Unlock()
+	p.landed(evs, cost)
 	p.b.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
 	}
 	_, finished = last.Body.(process.Finished)
 	return finished, nil
+}
+
+// landed has events not count any more that are stored.
+func (p *proc) landed(evs []process.Event, cost int) {
+	weight := 0
+	for i := range evs {
+		weight += link.Weight(&evs[i])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.track.Flight -= cost
+	p.held -= weight
+	p.b.flow.Hold(-weight)
 }
 
 // store puts events on record, the catalogue first, and answers who waited.

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -16,7 +17,13 @@ import (
 const (
 	dialTimeout = 30 * time.Second // a shim that lives and does not answer for so long is given up
 	dialPause   = 20 * time.Millisecond
-	briefly     = time.Second // a connection that ends sooner is not made anew at once
+	briefly     = time.Second // a connection that ends sooner is not made anew at once,
+	maxPause    = time.Second // and ever later
+
+	// maxStrangers is how many processes a shim may have that the catalogue does not know:
+	// those that began with its memory, and those that just began.
+	maxStrangers = 8192
+	lookAtOnce   = 16 // processes of a sandbox that are looked up at a time
 )
 
 // pending is a command on its way to the shim and back.
@@ -33,7 +40,7 @@ func (b *box) serve(ctx context.Context) error {
 	var late <-chan time.Time
 	var left remains
 	stop := (<-chan struct{})(b.stop)
-	for {
+	for pause := dialPause; ; {
 		if err := b.stand(ctx); err != nil {
 			return err
 		}
@@ -65,9 +72,12 @@ func (b *box) serve(ctx context.Context) error {
 					b.h.slog.Warn("a shim is not trusted any more", "sandbox", b.id, "err", err)
 					return err
 				}
-				if time.Since(since) < briefly {
-					rest(ctx, dialPause)
+				if time.Since(since) >= briefly {
+					pause = dialPause
+					continue
 				}
+				rest(ctx, pause)
+				pause = min(2*pause, maxPause)
 			case <-b.turn:
 				if err := b.obey(ctx); err != nil {
 					conn.Close()
@@ -191,12 +201,16 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	defer b.mu.Unlock()
 	b.sendNetwork(conn) // before anything is started
 	there := make(map[string]bool, len(hello.Processes))
+	strangers := b.strangers
 	for _, hp := range hello.Processes {
 		there[hp.Token] = true
 		if err := b.meet(conn, hp); err != nil {
 			conn.Close()
 			return err
 		}
+	}
+	if b.strangers > strangers {
+		b.h.slog.Info("a shim has processes that the catalogue does not have", "sandbox", b.id, "count", b.strangers-strangers)
 	}
 	for token, p := range b.procs {
 		if !there[token] && p.wasTaken() {
@@ -232,18 +246,27 @@ func (b *box) meet(conn *link.Conn, hp wire.Process) error {
 		conn.Send(func(dst []byte) []byte { return wire.AppendForget(dst, hp.Token) })
 		return nil
 	}
+	moved := hp.Moved
+	hp.Moved = nil // it is large
 	p := b.procs[hp.Token]
-	if p == nil {
-		p = b.h.newProc(b, id)
-		b.procs[hp.Token] = p
-		p.known = &hp
-		if hp.Moved != nil {
-			return b.adopt(p, hp.Moved)
-		}
-		b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
-		return nil
+	if p != nil {
+		return p.meet(conn, hp)
 	}
-	return p.meet(conn, hp)
+	p = b.h.newProc(b, id)
+	p.known = &hp
+	if _, _, known := b.h.view.Process(id); !known {
+		if b.strangers == maxStrangers {
+			return b.hostile("it has more than %d processes of which nothing is known", maxStrangers)
+		}
+		p.stranger = true
+		b.strangers++
+	}
+	b.procs[hp.Token] = p
+	if moved != nil && b.phase == sandbox.PhasePlaced { // before it runs, all of them have their records
+		return b.adopt(p, moved)
+	}
+	b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
+	return nil
 }
 
 // disconnect ends a connection; what is sent from now on waits for the next.
@@ -335,6 +358,9 @@ func (b *box) event(m *link.Message) error {
 
 // command sends a command to the shim, and again until it is taken.
 func (b *box) command(c events.Command, p *proc, frame []byte) {
+	if in, ok := c.Body.(events.Stdin); ok {
+		c.Body = events.Stdin{EOF: in.EOF} // the frame has its data
+	}
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()

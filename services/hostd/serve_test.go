@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -21,8 +26,9 @@ import (
 // place is one whose shim does as it is told with each connection, after its Hello.
 type place struct {
 	driver.Instance
-	version uint32 // of the talk; 0: the newest
-	shim    func(net.Conn)
+	version   uint32 // of the talk; 0: the newest
+	processes []wire.Process
+	shim      func(net.Conn)
 }
 
 func (p place) Dial(context.Context) (net.Conn, error) {
@@ -32,7 +38,13 @@ func (p place) Dial(context.Context) (net.Conn, error) {
 		if _, _, err := wire.NewReader(theirs).Next(); err != nil {
 			return
 		}
-		if _, err := theirs.Write(wire.AppendHello(nil, &wire.Hello{Version: p.version})); err == nil {
+		var hello []byte
+		for _, hp := range p.processes {
+			if hp.Moved != nil {
+				hello = wire.AppendMoved(hello, hp.Moved)
+			}
+		}
+		if _, err := theirs.Write(wire.AppendHello(hello, &wire.Hello{Version: p.version, Processes: p.processes})); err == nil {
 			p.shim(theirs)
 		}
 	}()
@@ -45,7 +57,7 @@ func (place) Done() <-chan struct{} { return nil }
 func TestConnectWithoutASpool(t *testing.T) {
 	b := bare(&host{})
 	b.h.cfg.DataDir = "/dev/null"
-	b.inst = place{shim: func(c net.Conn) { io.Copy(io.Discard, c) }} //nolint:errcheck // until it is closed
+	b.inst = place{shim: quiet}
 	conn, err := b.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +68,8 @@ func TestConnectWithoutASpool(t *testing.T) {
 // A shim that hangs up as soon as it is connected keeps nobody busy.
 func TestShimThatHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		const a = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), a)
 		defer cancel()
 		b := bare(&host{})
 		b.h.cfg.Spool = -1
@@ -68,10 +81,159 @@ func TestShimThatHangsUp(t *testing.T) {
 		}}
 		b.serve(ctx) //nolint:errcheck // it ends with ctx
 		b.h.wg.Wait()
-		if got, most := dials.Load(), int64(time.Second/dialPause)+1; got > most {
-			t.Errorf("%d connections in a second, want at most %d", got, most)
+		if got, most := dials.Load(), int64(a/maxPause)+10; got > most {
+			t.Errorf("%d connections in %v, want at most %d", got, a, most)
 		}
 	})
+}
+
+// quiet takes what it is sent and says nothing.
+func quiet(c net.Conn) { io.Copy(io.Discard, c) } //nolint:errcheck // until it is closed
+
+// invented are processes that nobody started.
+func invented(n int) []wire.Process {
+	all := make([]wire.Process, n)
+	for i := range all {
+		all[i] = wire.Process{Token: process.NewID(sandbox.NewID()).Token(), First: 2, Last: 2}
+	}
+	return all
+}
+
+// known gives a box of a host that has a log and a catalogue, for as long as the test runs.
+func known(t *testing.T) *box {
+	t.Helper()
+	log := eventstest.Open(t, eventstest.Start(t))
+	life, end := context.WithCancel(t.Context())
+	b := bare(&host{log: log, view: eventstest.View(t, log), life: life})
+	b.h.cfg.Spool = -1
+	t.Cleanup(func() {
+		end()
+		b.h.wg.Wait()
+	})
+	return b
+}
+
+// awaitNone waits until nothing is left of the processes that a shim invented.
+func awaitNone(t *testing.T, b *box) {
+	t.Helper()
+	b.mu.Lock()
+	all := slices.Collect(maps.Values(b.procs))
+	b.mu.Unlock()
+	late := time.After(10 * time.Second)
+	for _, p := range all {
+		select {
+		case <-p.done:
+		case <-late:
+			t.Fatalf("%d processes are left, %d strangers are counted", b.count(), b.strangers)
+		}
+	}
+}
+
+// A shim may name more processes than anybody started. So many as may be are looked up, and
+// none of them stays; who names more is not trusted.
+func TestShimThatInventsProcesses(t *testing.T) {
+	b := known(t)
+	b.inst = place{shim: quiet, processes: invented(100)}
+	conn, err := b.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	awaitNone(t, b)
+	b.inst = place{shim: quiet, processes: invented(maxStrangers + 1)}
+	if _, err := b.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
+		t.Error(err)
+	}
+	if b.count() > maxStrangers {
+		t.Errorf("%d processes", b.count())
+	}
+}
+
+// Processes come with the memory when a sandbox begins, and never again.
+func TestShimThatMovesProcessesLater(t *testing.T) {
+	b := known(t)
+	b.req.From, b.req.FromSandbox = "snapshot", sandbox.NewID()
+	late := invented(1)
+	spec := sh("true")
+	late[0].Moved = &wire.Moved{Token: late[0].Token, After: 2, Spec: process.AppendSpec(nil, &spec)}
+	b.inst = place{shim: quiet, processes: late}
+	conn, err := b.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	awaitNone(t, b)
+	id, err := process.ParseID(late[0].Token + "-" + string(b.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tip, err := b.h.log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
+		t.Errorf("it has a record: %+v, %v", tip, err)
+	}
+}
+
+// What is sent to a sandbox whose shim takes none of it is refused when it is too much,
+// also while nobody knows yet which processes there are.
+func TestShimThatTakesNoInput(t *testing.T) {
+	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
+		t.Run(name, func(t *testing.T) {
+			b := bare(&host{})
+			b.h.boxes = map[sandbox.ID]*box{b.id: b}
+			b.passing = passing
+			p := silent(b)
+			p.sent = true
+			b.procs[p.id.Token()] = p
+			var rev uint64
+			send := func() {
+				rev++
+				b.h.cursor.begin(rev)
+				in := events.Stdin{Data: make([]byte, 128<<10)}
+				b.h.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
+			}
+			for range 2 * maxWaiting / (128 << 10) {
+				send()
+			}
+			waiting := len(b.pending) + len(b.early)
+			if held := b.waiting.Load(); held > maxWaiting || waiting*(128<<10) > maxWaiting || waiting < maxWaiting/2/(128<<10) {
+				t.Fatalf("%d commands wait, %d bytes are counted", waiting, held)
+			}
+			b.passEarly()
+			b.taken(1)
+			if send(); b.pending[rev] == nil {
+				t.Error("refused though one was taken")
+			}
+			b.shut()
+			if held := b.waiting.Load(); held != 0 || len(b.h.cursor.open) != 0 {
+				t.Errorf("%d bytes are still counted, %d commands open", held, len(b.h.cursor.open))
+			}
+		})
+	}
+}
+
+// Nor may it owe answers without end, as for input that its process never reads.
+func TestShimThatAnswersNothing(t *testing.T) {
+	b := bare(&host{})
+	b.h.boxes = map[sandbox.ID]*box{b.id: b}
+	b.passing = true
+	p := silent(b)
+	p.sent = true
+	b.procs[p.id.Token()] = p
+	for rev := uint64(1); rev <= 2*maxPending; rev++ {
+		b.h.cursor.begin(rev)
+		b.h.dispatch(events.Command{Process: p.id, Rev: rev, Body: events.Stdin{Data: []byte("x")}})
+		b.taken(rev)
+	}
+	if len(b.pending) != maxPending || b.waiting.Load() != 0 {
+		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(b.pending), b.waiting.Load())
+	}
+	// Of what was stored it says that it is not yet.
+	now := time.Now()
+	for i := range 1000 {
+		p.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
+		if i > 0 && len(p.answers) > 1 {
+			t.Fatalf("%d answers wait that nobody waits for", len(p.answers))
+		}
+	}
 }
 
 // silent is a process of which nothing is recorded.
@@ -134,7 +296,7 @@ func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bare(&host{})
 				b.h.cfg.Spool = -1
-				b.inst = place{shim: func(c net.Conn) { io.Copy(io.Discard, c) }} //nolint:errcheck // until it is closed
+				b.inst = place{shim: quiet}
 				p := silent(b)
 				b.procs[p.id.Token()] = p
 				b.tell(&sandbox.State{ID: b.id, Phase: sandbox.PhaseStopping})

@@ -57,12 +57,24 @@ func (p *proc) resume(ctx context.Context) error {
 	defer p.close()
 	var err error
 	if !p.presume() {
-		err = p.recover(ctx)
+		err = p.lookUp(ctx)
 	}
 	if err == nil {
 		err = p.publish(ctx)
 	}
 	return p.ended(ctx, err)
+}
+
+// lookUp is recover, of a few processes of a sandbox at a time: its shim says how many
+// there are.
+func (p *proc) lookUp(ctx context.Context) error {
+	select {
+	case p.b.looks <- struct{}{}:
+		defer func() { <-p.b.looks }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return p.recover(ctx)
 }
 
 // ended settles with the shim how the process's time here ended.
@@ -75,7 +87,9 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case kind.Is(err, kind.Fenced):
-		p.h.slog.Warn("a process's record was ended by somebody else", "process", p.id, "err", err)
+		if !p.stranger { // those were told of together
+			p.h.slog.Warn("a process's record was ended by somebody else", "process", p.id, "err", err)
+		}
 		err = nil
 	}
 	// Nothing of it may be recorded any more: if it runs, it must not.
@@ -114,7 +128,11 @@ func (p *proc) spawn(ctx context.Context) error {
 	if p.b == nil {
 		return p.fail(ctx, kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here"))
 	}
-	if err := p.b.usable(); err != nil {
+	err := p.b.usable()
+	if err == nil {
+		err = p.b.admit(p.start, len(p.frame))
+	}
+	if err != nil {
 		return p.fail(ctx, err)
 	}
 	p.mu.Lock()

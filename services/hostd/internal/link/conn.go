@@ -27,7 +27,7 @@ const (
 	maxEvent  = 64 << 10 // bytes of an event that is not output
 	maxError  = 4 << 10  // bytes of the text in a reply
 	maxMoved  = 64 << 20 // bytes of what is said before a hello
-	maxQueue  = 16 << 20 // bytes that wait to be sent before the shim is given up
+	maxQueue  = 80 << 20 // bytes that wait to be sent before the shim is given up: all commands of a sandbox, and more
 	movedCost = 256      // that one of it takes besides
 
 	largeRead  = 8 << 10 // a payload this large is read into a block, of these:

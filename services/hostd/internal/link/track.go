@@ -52,6 +52,25 @@ func Cost(e *process.Event) int {
 	return wire.EventCost
 }
 
+// Weight is what an event that is held counts: Cost, and the text that it has besides
+// output, which does not count for its shim.
+func Weight(e *process.Event) int {
+	switch b := e.Body.(type) {
+	case process.StdinAcked:
+		return Cost(e) + len(b.Command)
+	case process.Signaled:
+		return Cost(e) + len(b.Command)
+	case process.Failed:
+		return Cost(e) + len(b.Message)
+	case process.Exited:
+		return Cost(e) + len(b.Exit.Message)
+	case process.Finished:
+		return Cost(e) + len(b.Exit.Message)
+	case process.Wrote, process.Started, process.Resized, process.Truncated, process.Accepted, process.Lost, process.Gap:
+	}
+	return Cost(e)
+}
+
 // Take accepts e as the next event, or says what is wrong with it. A time that
 // cannot be is put right.
 func (t *Track) Take(e *process.Event) error {

@@ -11,6 +11,20 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
+// What is held of a sandbox counts with all that its shim may make long.
+func TestWeightCountsText(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	exit := process.Exit{Cause: process.CauseShimLost, Message: long}
+	for _, b := range []process.Body{
+		out(1, 0, 200), process.StdinAcked{Command: long}, process.Signaled{Command: long}, process.Failed{Message: long},
+		process.Exited{Exit: exit}, process.Finished{Exit: exit},
+	} {
+		if got := link.Weight(&process.Event{Body: b}); got != wire.EventCost+200 {
+			t.Errorf("%T weighs %d", b, got)
+		}
+	}
+}
+
 func exited(code int32) process.Exit { return process.Exit{Code: &code, Cause: process.CauseExited} }
 
 func out(s process.Stream, offset uint64, n int) process.Wrote {
