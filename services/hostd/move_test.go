@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -222,5 +223,43 @@ func TestForksDiffer(t *testing.T) {
 			t.Errorf("%s says %q, as another did or of another size", s, out)
 		}
 		seen[out] = true
+	}
+}
+
+// What is sent to a sandbox while its memory is kept arrives, though nothing else is sent
+// after it.
+func TestInputBesideASnapshotOfMemory(t *testing.T) {
+	r := remembering(t)
+	r.begin()
+	r.awaitLease(0)
+	sbx := r.sandbox()
+	spec := sh("wc -l")
+	spec.Stdin = true
+	id := r.start(sbx, spec)
+	lines := 0
+	for range 3 {
+		kept := make(chan error, 1)
+		go func() {
+			_, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: true})
+			kept <- err
+		}()
+		for going := true; going; lines++ {
+			if _, err := r.call(id, events.Stdin{Data: []byte("a line\n")}); err != nil {
+				t.Fatalf("line %d: %v", lines, err)
+			}
+			select {
+			case err := <-kept:
+				if going = false; err != nil {
+					t.Fatal(err)
+				}
+			default:
+			}
+		}
+	}
+	if _, err := r.call(id, events.Stdin{EOF: true}); err != nil {
+		t.Fatal(err)
+	}
+	if out := strings.TrimSpace(string(r.whole(id).out[process.Stdout])); out != strconv.Itoa(lines) {
+		t.Errorf("%s lines arrived of %d", out, lines)
 	}
 }

@@ -59,18 +59,27 @@ func DialAside(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 
 func dial(ctx context.Context, rw io.ReadWriteCloser, to byte) (*Conn, error) {
 	c := begin(rw, to)
+	if err := c.Await(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Await waits for the answer to a connection that was begun; the connection ends where there
+// is none before ctx ends. Others may write meanwhile, and close it: then Await ends, too.
+func (c *Conn) Await(ctx context.Context) error {
 	select {
 	case <-c.opened:
 	case <-ctx.Done():
-		rw.Close() //nolint:errcheck // what waits for it fails
+		c.rw.Close() //nolint:errcheck // what waits for it fails
 		<-c.opened
 		c.read.err = ctx.Err()
 	}
 	<-c.asked
 	if c.read.err != nil {
-		return nil, fmt.Errorf("serial: dial: %w", c.read.err)
+		return fmt.Errorf("serial: dial: %w", c.read.err)
 	}
-	return c, nil
+	return nil
 }
 
 // Begin is Dial for a listener that may stand still: it does not wait for the
@@ -161,6 +170,13 @@ func (c *Conn) failed(err error) error {
 	if errors.Is(err, io.EOF) && (len(c.read.buf.bytes()) > 0 || c.to == aside) {
 		return io.ErrUnexpectedEOF
 	}
+	return err
+}
+
+// Nudge sends nothing, by a record that holds none: who reads looks at the stream again, and
+// finds what was taken out of it and kept for him.
+func (c *Conn) Nudge() error {
+	_, err := c.Write(nil)
 	return err
 }
 

@@ -298,6 +298,38 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// A nudge is nothing to who reads, also before the answer; it wakes whoever waits for the
+// stream.
+func TestNudge(t *testing.T) {
+	s := newStream(t)
+	c := Begin(s.hostd(t))
+	defer c.Close()
+	var want []byte
+	for i := range 5 {
+		if err := c.Nudge(); err != nil {
+			t.Fatal(err)
+		}
+		data := noise(uint64(i), 100)
+		want = append(want, data...)
+		if _, err := c.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(s.accept(t), got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("other bytes, or %v", err)
+	}
+	s.l.Close() // with nobody there, what is written is left to be read
+	if err := c.Nudge(); err != nil {
+		t.Fatal(err)
+	}
+	hold := openPair(t, s.toShim, s.toShim)
+	defer hold.Close()
+	if n, err := hold.In.Read(make([]byte, 100)); n != headLen || err != nil {
+		t.Errorf("a nudge is %d bytes, %v", n, err)
+	}
+}
+
 func TestDialEndsWithItsContext(t *testing.T) {
 	s := newStream(t)
 	s.l.Close()

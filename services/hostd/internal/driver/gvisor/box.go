@@ -83,26 +83,28 @@ func (b *box) program() (*os.File, error) {
 // Dial is driver.Instance.Dial. It ends the connection before. In a paused
 // sandbox the connection begins when the sandbox goes on.
 func (b *box) Dial(ctx context.Context) (net.Conn, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conn != nil {
-		b.conn.Close() //nolint:errcheck // it may have broken
-		b.conn = nil
+	frozen, err := b.Brake.Frozen()
+	conn, lost := b.begin()
+	if lost == nil && (err != nil || !frozen) {
+		lost = conn.Await(ctx)
 	}
-	conn, err := b.dial(ctx)
 	if ctx.Err() != nil {
-		err = ctx.Err()
+		lost = ctx.Err()
 	}
-	if err != nil {
-		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), err)
+	if lost != nil {
+		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), lost)
 	}
-	b.conn = conn
 	return conn, nil
 }
 
 var errGone = errors.New("it does not live any more")
 
-func (b *box) dial(ctx context.Context) (*serial.Conn, error) {
+// begin begins a connection, and ends the one before: the stream takes one at a time. Nobody
+// who ends it waits for its answer.
+func (b *box) begin() (*serial.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hangUp()
 	select {
 	case <-b.Done():
 		return nil, errGone
@@ -112,19 +114,22 @@ func (b *box) dial(ctx context.Context) (*serial.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if frozen, err := b.Brake.Frozen(); err == nil && frozen {
-		return serial.Begin(pair), nil
+	b.conn = serial.Begin(pair)
+	return b.conn, nil
+}
+
+// hangUp ends the connection of the moment; b.mu is held.
+func (b *box) hangUp() {
+	if b.conn != nil {
+		b.conn.Close() //nolint:errcheck // it may have broken
+		b.conn = nil
 	}
-	return serial.Dial(ctx, pair)
 }
 
 // Destroy is driver.Instance.Destroy.
 func (b *box) Destroy(ctx context.Context) error {
 	b.mu.Lock()
-	if b.conn != nil {
-		b.conn.Close() //nolint:errcheck // it may have broken
-		b.conn = nil
-	}
+	b.hangUp()
 	b.mu.Unlock()
 	b.control.close()
 	return b.Box.Destroy(ctx)

@@ -156,10 +156,23 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 		}
 	}
 	tmp := filepath.Join(dir, "new") // it counts only when it is whole
-	if err := b.r.call(ctx, program, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id)); err != nil {
+	err = b.r.call(ctx, program, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id))
+	b.nudge()
+	if err != nil {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(dir, memoryDir))
+}
+
+// nudge has the shim look at its stream. GVisor takes what is on the way to it out of the
+// stream to keep it with the memory, and gives it to who reads next; but it only says that
+// there is something to read when more comes.
+func (b *box) nudge() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if conn := b.conn; conn != nil {
+		go conn.Nudge() //nolint:errcheck // where the connection ends, the next one has it look
+	}
 }
 
 // buildOf tells builds of millrace-runsc apart that cannot read each other's
