@@ -25,6 +25,8 @@ const (
 	spareLook = 100 * time.Millisecond
 	sparePace = 10              // times as long as it looked it rests at least
 	spareTell = 5 * time.Second // where there is nobody to be ended
+
+	oustTimeout = 5 * time.Second // within which the processes of a place are killed
 )
 
 var errNoDisk = errors.New("the sandbox had most of what its host's disk was short of, and was ended for that")
@@ -129,6 +131,7 @@ func (h *host) makeRoom(ctx context.Context) error {
 		}
 	}
 	h.ousted = make(map[sandbox.ID]bool)
+	defer h.wg.Wait() // what is attached to is not being removed
 	for {
 		short := room(h.cfg.DataDir).short(1)
 		hog := h.evictOne(ctx, boxes, nil, short)
@@ -160,14 +163,34 @@ func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short
 		}
 		for _, b := range hog.boxes {
 			log.Warn("the disk is nearly full: a sandbox is ended for it", "sandbox", b.id)
-			b.evicted.Store(true)
-			if err := b.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
-				h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
-			}
 		}
+		h.oust(ctx, hog.boxes)
 		return hog
 	}
 	return nil
+}
+
+// oust ends boxes for the disk. What takes longer than it mostly does goes on: who is next to
+// be ended does not wait for it.
+func (h *host) oust(ctx context.Context, boxes []*box) {
+	ended := make(chan struct{}, len(boxes))
+	for _, b := range boxes {
+		b.evicted.Store(true)
+		h.wg.Go(func() {
+			if err := b.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
+				h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
+			}
+			ended <- struct{}{}
+		})
+	}
+	late := time.After(oustTimeout)
+	for range boxes {
+		select {
+		case <-ended:
+		case <-late:
+			return
+		}
+	}
 }
 
 // tellFull warns of a disk that is short where nobody is to be ended for it.

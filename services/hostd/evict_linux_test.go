@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -150,6 +152,61 @@ func TestHogOf(t *testing.T) {
 			t.Errorf("%v: %v", tt.all, got)
 		}
 	}
+}
+
+// stubborn is one whose end may take for ever.
+type stubborn struct {
+	driver.Instance
+	has   uint64
+	stays bool
+	asked chan struct{} // closed when it is to end
+}
+
+func (s stubborn) Stats(context.Context) (driver.Stats, error) {
+	return driver.Stats{DiskBytes: s.has}, nil
+}
+
+func (s stubborn) Destroy(ctx context.Context) error {
+	close(s.asked)
+	if s.stays {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+// Who is to be ended for the disk does not wait for another one who does not end.
+func TestWhoDoesNotEndHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		h := &host{}
+		var boxes []*box
+		for _, s := range []stubborn{{has: 90, stays: true}, {has: 80}, {has: 70, stays: true}} {
+			b := bare(h)
+			s.asked = make(chan struct{})
+			b.inst = s
+			boxes = append(boxes, b)
+		}
+		short := []scarcity{{free: 10, spare: 20, of: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
+		volume := holding{boxes: boxes[:2], volume: "v", has: driver.Stats{DiskBytes: 100}}
+		for _, grew := range [][]holding{{volume}, nil} {
+			if h.evictOne(ctx, boxes, grew, short) == nil {
+				t.Error("nobody is to be ended")
+			}
+		}
+		for i, b := range boxes {
+			select {
+			case <-b.inst.(stubborn).asked:
+			default:
+				t.Errorf("sandbox %d goes on", i)
+			}
+		}
+		if ctx.Err() != nil {
+			t.Error("they were waited for")
+		}
+		cancel()
+		h.wg.Wait()
+	})
 }
 
 // Who fills the disk by a volume is ended, and so is who else sees that one; not who had
