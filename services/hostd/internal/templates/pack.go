@@ -30,6 +30,12 @@ const (
 	// packed, and a call for each path while they are unpacked.
 	maxDepth = 256
 
+	// maxHeld bounds the bytes of names that are held while a tree is packed: those of a
+	// directory, which are sorted, and of files that have more names than one.
+	maxHeld  = 256 << 20
+	nameSize = 48  // what a name takes besides its bytes
+	batch    = 512 // names read at a time
+
 	xattrRecord  = "SCHILY.xattr."   // of a tar: an attribute, as GNU tar and star call it
 	socketRecord = "MILLRACE.socket" // of a pipe that is a socket
 )
@@ -51,7 +57,7 @@ func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error
 		return nil, err
 	}
 	defer p.Close()
-	w := &packer{ctx: ctx, most: min(most, template.MaxTar), linked: make(map[inode]string), force: os.Geteuid() != 0}
+	w := newPacker(ctx, min(most, template.MaxTar))
 	w.cut.Flush = func(b []byte) error {
 		sum := template.SumOf(b)
 		w.m.Parts = append(w.m.Parts, sum)
@@ -79,7 +85,8 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 		return 0, err
 	}
 	defer root.Close() //nolint:errcheck // it was only looked at
-	w := &packer{ctx: ctx, most: template.MaxTar, linked: make(map[inode]string), force: os.Geteuid() != 0, blind: true}
+	w := newPacker(ctx, template.MaxTar)
+	w.blind = true
 	err = w.add(root, ".")
 	return w.m.Size, err
 }
@@ -96,6 +103,11 @@ type packer struct {
 	force  bool             // what its owner, who we are, may not read is made readable for a moment
 	blind  bool             // nothing is read
 	depth  int              // how many directories are open
+	room   int              // bytes of names that may yet be held
+}
+
+func newPacker(ctx context.Context, most int64) *packer {
+	return &packer{ctx: ctx, most: most, linked: make(map[inode]string), force: os.Geteuid() != 0, room: maxHeld}
 }
 
 type inode struct{ dev, ino uint64 }
@@ -150,6 +162,9 @@ func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.St
 			return h, true, nil
 		}
 		w.linked[id] = name
+		if err := w.hold(name); err != nil {
+			return nil, false, err
+		}
 	}
 	var err error
 	switch mode := fi.Mode(); {
@@ -194,7 +209,8 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 	if err != nil {
 		return err
 	}
-	names, err := d.Readdirnames(-1)
+	names, err := w.names(d)
+	defer w.drop(names)
 	if err == nil && !w.blind {
 		err = addAttributes(h, d)
 	}
@@ -206,13 +222,47 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 			return err
 		}
 	}
-	slices.Sort(names)
 	for _, n := range names {
 		if err := w.add(here, path.Join(name, n)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// names are those in a directory, sorted. They are held until drop, also on error.
+func (w *packer) names(d *os.File) (all []string, err error) {
+	for {
+		some, err := d.Readdirnames(batch)
+		all = append(all, some...)
+		if err := errors.Join(w.ctx.Err(), w.hold(some...)); err != nil {
+			return all, err
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(all)
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+}
+
+// hold fails where more names would be held than may be.
+func (w *packer) hold(names ...string) error {
+	for _, n := range names {
+		w.room -= nameSize + len(n)
+	}
+	if w.room < 0 {
+		return kind.Newf(kind.Invalid, "copy files", "", "more than %d MiB of names in one another, or of files with several, are not copied", maxHeld>>20)
+	}
+	return nil
+}
+
+func (w *packer) drop(names []string) {
+	for _, n := range names {
+		w.room += nameSize + len(n)
+	}
 }
 
 func (w *packer) file(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) error {

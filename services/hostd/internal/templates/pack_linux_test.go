@@ -1,10 +1,13 @@
 package templates
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -246,6 +249,52 @@ func TestWhatIsTooDeepIsNotCopied(t *testing.T) {
 	raw = s.add(t, entry{strings.Repeat("d/", maxDepth+1) + "f", "", '0', 0o600, 0})
 	if _, err := open(t, filepath.Join(t.TempDir(), "c"), s, 0).Get(t.Context(), raw); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "each other") {
 		t.Errorf("unpacked: %v", err)
+	}
+}
+
+// A tenant makes directories of millions of names, and files with two of 16 KiB: what is held
+// of them is bounded, and directories beside each other are not held together.
+func TestNamesAreHeldToABound(t *testing.T) {
+	const most, name = 3 * batch, "a file of some name"
+	tree := func(make func(dir string, i int) error) string {
+		t.Helper()
+		top := t.TempDir()
+		for i := range most {
+			if err := make(top, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return top
+	}
+	file := func(in string, i int) error { return os.WriteFile(filepath.Join(in, fmt.Sprint(name, i)), nil, 0o600) }
+	for _, tt := range []struct {
+		name string
+		dir  string
+		ok   bool
+	}{
+		{"in a directory", tree(file), false},
+		{"in several", tree(func(top string, i int) error {
+			dir := filepath.Join(top, fmt.Sprint(i%4))
+			return errors.Join(os.MkdirAll(dir, 0o700), file(dir, i))
+		}), true},
+		{"of files with two", tree(func(top string, i int) error {
+			dir := filepath.Join(top, fmt.Sprint(i%4))
+			one := filepath.Join(dir, fmt.Sprint(name, i))
+			return errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(one, nil, 0o600), os.Link(one, one+" too"))
+		}), false},
+	} {
+		for _, blind := range []bool{true, false} {
+			root, err := os.OpenRoot(tt.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			w := newPacker(t.Context(), template.MaxTar)
+			w.blind, w.tar, w.room = blind, tar.NewWriter(io.Discard), most*nameSize
+			if err := w.add(root, "."); tt.ok != (err == nil) || err != nil && !kind.Is(err, kind.Invalid) {
+				t.Errorf("names %s: %v", tt.name, err)
+			}
+		}
 	}
 }
 
