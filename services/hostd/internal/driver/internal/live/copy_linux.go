@@ -173,6 +173,9 @@ func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error 
 	}
 	if err == nil && st.Nlink > 1 {
 		c.links[id] = strconv.Itoa(len(c.links))
+		if err := c.hold(c.links[id]); err != nil {
+			return err
+		}
 		err = unix.Linkat(to, name, int(c.hub.Fd()), c.links[id], 0)
 	}
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 // odd is a tree with what a sandbox may leave.
@@ -204,6 +206,46 @@ func TestCopyTreeOfGreatDepth(t *testing.T) {
 	}
 	if is, err := DiskUsage(t.Context(), filepath.Join(dir, "copy"), nil); err != nil || is != was {
 		t.Errorf("the copy has %d bytes, %v; want %d", is, err, was)
+	}
+}
+
+// A tenant makes millions of directories in one, and of files with two names.
+func TestCopyTreeRemembersToABound(t *testing.T) {
+	const most = 20
+	for _, tt := range []struct {
+		name string
+		made func(dir, name string) error
+		ok   bool
+	}{
+		{"directories", func(dir, name string) error { return os.Mkdir(filepath.Join(dir, name), 0o700) }, false},
+		{"directories in several", func(dir, name string) error { return os.MkdirAll(filepath.Join(dir, name[:1], name), 0o700) }, true},
+		{"files with two names", func(dir, name string) error {
+			one := filepath.Join(dir, name)
+			return errors.Join(os.WriteFile(one, nil, 0o600), os.Link(one, one+" too"))
+		}, false},
+		{"files", func(dir, name string) error { return os.WriteFile(filepath.Join(dir, name), nil, 0o600) }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			from := t.TempDir()
+			for i := range most {
+				if err := tt.made(from, fmt.Sprintf("%02d", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := copier{walker: walker{held: maxHeld - most*heldEach}, links: map[devIno]string{}}
+			if err := c.enter(unix.AT_FDCWD, from); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { c.dir.Close() }()
+			var err error
+			if c.to, err = os.Open(t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { c.to.Close() }()
+			if err := c.tree(t.Context()); tt.ok != (err == nil) || err != nil && !kind.Is(err, kind.Exhausted) {
+				t.Errorf("they were copied: %v", err)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
@@ -21,9 +22,27 @@ type walker struct {
 	// readable as long as we are in them.
 	force bool
 	mode  uint32 // of dir, before it was forced
+	held  int    // bytes of what is remembered of the tree
 }
 
 const batch = 512 // directory entries held at a time
+
+// What is remembered of a tree is bounded: the directories that are still to be entered,
+// and the files with several names.
+const (
+	maxHeld  = 128 << 20
+	heldEach = 64 // besides its name
+)
+
+// hold fails where more would be remembered than may be.
+func (w *walker) hold(name string) error {
+	if w.held += heldEach + len(name); w.held > maxHeld {
+		return kind.New(kind.Exhausted, "read a tree", "", "it has too many directories, or files with several names")
+	}
+	return nil
+}
+
+func (w *walker) drop(name string) { w.held -= heldEach + len(name) }
 
 // frame is a directory on the way down.
 type frame struct {
@@ -73,6 +92,9 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 				return &os.PathError{Op: "stat", Path: name, Err: err}
 			}
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				if err := w.hold(name); err != nil {
+					return err
+				}
 				fr.dirs = append(fr.dirs, name)
 			}
 			if err := f(name, &st); err != nil {
@@ -98,6 +120,7 @@ func (w *walker) next(leave func(mode uint32) error) (string, error) {
 		if n := len(top.dirs); n > 0 {
 			name := top.dirs[n-1]
 			top.dirs = top.dirs[:n-1]
+			w.drop(name)
 			return name, nil
 		}
 		if err := leave(top.mode); err != nil {
