@@ -52,12 +52,11 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 		Brake: tasks{b},
 		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) {
-			n, counted := b.processes(ctx)
 			s, processes, err := live.Measure(group, state.PID)
 			if err == nil { // what it wrote is in a file that has no name
 				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), processes...)
 			}
-			if counted == nil { // else it ends, stands or is of an older hostd: gVisor's own are told
+			if n := b.processes(ctx); n != 0 { // else it is of an older hostd, or was never asked: gVisor's own are told
 				s.Processes = n
 			}
 			return s, err

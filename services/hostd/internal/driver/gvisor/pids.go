@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
@@ -67,21 +68,21 @@ func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
 	}
 }
 
-// processes tells how many the sandbox has, or had before it was stopped: to answer is
-// work, and what stands does none.
-func (b *box) processes(ctx context.Context) (uint32, error) {
-	if stands, err := b.Brake.Frozen(); err != nil {
-		return 0, err
-	} else if n := b.counted.Load(); stands && n == 0 {
-		return 0, errors.New("it stands, and was never asked")
-	} else if stands {
-		return n, nil
+// countTimeout is for gVisor's answer: who measures measures others, too.
+const countTimeout = 200 * time.Millisecond
+
+// processes tells how many the sandbox has, or had when it was asked last: to answer is
+// work, and what stands does none. It does not wait for who stops or starts it. 0: it has
+// never told.
+func (b *box) processes(ctx context.Context) uint32 {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	if noted, err := b.r.noted(); err == nil && noted == runs {
+		if n, err := b.countPIDs(ctx); err == nil {
+			b.counted.Store(n)
+		}
 	}
-	n, err := b.countPIDs(ctx)
-	if err == nil {
-		b.counted.Store(n)
-	}
-	return n, err
+	return b.counted.Load()
 }
 
 func (b *box) countPIDs(ctx context.Context) (uint32, error) {

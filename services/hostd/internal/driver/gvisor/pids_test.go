@@ -5,6 +5,9 @@ package gvisor
 import (
 	"strconv"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -41,5 +44,41 @@ func TestLimitOfProcesses(t *testing.T) {
 		if err := in.Snapshot(t.Context(), from, true); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Who is stopped just now, or whose gVisor does not answer, is measured all the same, and
+// nobody waits for it.
+func TestWhoDoesNotAnswerIsMeasured(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		hold, letGo func(b *box)
+	}{
+		{"stopped", func(b *box) { b.still.Lock(); b.r.note(moves) }, func(b *box) { b.r.note(runs); b.still.Unlock() }}, //nolint:errcheck // the look tells
+		{"silent", func(b *box) { unix.Kill(b.State.PID, unix.SIGSTOP) }, func(b *box) { unix.Kill(b.State.PID, unix.SIGCONT) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, in := shellIn(t, "sleep 1000 & sleep 1000")
+			defer in.Destroy(t.Context()) //nolint:errcheck // it was looked at
+			before, err := in.Stats(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			measured := make(chan driver.Stats, 1)
+			tt.hold(in.(*box))
+			defer tt.letGo(in.(*box))
+			go func() {
+				s, _ := in.Stats(t.Context())
+				measured <- s
+			}()
+			select {
+			case s := <-measured:
+				if s.CPU == 0 || s.DiskBytes == 0 || s.Processes != before.Processes {
+					t.Errorf("got %+v, before it was %+v", s, before)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("it is waited for")
+			}
+		})
 	}
 }

@@ -65,12 +65,9 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 
 // frozen reads what was noted down; after somebody was cut off, it finds out.
 func (t tasks) frozen() (bool, error) {
-	b, err := os.ReadFile(t.r.in(stillFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist), string(b) == runs:
-		return false, nil
-	case err != nil || string(b) == stands:
-		return err == nil, err
+	noted, err := t.r.noted()
+	if err != nil || noted == runs || noted == stands {
+		return noted == stands, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
@@ -96,6 +93,15 @@ func (r *runsc) noteStill(stand bool) error {
 		return r.note(stands)
 	}
 	return r.note(runs)
+}
+
+// noted is what was noted down last.
+func (r *runsc) noted() (string, error) {
+	b, err := os.ReadFile(r.in(stillFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return runs, nil
+	}
+	return string(b), err
 }
 
 func (r *runsc) note(what string) error {
