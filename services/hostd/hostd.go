@@ -43,6 +43,7 @@ type host struct {
 	templates *templates.Cache
 	spare     *pool
 	builds    chan struct{}  // has a value for each place that is being made
+	lists     chan struct{}  // and for each volume of which many files are being listed
 	renew     chan struct{}  // has a value when the lease says what is not so any more
 	wg        sync.WaitGroup // boxes, processes and what else works on its own
 
@@ -98,7 +99,7 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
 		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), opened: make(chan struct{}), settled: make(chan struct{}), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
-		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
+		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), lists: make(chan struct{}, listsAtOnce),
 	}
 	if err := h.findShim(); err != nil {
 		return err

@@ -24,6 +24,9 @@ const (
 	volumeMode  = 0o777           // whoever a sandbox's processes run as
 	volumeUser  = 1000            // to whom it belongs, where owners are kept
 	volumeRetry = 5 * time.Second // after an error
+
+	listsAtOnce = 4 // of many files, each up to 70 MB
+	listTimeout = 10 * time.Second
 )
 
 // volumePath is what sandboxes see of a volume.
@@ -144,7 +147,7 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	var srv *files.Server
 	if err == nil {
-		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.roomForVolumes})
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.roomForVolumes, Turn: h.turnToList})
 	}
 	if err != nil {
 		s.Abort(err)
@@ -161,6 +164,18 @@ func (h *host) roomForVolumes() error {
 		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
 	}
 	return nil
+}
+
+// turnToList waits until few enough of those who list volumes hold much of our memory.
+func (h *host) turnToList() (end func(), err error) {
+	ctx, cancel := context.WithTimeout(h.life, listTimeout)
+	defer cancel()
+	select {
+	case h.lists <- struct{}{}:
+		return func() { <-h.lists }, nil
+	case <-ctx.Done():
+		return nil, kind.New(kind.Unavailable, "list a volume", "", "the volume's host lists too much right now, try again")
+	}
 }
 
 // volumeAccount is whom new files of a volume are given to: an owner and a group by

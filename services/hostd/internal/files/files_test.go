@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -449,9 +450,10 @@ func (c *cutStream) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-func (*cutStream) Accept()         {}
-func (*cutStream) Close() error    { return nil }
-func (c *cutStream) Abort(e error) { c.err = e }
+func (*cutStream) Accept()                          {}
+func (*cutStream) Close() error                     { return nil }
+func (*cutStream) SetWriteDeadline(time.Time) error { return nil }
+func (c *cutStream) Abort(e error)                  { c.err = e }
 
 func TestAWriteThatIsCutLeavesTheOldFile(t *testing.T) {
 	r := newRig(t)

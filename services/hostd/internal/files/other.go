@@ -22,6 +22,7 @@ type Config struct {
 	Name   func(group bool, id uint32) string
 	Times  bool
 	Room   func() error
+	Turn   func() (end func(), err error)
 }
 
 // Server refuses: only Linux walks a path within a root by itself (openat2), and a

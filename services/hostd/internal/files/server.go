@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,7 @@ type Config struct {
 	Name   func(group bool, id uint32) string // of an owner or a group
 	Times  bool                               // entries have all of their times
 	Room   func() error                       // says why nothing more may be written; default: something may
+	Turn   func() (end func(), err error)     // waited for by who lists much, which is held meanwhile; default: nobody waits
 }
 
 // Server works on files. Its methods may be called concurrently.
@@ -54,6 +56,7 @@ func (s *Server) Close() error { return unix.Close(s.root) }
 // Stream is what a question comes over: a *mux.Stream.
 type Stream interface {
 	io.ReadWriteCloser
+	SetWriteDeadline(t time.Time) error
 	Accept()
 	Abort(err error)
 }
@@ -77,13 +80,15 @@ type op struct {
 	in   io.Reader
 	out  *bufio.Writer
 	buf  []byte
-	name map[uint64]string // of owners and groups that were looked up
-	held int               // names of directories that are being listed
+	name map[uint64]string     // of owners and groups that were looked up
+	held int                   // names of directories that are being listed
+	by   func(time.Time) error // when the answer must be read
+	end  func()                // of the turn that it has; nil: it has none
 }
 
 const writeBuffer = 64 << 10
 
-func (s *Server) serve(st io.ReadWriter) error {
+func (s *Server) serve(st Stream) error {
 	raw, err := file.ReadFrame(st, nil)
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func (s *Server) serve(st io.ReadWriter) error {
 	if err != nil {
 		return err
 	}
-	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), name: make(map[uint64]string)}
+	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), by: st.SetWriteDeadline, name: make(map[uint64]string)}
 	if o.who, err = s.cfg.Lookup(req.User); err != nil {
 		return err
 	}
@@ -164,6 +169,8 @@ func errorOf(path string, err error) error {
 	switch {
 	case errors.As(err, &k):
 		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return kind.New(kind.Deadline, "file", "", "the answer was not read in time")
 	case !errors.As(err, &errno):
 		return kind.Wrap(kind.Internal, "file", path, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +36,33 @@ func (o *op) list() error {
 	if err != nil {
 		return err
 	}
+	defer o.endTurn()
 	return o.walk(fd, o.path, max(o.req.Depth, 1), 1)
+}
+
+// Who lists more names, or directories in each other, than freeNames and freeLevels waits for
+// a turn. It has to be read within turnTimeout then: others wait for theirs.
+const (
+	freeNames   = nameBatch
+	freeLevels  = 16
+	turnTimeout = 2 * time.Minute
+)
+
+func (o *op) takeTurn() (err error) {
+	if o.cfg.Turn == nil || o.end != nil {
+		return nil
+	}
+	if o.end, err = o.cfg.Turn(); err != nil {
+		return err
+	}
+	return o.by(time.Now().Add(turnTimeout))
+}
+
+func (o *op) endTurn() {
+	if o.end != nil {
+		o.by(time.Time{}) //nolint:errcheck // what is left is not held
+		o.end()
+	}
 }
 
 // walk lists an open directory, which it closes, and those below it down to a depth;
@@ -46,12 +73,17 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 	if level > maxLevels {
 		return tooDeep("list")
 	}
-	all, err := names(dir, maxNames-o.held)
+	if level > freeLevels {
+		if err := o.takeTurn(); err != nil {
+			return err
+		}
+	}
+	held := o.held
+	defer func() { o.held = held }()
+	all, err := o.names(dir)
 	if err != nil {
 		return err
 	}
-	o.held += len(all)
-	defer func() { o.held -= len(all) }()
 	for _, name := range all {
 		if Hidden(name) {
 			continue
@@ -88,12 +120,13 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 // are held together, to be sorted, and those of volumes by hostd.
 const maxNames = 1 << 18
 
-// names are the sorted names in a directory, of which there may be as many as most.
-func names(dir *os.File, most int) ([]string, error) {
+// names are the sorted names in a directory, which are held from now on.
+func (o *op) names(dir *os.File) ([]string, error) {
 	var all []string
 	for {
 		some, err := dir.Readdirnames(nameBatch)
-		if all = append(all, some...); len(all) > most {
+		all = append(all, some...)
+		if o.held += len(some); o.held > maxNames {
 			return nil, kind.Newf(kind.Exhausted, "list", "", "there are more than %d files in a directory and in those that it is in", maxNames)
 		}
 		switch {
@@ -102,6 +135,11 @@ func names(dir *os.File, most int) ([]string, error) {
 			return all, nil
 		case err != nil:
 			return nil, err
+		}
+		if o.held > freeNames {
+			if err := o.takeTurn(); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
