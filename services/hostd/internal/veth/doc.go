@@ -9,6 +9,8 @@
 // sandbox's address as a sender, and IPv6. The rules are one table of nftables, in
 // force before the first interface is; they are the same for all sandboxes, so that
 // nobody gets an interface whose own rules say more than "all" (the caller's affair).
+// Of the connections that the kernel tracks a sandbox may have a sixteenth at a time:
+// where there is no room for more, nobody's are let through, nor the host's own.
 //
 // # What is left behind
 // The kernel is the journal: an interface's alias is the sandbox's id, and it goes

@@ -7,14 +7,19 @@ import (
 	"strings"
 )
 
-// rules is the table that must be in force, for nft.
+// conns is the set that counts connections, by interface.
+const conns = "conns"
+
+// rules is the table that must be in force, for nft. Of a table that is there the rules are
+// replaced, and what was counted stays.
 func (c *Config) rules() string {
 	var b strings.Builder
 	table, ours := "inet "+c.table(), fmt.Sprintf("%q", c.prefix()+"*")
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("table %s {}", table) // so that there is one to delete
-	line("delete table %s", table)
+	line("table %s {}", table) // so that there is one to flush
+	line("flush table %s", table)
 	line("table %s {", table)
+	line("set %s { type ifname; size %d; flags dynamic; }", conns, maxBoxes)
 	line("chain host { type filter hook input priority -10; policy accept; iifname %s drop; }", ours)
 	line("chain pass { type filter hook forward priority -10; policy accept;")
 	line("oifname %s ct state established,related accept", ours)
@@ -22,6 +27,7 @@ func (c *Config) rules() string {
 	line("iifname != %s accept", ours)
 	line("meta nfproto != ipv4 drop")
 	line("ip saddr != %s drop", c.Range)
+	line("ct state new add @%s { iifname ct count over %d } drop", conns, c.conns)
 	for _, s := range c.Steps {
 		var nets []string
 		for _, n := range s.Nets {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -32,6 +33,7 @@ type Config struct {
 	Log   *slog.Logger // default: silence
 
 	again time.Duration // between two times that Keep applies the rules
+	conns uint64        // that a sandbox may have; default a part of those that the kernel tracks
 }
 
 // Net gives interfaces. Its methods may be called concurrently.
@@ -47,6 +49,9 @@ const (
 	maxBoxes = 1 << 14
 
 	defaultAgain = 10 * time.Second
+
+	connsPart    = 16 // of the connections that the kernel tracks a sandbox may have that part
+	defaultConns = 1 << 18 / connsPart
 )
 
 func (c *Config) id() string     { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(c.Key)))[:6] }
@@ -63,6 +68,7 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 		cfg.Range = netip.MustParsePrefix("10.213.0.0/16")
 	}
 	cfg.again = cmp.Or(cfg.again, defaultAgain)
+	cfg.conns = cmp.Or(cfg.conns, tracked()/connsPart, defaultConns)
 	cfg.Range = cfg.Range.Masked()
 	switch {
 	case os.Geteuid() != 0:
@@ -82,6 +88,16 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 		cfg.Log.Warn("this machine forwards packets between its interfaces from now on, for sandboxes")
 	}
 	return n, nil
+}
+
+// tracked is how many connections the kernel tracks at most; 0: it does not say.
+func tracked() uint64 {
+	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64) //nolint:errcheck // 0 then
+	return n
 }
 
 // Keep applies the rules now and then until ctx ends: whoever loads the machine's own
@@ -211,6 +227,7 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		return err
 	}
 	ours, theirs := n.addrs(i)
+	n.forget(theirs)
 	if err := furnish(ns, theirs, ours.IP); err != nil {
 		return err
 	}
@@ -221,6 +238,19 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		}
 	}
 	return errors.Join(netlink.AddrAdd(link, ours), netlink.LinkSetUp(link))
+}
+
+// forget ends the connections of whoever had the addresses before: they would count, and
+// what still comes on them would reach who has the addresses now.
+func (n *Net) forget(addr *netlink.Addr) {
+	var filter netlink.ConntrackFilter
+	err := filter.AddIPNet(netlink.ConntrackOrigSrcIP, addr.IPNet)
+	if err == nil {
+		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, &filter)
+	}
+	if err != nil {
+		n.cfg.Log.Warn("connections of an earlier sandbox may still be there", "of", addr.IPNet, "err", err)
+	}
 }
 
 // furnish gives the sandbox's end its address and its way.

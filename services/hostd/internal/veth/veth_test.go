@@ -423,6 +423,50 @@ func TestRulesThatWereFlushedComeBack(t *testing.T) {
 	}
 }
 
+// A sandbox has so many connections at a time, so that there are some left for others; also
+// when the rules are applied again, and not those of who had its place before.
+func TestConnectionsAreCounted(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.conns = 5
+	h.open(t)
+	a, b := h.attach(t, "ia"), h.attach(t, "ib")
+	fill := func(r room, most int) (held []net.Conn) {
+		t.Helper()
+		for range most {
+			if err := r.in(func() error {
+				c, err := net.DialTimeout("tcp4", "8.8.8.8:80", patience)
+				held = append(held, c)
+				return err
+			}); err != nil {
+				t.Fatalf("connection %d: %v", len(held), err)
+			}
+		}
+		return held
+	}
+	held := fill(a, 5)
+	for _, when := range []string{"at once", "after the rules were applied again"} {
+		if got := a.refused("8.8.8.8:80"); got != "" {
+			t.Errorf("one too many is let through %s", when)
+		}
+		h.open(t)
+	}
+	if got := b.ask("8.8.8.8:80"); got == "" {
+		t.Error("another sandbox reaches nothing")
+	}
+	held[0].Close()
+	if got := a.ask("8.8.8.8:80"); got == "" {
+		t.Error("one that has ended counts")
+	}
+	a.ns.Close() // its sandbox goes, and its connections stay
+	h.detach(t, "ia")
+	for _, c := range fill(h.attach(t, "ic"), 5) {
+		c.Close()
+	}
+	for _, c := range held {
+		c.Close()
+	}
+}
+
 func (h *house) tables(t *testing.T) string {
 	t.Helper()
 	var list []byte
