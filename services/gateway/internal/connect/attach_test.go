@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
@@ -222,6 +223,40 @@ func TestC045ALineOf8MiBArrivesIntact(t *testing.T) {
 		if got.String() != line || events > tt.events {
 			t.Errorf("with %q: %d bytes in %d events, want %d in at most %d", tt.query, got.Len(), events, len(line), tt.events)
 		}
+	}
+}
+
+// Half a line for which there is no room is sent as it is, and nothing of it is lost.
+func TestHalvesOfATenantAreBounded(t *testing.T) {
+	const room = 1 << 20
+	half := strings.Repeat("0123456789abcdef", 64<<10/16)
+	var bodies []process.Body
+	for range 4 * room / len(half) {
+		bodies = append(bodies, surfacetest.Out(half), surfacetest.Err(half))
+	}
+	r := record(append(bodies, surfacetest.Out("\n"), surfacetest.Code(0))...)
+	streams := stream.New(stream.Config{Room: room})
+	streams.Room("other").Grow(stream.OwnRoom + room/2)
+	e := &encoder{id: surfacetest.ID, byLine: true, never: true, keepalive: time.Minute, room: streams.Room("a")}
+	var all []byte
+	for _, ev := range r.Events {
+		var err error
+		if all, err = e.AppendEvent(all, ev); err != nil {
+			t.Fatal(err)
+		}
+		all, _ = e.AppendIdle(all, 0)
+		if held, most := e.held(), stream.OwnRoom+room/4; held > most || cap(e.halves[0].buf)+cap(e.halves[1].buf) > 3*most {
+			t.Fatalf("after event %d it holds %d bytes, want %d at most", ev.Seq, held, most)
+		}
+	}
+	var got [3]int
+	for _, u := range decoder(false)(t, e.AppendEnd(all, nil)) {
+		if u.What == surfacetest.Data {
+			got[u.Stream] += len(u.Data)
+		}
+	}
+	if got[process.Stdout] != 4*room+1 || got[process.Stderr] != 4*room {
+		t.Errorf("got %v bytes, want %d each and a newline", got, 4*room)
 	}
 }
 

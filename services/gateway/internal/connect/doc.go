@@ -32,6 +32,7 @@
 // Output of pipes without stdin is cut at line ends: one line an event while at
 // most 64 are at hand, several whole lines an event beyond. Half a line is sent
 // after 100 ms of silence, or once it is longer than 64 KiB. With line_flush=never
-// (query, or header X-Line-Flush) it waits for its end, up to 16 MiB. Output of
-// terminals and of processes with stdin is passed on as it comes.
+// (query, or header X-Line-Flush) it waits for its end, up to 16 MiB, as long as
+// the gateway has room for it (stream.Room). Output of terminals and of processes
+// with stdin is passed on as it comes.
 package connect

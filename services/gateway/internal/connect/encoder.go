@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // encoder writes one record as a stream of events (stream.Encoder).
@@ -21,8 +22,9 @@ type encoder struct {
 	seq     process.Seq
 	at      place // after the last event sent
 	halves  [2]half
-	lost    string // why nobody saw the end
-	hole    string // what of the output is missing, for the end's error
+	room    *stream.Room // of the halves
+	lost    string       // why nobody saw the end
+	hole    string       // what of the output is missing, for the end's error
 
 	now  time.Time // of this batch; zero: not looked at yet
 	sent bool      // something was appended since AppendIdle
@@ -147,6 +149,7 @@ func (e *encoder) finished(dst []byte, seq process.Seq, x *process.Exit) ([]byte
 // AppendIdle appends half lines that have waited long enough, and keepalives.
 func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Duration) {
 	was := len(dst)
+	e.room.Shrink(e.held())
 	if silent > 0 {
 		e.now = time.Time{}
 	}

@@ -132,7 +132,7 @@ func BenchmarkLines(b *testing.B) {
 	for _, line := range []int{16, 100, 2000} {
 		data := bytes.Repeat(append(bytes.Repeat([]byte("x"), line-1), '\n'), 64<<10/line+1)[:64<<10]
 		b.Run(strconv.Itoa(line), func(b *testing.B) {
-			e := &encoder{byLine: true, begun: true, keepalive: 1e12}
+			e := &encoder{byLine: true, begun: true, keepalive: 1e12, room: room()}
 			var buf []byte
 			var at uint64
 			b.SetBytes(int64(len(data)))

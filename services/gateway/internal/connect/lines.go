@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 const (
@@ -14,7 +15,8 @@ const (
 	// partialAfter is how long half a line waits for its other half.
 	partialAfter = 100 * time.Millisecond
 	// maxHalf and maxHalfNever are how long half a line may become before it is
-	// sent as it is, when lines may be flushed early and when not.
+	// sent as it is, when lines may be flushed early and when not. It is also where
+	// there is no room for it.
 	maxHalf      = 64 << 10
 	maxHalfNever = 16 << 20
 	// keepHalf is the largest buffer that an empty half keeps in silence.
@@ -39,7 +41,7 @@ func (e *encoder) lines(dst []byte, s process.Stream, data []byte) []byte {
 	if last > 0 {
 		dst = e.whole(dst, s, whole, rest)
 	}
-	if len(h.buf)+len(rest) > e.maxHalf() {
+	if len(h.buf)+len(rest) > e.maxHalf() || !e.room.Grow(e.held()+len(rest)) {
 		return e.give(dst, s, rest, true)
 	}
 	if len(rest) > 0 {
@@ -74,7 +76,9 @@ func (e *encoder) give(dst []byte, s process.Stream, data []byte, frameDone bool
 	h := &e.halves[s-process.Stdout]
 	h.given += uint64(len(h.buf) + len(data))
 	waiting := h.buf
-	h.buf = h.buf[:0]
+	if h.buf = h.buf[:0]; cap(h.buf) > stream.OwnRoom {
+		h.buf = nil
+	}
 	n := e.note(frameDone)
 	return e.wire.data(dst, s, waiting, data, &n)
 }
@@ -109,6 +113,9 @@ func (e *encoder) flushHalves(dst []byte, older time.Duration) []byte {
 	}
 	return dst
 }
+
+// held is how many bytes wait.
+func (e *encoder) held() int { return len(e.halves[0].buf) + len(e.halves[1].buf) }
 
 // halfDue is how long until a half has waited long enough; 0 if none waits.
 func (e *encoder) halfDue() time.Duration {

@@ -66,6 +66,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 		byLine:    !spec.Stdin && spec.PTY == nil,
 		never:     option(c, "line_flush", "X-Line-Flush") == "never",
 		keepalive: h.keepalive(c),
+		room:      h.streams.Room(r.who.Tenant),
 		wire: wire{
 			binary: r.format.binary,
 			gzip:   accepts(c.Get(headerAccepts)),
@@ -76,6 +77,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	}
 	head := stream.Head{
 		ContentType: r.format.streamType(),
+		Room:        enc.room,
 		Headers:     [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
 	}
 	if enc.wire.gzip {

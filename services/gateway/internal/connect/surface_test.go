@@ -9,6 +9,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
+func room() *stream.Room { return stream.New(stream.Config{}).Room("") }
+
 // opened is an encoder as start or connect make it.
 func opened(t *testing.T, r *surfacetest.Record, at string, w wire, never bool) (*encoder, process.Seq) {
 	t.Helper()
@@ -17,7 +19,7 @@ func opened(t *testing.T, r *surfacetest.Record, at string, w wire, never bool) 
 		t.Fatalf("the surface gave a place it does not take: %v", err)
 	}
 	e := &encoder{
-		id: surfacetest.ID, wire: w, never: never, keepalive: 50 * time.Second,
+		id: surfacetest.ID, wire: w, never: never, keepalive: 50 * time.Second, room: room(),
 		byLine: !r.Spec.Stdin && r.Spec.PTY == nil,
 	}
 	if at != "" {

@@ -16,10 +16,12 @@ import (
 const keepalive = 5 * time.Second
 
 // maxLine is the longest line that is taken for one of the kernel's: pictures
-// come in one. In the place of a longer one it is said that there was one.
+// come in one. In the place of a longer one, and of one for which there is no room, it
+// is said that there was one.
 const (
 	maxLine = 32 << 20
-	tooLong = `{"type":"stderr","text":"A line of more than 32 MiB is left out here: write such results to files.\n"}` + "\n"
+	tooLong = "more than 32 MiB is left out here"
+	noRoom  = "more than 128 KiB is left out here, as the gateway holds too many of them"
 )
 
 // encoder gives a client the lines of one execution: those that its process
@@ -27,13 +29,16 @@ const (
 // JSON objects.
 type encoder struct {
 	pulse textenc.Pulse
+	room  *stream.Room
 	held  []byte // of a line whose end has not come
 	skips bool   // up to the end of a line that is too long
 	said  []byte // what the process said against its start
 	over  bool   // the last line was sent
 }
 
-func newEncoder() *encoder { return &encoder{pulse: textenc.NewPulse(keepalive)} }
+func newEncoder(room *stream.Room) *encoder {
+	return &encoder{pulse: textenc.NewPulse(keepalive), room: room}
+}
 
 // AppendEvent appends the lines that e completes.
 func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
@@ -77,19 +82,30 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 		if !n.skips {
 			dst = n.line(dst, l)
 		}
-		n.held, data, n.skips = n.held[:0], data[i+1:], false
+		if n.held = n.held[:0]; cap(n.held) > stream.OwnRoom {
+			n.held = nil
+		}
+		data, n.skips = data[i+1:], false
 	}
 	switch {
 	case n.skips:
 	case len(n.held)+len(data) > maxLine:
-		n.held, n.skips = nil, true
-		if !n.over {
-			dst = append(dst, tooLong...)
-		}
+		dst = n.skip(dst, tooLong)
+	case !n.room.Grow(len(n.held) + len(data)):
+		dst = n.skip(dst, noRoom)
 	default:
 		n.held = append(n.held, data...)
 	}
 	return dst
+}
+
+// skip leaves out the line that is held, up to its end, and says why.
+func (n *encoder) skip(dst []byte, why string) []byte {
+	n.held, n.skips = nil, true
+	if n.over {
+		return dst
+	}
+	return append(append(append(dst, `{"type":"stderr","text":"A line of `...), why...), `: write such results to files.\n"}`+"\n"...)
 }
 
 func (n *encoder) line(dst, l []byte) []byte {
@@ -135,6 +151,7 @@ func ending(x *process.Exit, said []byte) string {
 
 // AppendIdle appends a keepalive when one is due.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
+	n.room.Shrink(len(n.held))
 	due, wait := n.pulse.Due(time.Now())
 	if due && !n.over {
 		dst = append(dst, "{\"type\":\"keepalive\"}\n"...)

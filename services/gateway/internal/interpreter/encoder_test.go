@@ -7,11 +7,17 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 func encode(t testing.TB, bodies ...process.Body) string {
 	t.Helper()
-	n := newEncoder()
+	return encodeIn(t, stream.New(stream.Config{}).Room(""), bodies...)
+}
+
+func encodeIn(t testing.TB, room *stream.Room, bodies ...process.Body) string {
+	t.Helper()
+	n := newEncoder(room)
 	var dst []byte
 	for i, b := range bodies {
 		var err error
@@ -51,7 +57,7 @@ func TestEncoderGivesWholeLinesOnce(t *testing.T) {
 }
 
 func TestEncoderSaysThatItLives(t *testing.T) {
-	n := newEncoder()
+	n := newEncoder(stream.New(stream.Config{}).Room(""))
 	if got, wait := n.AppendIdle(nil, 0); len(got) > 0 || wait <= 0 || wait > keepalive {
 		t.Errorf("at once: %q, then %v", got, wait)
 	}
@@ -70,8 +76,36 @@ func TestALineThatIsTooLong(t *testing.T) {
 		bodies = append(bodies, out(piece))
 	}
 	got := encode(t, append(bodies, out(piece+"\n"+result), out(last))...)
-	if want := result + tooLong + result + last; got != want {
+	if want := result + leftOut(tooLong) + result + last; got != want {
 		t.Errorf("%d bytes: %.300q, want %q", len(got), got, want)
+	}
+}
+
+func leftOut(why string) string {
+	return `{"type":"stderr","text":"A line of ` + why + `: write such results to files.\n"}` + "\n"
+}
+
+// A line for which there is no room is left out; it is given back when what it held is sent.
+func TestALineForWhichThereIsNoRoom(t *testing.T) {
+	const result = `{"type":"result","text":"x"}` + "\n"
+	half := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
+	streams := stream.New(stream.Config{Room: 3 << 20})
+	first := newEncoder(streams.Room("a"))
+	if got, err := first.AppendEvent(nil, process.Event{Body: out(half)}); err != nil || len(got) > 0 {
+		t.Fatalf("half a line: %q, %v", got, err)
+	}
+	if got, want := encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last)), leftOut(noRoom)+result+last; got != want {
+		t.Errorf("beside a long line: %.300q, want %q", got, want)
+	}
+	if got, want := encodeIn(t, streams.Room("b"), out(half), out("\n"+last)), half+"\n"+last; got != want {
+		t.Errorf("another tenant's: %.300q, want %.300q", got, want)
+	}
+	if got, err := first.AppendEvent(nil, process.Event{Body: out("\n")}); err != nil || string(got) != half+"\n" {
+		t.Fatalf("the line: %.300q, %v", got, err)
+	}
+	first.AppendIdle(nil, 0)
+	if got, want := encodeIn(t, streams.Room("a"), out(half), out("\n"+last)), half+"\n"+last; got != want {
+		t.Errorf("behind it: %.300q, want %.300q", got, want)
 	}
 }
 

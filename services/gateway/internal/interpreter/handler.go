@@ -109,8 +109,8 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0)}
-	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder())
+	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0), Room: h.streams.Room(p.Tenant)}
+	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder(head.Room))
 }
 
 func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.ID, e *execution) (codeContext, error) {

@@ -14,7 +14,8 @@
 // # Cost
 // A held, silent stream is two goroutines, a small read buffer, the Source and
 // the Encoder; write buffers are shared by all streams and held only while
-// there is something to write.
+// there is something to write. What encoders keep until a line ends is bounded for
+// all of them together (Room).
 //
 // # Keep-alive
 // A stream that ended in order gives its connection back to the HTTP server, if

@@ -16,6 +16,7 @@ type Head struct {
 	Headers      [][2]string   // on top of those that middleware set on the response
 	WriteTimeout time.Duration // how long a reader may take nothing; default Config.WriteTimeout
 	Timeout      time.Duration // of the stream: it then ends with kind.Deadline; 0: none
+	Room         *Room         // that its encoder takes; may be nil
 }
 
 // ownHeaders are what the stream itself says about its body and connection.

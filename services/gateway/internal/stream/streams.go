@@ -22,13 +22,17 @@ type Config struct {
 	// IdleTimeout is how long a connection whose stream has ended may wait for
 	// its next request. Default 2 min.
 	IdleTimeout time.Duration
-	Log         *slog.Logger
+	// Room is how many bytes all streams may hold together of lines whose ends have not
+	// come, beyond OwnRoom each. Default 256 MiB.
+	Room int
+	Log  *slog.Logger
 }
 
 // Streams is the registry of open streams. Its methods may be called
 // concurrently.
 type Streams struct {
-	cfg Config
+	cfg   Config
+	rooms rooms
 
 	mu       sync.Mutex
 	open     map[*conn]struct{} // those that are streaming or wait for their next request
@@ -52,10 +56,13 @@ func New(cfg Config) *Streams {
 	if cfg.IdleTimeout <= 0 {
 		cfg.IdleTimeout = 2 * time.Minute
 	}
+	if cfg.Room <= 0 {
+		cfg.Room = sharedRoom
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Streams{cfg: cfg, open: make(map[*conn]struct{})}
+	return &Streams{cfg: cfg, rooms: rooms{free: cfg.Room, taken: make(map[string]int)}, open: make(map[*conn]struct{})}
 }
 
 // maxUnread is how much of a request's body is read away so that its
@@ -74,6 +81,9 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
 	cn.hijack(c, func(ctx context.Context) error {
 		defer src.Close()
+		if head.Room != nil {
+			defer head.Room.Shrink(0)
+		}
 		return Copy(ctx, cn, src, enc)
 	})
 	return nil

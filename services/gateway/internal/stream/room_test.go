@@ -1,0 +1,97 @@
+package stream_test
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
+)
+
+// A tenant has as much room as it leaves free, and each of its streams some of its own.
+func TestRoomIsShared(t *testing.T) {
+	const mib = 1 << 20
+	s := stream.New(stream.Config{Room: 4 * mib})
+	first, second, other := s.Room("a"), s.Room("a"), s.Room("b")
+	for _, step := range []struct {
+		name string
+		room *stream.Room
+		n    int
+		want bool
+	}{
+		{"half of it", first, stream.OwnRoom + 2*mib, true},
+		{"more", first, stream.OwnRoom + 2*mib + 1, false},
+		{"another stream's own", second, stream.OwnRoom, true},
+		{"another stream's", second, stream.OwnRoom + 1, false},
+		{"another tenant's half of what is left", other, stream.OwnRoom + mib, true},
+		{"and more", other, stream.OwnRoom + mib + 1, false},
+		{"as much as it has", first, mib, true},
+	} {
+		if got := step.room.Grow(step.n); got != step.want {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
+	}
+	first.Shrink(stream.OwnRoom + mib)
+	other.Shrink(0)
+	if !second.Grow(stream.OwnRoom+mib) || second.Grow(stream.OwnRoom+mib+1) {
+		t.Error("what was given back is not what can be had")
+	}
+}
+
+// greedy takes all the room it gets.
+type greedy struct {
+	words
+	room *stream.Room
+}
+
+func (g *greedy) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
+	g.room.Grow(stream.OwnRoom + 1)
+	return g.words.AppendEvent(dst, e)
+}
+
+// A stream gives its room back however it ends.
+func TestServeGivesTheRoomBack(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		panics process.Seq
+		leaves bool
+	}{{"in order", 0, false}, {"in a panic", 2, false}, {"when its client leaves", 0, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			// Of two bytes a tenant has one.
+			streams := stream.New(stream.Config{Room: 2})
+			room := streams.Room("a")
+			s := serve(t, stream.Config{}, true, stream.Head{Room: room}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
+				src := script(surfacetest.Out("a"), surfacetest.Code(0)).Source(0)
+				if tt.leaves {
+					src.Hold = 2
+				}
+				return src, &greedy{words{panics: tt.panics}, room}
+			})
+			c, r := s.dial(t)
+			if _, err := io.WriteString(c, post); err != nil {
+				t.Fatal(err)
+			}
+			if tt.leaves {
+				if _, err := r.Peek(1); err != nil {
+					t.Fatal(err)
+				}
+				if streams.Room("a").Grow(stream.OwnRoom + 1) {
+					t.Error("it took no room")
+				}
+				c.Close() //nolint:errcheck // it leaves
+			}
+			select {
+			case <-s.closed:
+			case <-time.After(5 * time.Second):
+				t.Fatal("the stream goes on")
+			}
+			if !streams.Room("a").Grow(stream.OwnRoom + 1) {
+				t.Error("the room is not given back")
+			}
+		})
+	}
+}
