@@ -3,6 +3,7 @@ package interpreter
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -99,13 +100,15 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	return dst
 }
 
-// skip leaves out the line that is held, up to its end, and says why.
+// skip leaves out the line that is held, up to its end, and says why. Python's SDK fails on
+// lines of output that do not say when they were printed.
 func (n *encoder) skip(dst []byte, why string) []byte {
 	n.held, n.skips = nil, true
 	if n.over {
 		return dst
 	}
-	return append(append(append(dst, `{"type":"stderr","text":"A line of `...), why...), `: write such results to files.\n"}`+"\n"...)
+	dst = append(append(append(dst, `{"type":"stderr","text":"A line of `...), why...), `: write such results to files.\n","timestamp":`...)
+	return append(strconv.AppendInt(dst, time.Now().UnixNano(), 10), "}\n"...)
 }
 
 func (n *encoder) line(dst, l []byte) []byte {
