@@ -2,7 +2,6 @@ package connect
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
 // stream serves one server-streaming method. Whatever fails before the stream
@@ -90,11 +90,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	return h.streams.Serve(c, head, src, enc)
 }
 
-// keepalive reads Keepalive-Ping-Interval, whole seconds.
+// keepalive is how long a stream may be quiet.
 func (h *Handler) keepalive(c *fiber.Ctx) time.Duration {
-	s, err := strconv.ParseUint(c.Get("Keepalive-Ping-Interval"), 10, 31)
-	if err != nil || s == 0 {
-		return h.cfg.Keepalive
-	}
-	return time.Duration(s) * time.Second //nolint:gosec // 31 bits
+	return textenc.Keepalive(c.Get(textenc.KeepaliveHeader), h.cfg.Keepalive)
 }
