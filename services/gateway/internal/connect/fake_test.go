@@ -57,6 +57,7 @@ type fake struct {
 
 	script   *surfacetest.Record // of what Start starts
 	hold     int                 // events of it that come by themselves
+	batch    int                 // events that are read at a time; 0: all at hand
 	startErr error
 	inputErr error
 	entry    []byte
@@ -195,7 +196,7 @@ func (f *fake) Tip(_ context.Context, _ core.Principal, id process.ID) (events.T
 
 func (f *fake) Read(_ context.Context, _ core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
 	src := f.procs[id].record.Source(after)
-	src.Hold = f.hold
+	src.Hold, src.Batch = f.hold, f.batch
 	return src, nil
 }
 

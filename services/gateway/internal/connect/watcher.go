@@ -27,8 +27,10 @@ import (
 const (
 	// settle is how long GetWatcherEvents waits for what happened just before.
 	settle = 30 * time.Millisecond
-	// maxFetched is about how many events one GetWatcherEvents gives.
-	maxFetched = 100_000
+	// maxFetched and maxFetchedBytes are about how many events one GetWatcherEvents
+	// gives, and of how many bytes: names may be long.
+	maxFetched      = 100_000
+	maxFetchedBytes = 16 << 20
 	// removedLook is between looks whether a watcher that was removed is gone.
 	removedLook = 2 * time.Millisecond
 	// settleTimeout bounds the word of what became of an answer, or of a watcher.
@@ -109,8 +111,9 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 	}
 	defer src.Close()
 	res := &pb.GetWatcherEventsResponse{}
+	size := 0
 	for end := after; ; end = src.After() {
-		if len(res.Events) >= maxFetched {
+		if until == 0 && (len(res.Events) >= maxFetched || size >= maxFetchedBytes) { // the same answer was within them before
 			return res, end, nil
 		}
 		batch, err := src.Next(ctx, settle)
@@ -125,6 +128,7 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 				return res, until, nil
 			}
 			if w, ok := batch[i].Body.(process.Wrote); ok {
+				size += len(w.Data)
 				if res.Events, err = appendFileEvents(res.Events, w.Data); err != nil {
 					return nil, 0, err
 				}
