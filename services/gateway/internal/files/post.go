@@ -30,6 +30,15 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
+// size is about how much memory it takes.
+func (w *written) size() int {
+	n := len(w.Path) + len(w.Name)
+	for k, v := range w.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
 const metaHeader = "x-metadata-"
 
 // post takes one or more files.
@@ -72,9 +81,16 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 	return nil, invalid("unsupported content type: %q, expected multipart/form-data or application/octet-stream", c.Get(fiber.HeaderContentType))
 }
 
+// What is told of the files of a form is held until all have come.
+const (
+	maxParts = 10_000
+	maxTold  = 8 << 20 // bytes of their names and metadata
+)
+
 // parts writes the files of a form, each as it comes.
 func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]written, error) {
 	out := []written{}
+	told := 0
 	seen := make(map[string]bool)
 	named := a.Path // by the query, which counts for all
 	for n := 0; ; n++ {
@@ -87,6 +103,9 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 		}
 		if err != nil {
 			return nil, broken(err)
+		}
+		if n == maxParts || told > maxTold {
+			return nil, invalid("the form has more than %d parts or %d bytes of names and metadata: the files before these were uploaded", maxParts, maxTold)
 		}
 		if part.FormName() != "file" {
 			continue
@@ -108,6 +127,7 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 		}
 		seen[path.Clean(a.Path)], seen[w.Path] = true, true
 		out = append(out, w)
+		told += w.size()
 	}
 }
 

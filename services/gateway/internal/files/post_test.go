@@ -1,0 +1,72 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"path"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/filesystem"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// writes is a core whose sandboxes take every file.
+type writes struct{ n int }
+
+func (w *writes) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
+	w.n++
+	entry, err := proto.Marshal(&pb.EntryInfo{Path: req.Path, Name: path.Base(req.Path)})
+	if err != nil {
+		return nil, err
+	}
+	return core.AskOver(ctx, &answered{Reader: bytes.NewReader(file.AppendFrame(nil, entry)), Writer: io.Discard}, req)
+}
+
+type answered struct {
+	io.Reader
+	io.Writer
+}
+
+func (*answered) CloseWrite() error { return nil }
+func (*answered) Abort(error)       {}
+
+// A form cannot have the gateway hold any number of names.
+func TestFormsAreBounded(t *testing.T) {
+	form := func(n int, field, name string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "--b\r\nContent-Disposition: form-data; name=%q; filename=\"/%s%d\"\r\n\r\nx\r\n", field, name, i)
+		}
+		return b.String() + "--b--\r\n"
+	}
+	const long = 4000
+	most := maxTold / (2 * long)
+	for _, tt := range []struct {
+		name, form string
+		files      int
+		ok         bool
+	}{
+		{"many files", form(maxParts, "file", ""), maxParts, true},
+		{"one more", form(maxParts+1, "file", ""), maxParts, false},
+		{"many parts that are none", form(maxParts+1, "other", ""), 0, false},
+		{"long names", form(most, "file", strings.Repeat("x", long)), most, true},
+		{"more of them", form(most+2, "file", strings.Repeat("x", long)), most, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &writes{}
+			out, err := New(w, nil).parts(t.Context(), ask{Request: file.Request{Op: file.OpWrite}}, multipart.NewReader(strings.NewReader(tt.form), "b"))
+			if w.n != tt.files || (err == nil) != tt.ok || tt.ok && len(out) != tt.files || !tt.ok && !kind.Is(err, kind.Invalid) {
+				t.Errorf("%d files written, %d told, %v; want %d, ok %v", w.n, len(out), err, tt.files, tt.ok)
+			}
+		})
+	}
+}
