@@ -97,7 +97,7 @@ func (s *server) middleware() {
 		s.toPort, // what follows is for our own API
 		cors,
 		refusePath,
-		s.limitBody,
+		s.leaveBody,
 		s.e2b.Proxy,
 	)
 }
@@ -126,7 +126,7 @@ func (s *server) routes(local bool) {
 	s.app.Get(identity.ConfigurationPath, unnamed(s.issuer.Configuration))
 	s.app.Get(identity.KeysPath, unnamed(s.issuer.Keys))
 	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
-	s.app.Use(auth.New(s.cfg.View, s.core), s.e2b.Guard)
+	s.app.Use(auth.New(s.cfg.View, s.core), s.limitBody, s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
 	s.app.Post("/v1/identity/keys", operators, s.issuer.Rotate)
 	s.app.Get("/v1/hosts", operators, s.admin.Hosts)

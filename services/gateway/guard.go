@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 
@@ -94,24 +95,59 @@ func ambiguousPath(p []byte, slash bool) bool {
 // of it is bounded by its surface.
 const streamedBody = "/process.Process/StreamInput"
 
-// prealloc is how much of a body is believed before it has come.
-const prealloc = 64 << 10
+const (
+	prealloc  = 64 << 10 // of a body is believed before it has come
+	maxUnread = 64 << 10 // of one that nobody wants is read before the answer, so that its connection can be used again
+)
 
-// limitBody reads the body, up to the limit. The server does not bound what is
-// streamed to it, and takes what is left of a body for the next request.
-func (s *server) limitBody(c *fiber.Ctx) error {
-	body := c.Context().RequestBodyStream()
+// streamed reports whether a request's surface reads its body as it comes.
+func streamed(c *fiber.Ctx) bool {
+	return c.Path() == files.Path && c.Method() == fiber.MethodPost || files.VolumeUpload(c) || c.Path() == connect.InputPath ||
+		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut
+}
+
+// leaveBody leaves the body to who knows whether it is wanted, and sees to one that
+// nobody read: the server takes what is left of a body for the next request.
+func (s *server) leaveBody(c *fiber.Ctx) error {
 	switch {
-	case body == nil:
+	case c.Context().RequestBodyStream() == nil:
 		return c.Next()
-	case c.Path() == files.Path && c.Method() == fiber.MethodPost, files.VolumeUpload(c), c.Path() == connect.InputPath,
-		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut:
+	case streamed(c):
 		return stream.Streamed(c)
 	case c.Path() == streamedBody:
 		// The client may take its time, and what it has not sent when the
 		// answer leaves must not become a request.
 		c.Context().SetConnectionClose()
 		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read tells
+		return c.Next()
+	}
+	err := c.Next()
+	body := c.Context().RequestBodyStream()
+	if body == nil || c.Context().Hijacked() {
+		return err
+	}
+	if c.Request().Header.ContentLength() <= maxUnread {
+		if _, bad := io.CopyN(io.Discard, body, maxUnread+1); errors.Is(bad, io.EOF) {
+			return err
+		} else if bad != nil {
+			return unreadable(c)
+		}
+	}
+	if err != nil {
+		if err := c.App().ErrorHandler(c, err); err != nil {
+			return err
+		}
+	}
+	s.streams.Refuse(c)
+	return nil
+}
+
+// limitBody reads the body, up to the limit: the server does not bound what is streamed
+// to it. It comes behind auth, so that nobody is held memory for who may ask nothing.
+func (s *server) limitBody(c *fiber.Ctx) error {
+	body := c.Context().RequestBodyStream()
+	switch {
+	case body == nil, streamed(c), c.Path() == streamedBody:
 		return c.Next()
 	case c.Request().Header.ContentLength() > s.cfg.MaxBody:
 		return s.tooLarge(c)
@@ -123,8 +159,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	n, err := buf.ReadFrom(io.LimitReader(body, int64(s.cfg.MaxBody)+1))
 	switch {
 	case err != nil || n <= int64(s.cfg.MaxBody) && stream.Cut(c, n):
-		c.Context().SetConnectionClose()
-		return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
+		return unreadable(c)
 	case n > int64(s.cfg.MaxBody):
 		return s.tooLarge(c)
 	}
@@ -132,17 +167,17 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// tooLarge answers a request whose body is larger than it may be, and holds nothing of
-// what still comes: clients that read nothing before they have sent all are to see the
-// answer, too.
+func unreadable(c *fiber.Ctx) error {
+	c.Context().SetConnectionClose()
+	return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
+}
+
+// tooLarge answers a request whose body is larger than it may be, at once.
 func (s *server) tooLarge(c *fiber.Ctx) error {
-	res := httperr.Response(fiber.ErrRequestEntityTooLarge)
-	for name, value := range c.Response().Header.All() { // of CORS, and the request's name
-		if string(name) != fiber.HeaderContentType && string(name) != fiber.HeaderContentLength {
-			res.Header.Add(string(name), string(value))
-		}
+	if err := httperr.Write(c, fiber.ErrRequestEntityTooLarge); err != nil {
+		return err
 	}
-	s.streams.Refuse(c, res) //nolint:bodyclose // it closes it
+	s.streams.Refuse(c)
 	return nil
 }
 

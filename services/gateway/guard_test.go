@@ -182,6 +182,31 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
+// Nobody is held memory for, or waited for, who may ask nothing.
+func TestBodiesOfStrangersAreNotRead(t *testing.T) {
+	f := newFront(t)
+	const head = "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n"
+	for name, begun := range map[string]string{
+		"of a told length": head + "Content-Length: 8388608\r\n\r\n" + strings.Repeat("x", 10<<10),
+		"in chunks":        head + "Transfer-Encoding: chunked\r\n\r\n80000\r\n" + strings.Repeat("x", 300<<10),
+	} {
+		if codes, _ := f.raw(t, begun); len(codes) != 1 || codes[0] != 401 {
+			t.Errorf("%s, begun: %v", name, codes)
+		}
+	}
+	// Who reads nothing before all is sent sees the answer.
+	const size = 12 << 20
+	whole := head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)
+	if codes, closed := f.raw(t, whole); len(codes) != 1 || codes[0] != 401 || !closed {
+		t.Errorf("whole: %v, closed %v", codes, closed)
+	}
+	// Small ones cost no connection.
+	small := head + "Content-Length: 2\r\n\r\n{}"
+	if codes, closed := f.raw(t, small+small); len(codes) != 2 || codes[1] != 401 || closed {
+		t.Errorf("small ones: %v, closed %v", codes, closed)
+	}
+}
+
 // A body that its client did not finish is never taken for a whole one: each
 // request here would do something if it were.
 func TestBodiesThatAreCutDoNothing(t *testing.T) {

@@ -3,10 +3,8 @@
 package httperr
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -118,18 +116,5 @@ func Handler(log *slog.Logger) fiber.ErrorHandler {
 			log.Warn("request failed", "method", c.Method(), "path", c.Path(), "status", b.Code, "err", err)
 		}
 		return write(c, b)
-	}
-}
-
-// Response is Write's answer as another server's.
-func Response(err error) *http.Response {
-	b := Of(err)
-	raw, merr := json.Marshal(b)
-	if merr != nil {
-		raw = nil
-	}
-	return &http.Response{
-		StatusCode: b.Code, ContentLength: int64(len(raw)), Body: io.NopCloser(bytes.NewReader(raw)),
-		Header: http.Header{fiber.HeaderContentType: {fiber.MIMEApplicationJSONCharsetUTF8}},
 	}
 }

@@ -20,14 +20,7 @@ const arrival = 5 * time.Second
 // side before the answer was sent, or its machine does not say. It tells once more,
 // that it was not, if that machine threw it away in the end because nobody read it.
 func (s *Streams) Answer(c *fiber.Ctx, body []byte, told func(whole bool)) {
-	res := &http.Response{
-		StatusCode: c.Response().StatusCode(), Header: make(http.Header),
-		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
-	}
-	for k, v := range c.Response().Header.All() {
-		name := http.CanonicalHeaderKey(string(k))
-		res.Header[name] = append(res.Header[name], string(v))
-	}
+	res := response(c, body)
 	cn := s.conn(c, DiscardBody(c))
 	cn.relay = true
 	cn.refused = func() { told(false) }
@@ -40,6 +33,19 @@ func (s *Streams) Answer(c *fiber.Ctx, body []byte, told func(whole bool)) {
 		told(err == nil && arrived(cn.raw, arrival))
 		return err
 	})
+}
+
+// response is body, with the headers and status that c has, as another server's answer.
+func response(c *fiber.Ctx, body []byte) *http.Response {
+	res := &http.Response{
+		StatusCode: c.Response().StatusCode(), Header: make(http.Header),
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
+	for k, v := range c.Response().Header.All() {
+		name := http.CanonicalHeaderKey(string(k))
+		res.Header[name] = append(res.Header[name], string(v))
+	}
+	return res
 }
 
 // arrived waits until the other end's machine has all that was written, and reports

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -45,12 +46,14 @@ const (
 	refusedMax = 1 << 30          // and how many bytes of it
 )
 
-// Refuse answers a request whose body was not read to its end: the answer leaves at
-// once, and what the client still sends is read away, for 30 s and 1 GiB at most. The
+// Refuse answers a request whose body was not read to its end with the answer that c has:
+// it leaves at once, and what the client still sends is read away, for 30 s and 1 GiB at
+// most, because clients that read nothing before they have sent all are to see it, too. The
 // connection serves no other request.
-func (s *Streams) Refuse(c *fiber.Ctx, res *http.Response) {
+func (s *Streams) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
-	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
+	res := response(c, bytes.Clone(c.Response().Body()))
+	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) { //nolint:bodyclose // RelayEarly closes it
 		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read tells
 		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // there is nobody to be told
 	})
