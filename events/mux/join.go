@@ -2,7 +2,9 @@ package mux
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -24,9 +26,24 @@ func Join(a, b Joined) error {
 	to, from := &half{mu: &mu, dst: a, src: b}, &half{mu: &mu, dst: b, src: a}
 	to.back, from.back = from, to
 	back := make(chan error, 1)
-	go func() { back <- from.carry() }()
+	var fault any // a panic beside is for who calls, who may know what to do with it
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				fault = fmt.Sprintf("%v\n%s", p, debug.Stack())
+				a.Close() //nolint:errcheck // then the other direction ends, too
+				b.Close() //nolint:errcheck // likewise
+				back <- nil
+			}
+		}()
+		back <- from.carry()
+	}()
 	err := to.carry()
-	if other := <-back; err == nil {
+	other := <-back
+	if fault != nil {
+		panic(fault)
+	}
+	if err == nil {
 		err = other
 	}
 	a.Close() //nolint:errcheck // both directions have ended
