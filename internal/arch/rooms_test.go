@@ -74,11 +74,12 @@ var rooms = []room{
 	{path: "services/reaper", may: []string{vocabulary, group}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
-	{path: gw + "core", may: []string{vocabulary, ulid, group}},
-	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "recovery", may: []string{vocabulary}},
+	{path: gw + "core", may: []string{vocabulary, gw + "recovery", ulid, group}},
+	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", gw + "recovery", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	// Who builds templates makes them of images, as the client does.
-	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
+	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},

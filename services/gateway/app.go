@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-	"runtime/debug"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -24,6 +22,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
@@ -73,7 +72,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Issuer: cfg.Issuer, Kick: builds.Kick}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
 		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
@@ -173,14 +172,5 @@ func unnamed(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// recovered turns a panic into an answer: without it one request ends the
-// process.
-func (s *server) recovered(c *fiber.Ctx) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.cfg.Slog.Error("request panicked", "method", c.Method(), "path", c.Path(), "panic", p, "stack", string(debug.Stack()))
-			err = errors.New("panic")
-		}
-	}()
-	return c.Next()
-}
+// recovered turns a panic into an answer.
+func (s *server) recovered(c *fiber.Ctx) error { return recovery.Do(s.cfg.Slog, "request", c.Next) }

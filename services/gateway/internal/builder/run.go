@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 // run is one build being done.
@@ -74,14 +74,8 @@ func (r *run) do(ctx context.Context) {
 // guarded is build, whose panics are failures: it reads what strangers' registries, images
 // and users made. It would end one gateway after the other, as each takes over what the one
 // before left.
-func (r *run) guarded(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.cfg.Slog.Error("a build panicked", "build", r.state.ID, "panic", p, "stack", string(debug.Stack()))
-			err = kind.New(kind.Internal, "build", string(r.state.ID), "the build met a fault of the service's")
-		}
-	}()
-	return r.build(ctx)
+func (r *run) guarded(ctx context.Context) error {
+	return recovery.Do(r.cfg.Slog.With("build", r.state.ID), "build", func() error { return r.build(ctx) })
 }
 
 // hold says that the build is being done, until ctx ends or somebody else does it.

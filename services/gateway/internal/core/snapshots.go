@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 const (
@@ -194,7 +195,10 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	for i := range forks {
 		wg.Go(func() {
 			slots <- struct{}{}
-			forks[i].State, forks[i].Err = c.CreateSandbox(ctx, p, req)
+			forks[i].Err = recovery.Do(c.slog, "fork", func() (err error) {
+				forks[i].State, err = c.CreateSandbox(ctx, p, req)
+				return err
+			})
 			<-slots
 		})
 	}

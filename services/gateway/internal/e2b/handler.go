@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -20,6 +21,7 @@ type Config struct {
 	Limits     Limits           // of a sandbox that asks for none
 	Operator   sandbox.Operator // whose word on proxies that are not public counts
 	Kick       func()           // is called when there is a build to be done; nil: somebody will see
+	Slog       *slog.Logger     // default: none
 }
 
 // Handler is the surface. It keeps no state.
@@ -35,6 +37,9 @@ func New(c *core.Core, cfg Config) *Handler {
 	}
 	if cfg.Kick == nil {
 		cfg.Kick = func() {}
+	}
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
 	return &Handler{core: c, cfg: cfg}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"errors"
 	"io"
+	"log/slog"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -71,7 +73,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	if c.Request().Header.ContentLength() > maxUpload {
 		return fiber.ErrRequestEntityTooLarge
 	}
-	body := newChecked(stream.Body(c))
+	body := newChecked(stream.Body(c), h.cfg.Slog)
 	defer body.close()
 	if err := h.core.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err
@@ -88,11 +90,11 @@ type checked struct {
 	done chan error // has a value when the check has ended
 }
 
-func newChecked(r io.Reader) *checked {
+func newChecked(r io.Reader, log *slog.Logger) *checked {
 	from, to := io.Pipe()
 	k := &checked{r: r, left: maxUpload, to: to, done: make(chan error, 1)}
 	go func() {
-		err := builder.CheckContext(from)
+		err := recovery.Do(log, "check of files", func() error { return builder.CheckContext(from) })
 		from.CloseWithError(err) //nolint:errcheck // it never fails
 		k.done <- err
 	}()

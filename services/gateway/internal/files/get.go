@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"path"
@@ -21,6 +22,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -48,7 +50,7 @@ func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*cor
 		cancel()
 		return err
 	}
-	d := &download{f: f, cancel: cancel}
+	d := &download{f: f, cancel: cancel, log: streams.Log()}
 	if err := d.open(); err != nil {
 		d.Close() //nolint:errcheck // the first error is told
 		return err
@@ -86,6 +88,7 @@ func request(c *fiber.Ctx) *http.Request {
 type download struct {
 	f      *core.Files
 	cancel context.CancelFunc
+	log    *slog.Logger
 	entry  pb.EntryInfo
 	body   io.Reader
 }
@@ -201,14 +204,16 @@ func (d *download) compressed(h http.Header) (*http.Response, error) {
 	r, w := io.Pipe()
 	d.body = r
 	go func() {
-		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-		if err == nil {
-			_, err = io.Copy(z, src)
-		}
-		if err == nil {
-			err = z.Close()
-		}
-		w.CloseWithError(err) //nolint:errcheck // it never fails
+		w.CloseWithError(recovery.Do(d.log, "compression", func() error { //nolint:errcheck // it never fails
+			z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+			if err == nil {
+				_, err = io.Copy(z, src)
+			}
+			if err == nil {
+				err = z.Close()
+			}
+			return err
+		}))
 	}()
 	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: -1, Body: &piped{d, r}}, nil
 }

@@ -1,6 +1,15 @@
 package files
 
-import "testing"
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
 
 // RFC 9110, 12.5.3: identity will do unless it is refused, and costs least.
 func TestNegotiate(t *testing.T) {
@@ -31,5 +40,28 @@ func TestNegotiate(t *testing.T) {
 		if coding, ok := negotiate(tt.accept); coding != tt.coding || ok != tt.ok {
 			t.Errorf("negotiate(%q) = %q, %v; want %q, %v", tt.accept, coding, ok, tt.coding, tt.ok)
 		}
+	}
+}
+
+// faulty is a sandbox whose answer cannot be read.
+type faulty struct{ io.Writer }
+
+func (faulty) Read([]byte) (int, error) { panic("no word") }
+func (faulty) CloseWrite() error        { return nil }
+func (faulty) Abort(error)              {}
+
+func TestAPanicCutsTheDownload(t *testing.T) {
+	f, err := core.AskOver(t.Context(), faulty{io.Discard}, &file.Request{Op: file.OpRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &download{f: f, cancel: func() {}, log: slog.New(slog.DiscardHandler)}
+	res, err := d.compressed(make(http.Header))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // it was read
+	if _, err := io.Copy(io.Discard, res.Body); !kind.Is(err, kind.Internal) {
+		t.Errorf("got %v", err)
 	}
 }

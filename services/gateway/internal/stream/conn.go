@@ -6,12 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 // conn is one connection with one stream on it. Two goroutines hold it: run
@@ -87,9 +88,6 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 	inOrder := false
 	defer func() {
-		if p := recover(); p != nil {
-			cn.streams.cfg.Log.Error("stream panicked", "panic", p, "stack", string(debug.Stack()))
-		}
 		cn.cancel(errLeft)
 		cn.finish(inOrder)
 	}()
@@ -98,7 +96,7 @@ func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errLate)
 		defer stop()
 	}
-	err := work(ctx)
+	err := recovery.Do(cn.streams.cfg.Log, "stream", func() error { return work(ctx) })
 	inOrder = err == nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		cn.streams.cfg.Log.Info("stream dropped: its reader is stuck", "client", cn.raw.RemoteAddr())

@@ -3,13 +3,14 @@ package stream
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 // RelayEarly is Relay for an answer that came while the request's body is still
@@ -26,7 +27,7 @@ func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), ou
 	go func() {
 		defer close(answered)
 		defer res.Body.Close() //nolint:errcheck // it was read
-		if err = out.passed(res, head); err == nil {
+		if err = recovery.Do(s.cfg.Log, "answer", func() error { return out.pass(res, head) }); err == nil {
 			closeWrite(out.raw) // some clients wait for it
 		}
 	}()
@@ -57,16 +58,6 @@ func (s *Streams) Refuse(c *fiber.Ctx) {
 		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read tells
 		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // there is nobody to be told
 	})
-}
-
-// passed is pass, whose panics are errors.
-func (cn *conn) passed(res *http.Response, head bool) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return cn.pass(res, head)
 }
 
 func closeWrite(c net.Conn) {

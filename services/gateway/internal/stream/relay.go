@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 // Relay answers the request with what get gives, an answer of another server's,
@@ -144,13 +145,16 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 		}
 		s.add(cn)
 		defer s.remove(cn)
-		if err := cn.deliver(head); err != nil {
+		if err := recovery.Do(s.cfg.Log, "switched connection", func() error {
+			if err := cn.deliver(head); err != nil {
+				return err
+			}
+			cn.raw.SetWriteDeadline(time.Time{})                     //nolint:errcheck // the next write tells
+			mux.Join(&switched{held{Conn: cn.raw, head: early}}, to) //nolint:errcheck // both know
+			return nil
+		}); err != nil {
 			cn.cancel(err)
-			return
 		}
-		cn.raw.SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write tells
-		client := mux.Joined(&switched{held{Conn: cn.raw, head: early}})
-		mux.Join(client, to) //nolint:errcheck // both know
 	})
 }
 

@@ -42,16 +42,24 @@ func (n *noted) Close() {
 
 func serve(t testing.TB, cfg stream.Config, keep bool, head stream.Head, open func(c *fiber.Ctx) (stream.Source, stream.Encoder)) *server {
 	t.Helper()
+	var s *server
+	s = serveBy(t, cfg, keep, func(c *fiber.Ctx) error {
+		src, enc := open(c)
+		return s.streams.Serve(c, head, &noted{src, s.closed}, enc)
+	})
+	return s
+}
+
+// serveBy is serve by do.
+func serveBy(t testing.TB, cfg stream.Config, keep bool, do fiber.Handler) *server {
+	t.Helper()
 	s := &server{streams: stream.New(cfg), closed: make(chan process.Seq, 1000)}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: readBuffer, ReduceMemoryUsage: true, StreamRequestBody: true})
 	app.Use(func(c *fiber.Ctx) error {
 		c.Set("X-Middleware", "yes")
 		return c.Next()
 	})
-	app.Post("/", func(c *fiber.Ctx) error {
-		src, enc := open(c)
-		return s.streams.Serve(c, head, &noted{src, s.closed}, enc)
-	})
+	app.Post("/", do)
 	app.Get("/", func(c *fiber.Ctx) error { return c.SendString("plain") })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

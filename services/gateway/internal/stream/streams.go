@@ -130,6 +130,9 @@ func DiscardBody(c *fiber.Ctx) bool {
 	return errors.Is(err, io.EOF) && n < maxUnread
 }
 
+// Log is where what goes wrong in streams is said.
+func (s *Streams) Log() *slog.Logger { return s.cfg.Log }
+
 // Open is how many streams there are.
 func (s *Streams) Open() int {
 	s.mu.Lock()

@@ -64,7 +64,7 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	if enc.sse {
 		head.ContentType = textenc.ContentTypeSSE
 	}
-	return h.cfg.Streams.Serve(c, head, newSource(h.cfg.Log, f, wanted(c.Query("kind"))), enc)
+	return h.cfg.Streams.Serve(c, head, newSource(h.cfg.Log, f, h.cfg.Streams.Log(), wanted(c.Query("kind"))), enc)
 }
 
 // filter reads whose events are wanted and since when. A tenant sees its own; a

@@ -3,10 +3,12 @@ package tail
 import (
 	"context"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
 // Tailer is what the surface needs of the log: an *events.View.
@@ -36,22 +38,24 @@ type source struct {
 const atHand = 256
 
 // newSource begins a Tail of what wanted says yes to.
-func newSource(t Tailer, f events.TailFilter, wanted func(*events.TailEvent) bool) *source {
+func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*events.TailEvent) bool) *source {
 	// The stream outlives the request that asked for it: its lifetime begins here.
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &source{cancel: cancel, found: make(chan events.TailEvent, atHand)}
 	go func() {
 		defer close(s.found)
-		s.err = t.Tail(ctx, f, func(e events.TailEvent) error {
-			if !wanted(&e) {
-				return nil
-			}
-			select {
-			case s.found <- e:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		s.err = recovery.Do(log, "tail", func() error {
+			return t.Tail(ctx, f, func(e events.TailEvent) error {
+				if !wanted(&e) {
+					return nil
+				}
+				select {
+				case s.found <- e:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
 		})
 	}()
 	return s

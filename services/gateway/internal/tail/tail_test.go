@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,21 @@ func (l *log) Tail(ctx context.Context, f events.TailFilter, fn func(events.Tail
 	}
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// faulty is a Tailer that panics.
+type faulty struct{}
+
+func (faulty) Tail(context.Context, events.TailFilter, func(events.TailEvent) error) error {
+	panic("no word")
+}
+
+func TestAPanicEndsItsTail(t *testing.T) {
+	s := newSource(faulty{}, events.TailFilter{}, slog.New(slog.DiscardHandler), wanted(""))
+	defer s.Close()
+	if _, err := s.Next(t.Context(), 0); !kind.Is(err, kind.Internal) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func (l *log) filter() events.TailFilter {

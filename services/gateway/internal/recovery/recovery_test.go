@@ -1,0 +1,27 @@
+package recovery_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/recovery"
+)
+
+func TestAPanicIsAnInternalErrorAndALine(t *testing.T) {
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	if err := recovery.Do(log, "work", func() error { return io.EOF }); err != io.EOF || said.Len() > 0 {
+		t.Errorf("no panic: %v, %q", err, &said)
+	}
+	err := recovery.Do(log, "work", func() error { panic("no word") })
+	if !kind.Is(err, kind.Internal) || strings.Contains(kind.Message(err), "word") {
+		t.Errorf("got %v, for clients %q", err, kind.Message(err))
+	}
+	if got := said.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "no word") || !strings.Contains(got, "recovery_test.go") {
+		t.Errorf("logged %q", got)
+	}
+}
