@@ -88,6 +88,7 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 const (
 	stalled = 10 * time.Second // how long a body may take whose request cannot be passed on
 	linger  = 30 * time.Second // how long one may go on whose request was answered
+	seen    = time.Second      // within which who has read all of it sees that
 )
 
 var (
@@ -117,7 +118,7 @@ func (u *upload) Read(p []byte) (int, error) {
 		}
 		u.finish()
 	case err != nil:
-		u.err = err
+		u.err, u.gone = err, true
 		u.finish()
 		u.failed()
 	}
@@ -150,7 +151,11 @@ func (u *upload) state() (clean bool, err error) {
 			return false, nil // it is still coming
 		}
 	}
-	<-u.over // all of it was read, and whoever reads it is about to see that
+	select { // all of it was read, and whoever reads it is about to see that
+	case <-u.over:
+	case <-time.After(seen):
+		return false, nil // unless its last bytes are for a server that answered and does not read them
+	}
 	if !u.mu.TryLock() {
 		return false, nil // it is not wanted, and was being read when that was said
 	}

@@ -1,0 +1,44 @@
+package port
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+)
+
+// A server that answers before it has read the last bytes must not keep its answer waiting.
+func TestAnAnswerDoesNotWaitForTheLastBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upload{r: strings.NewReader("word"), length: 4, over: make(chan struct{})}
+		if n, err := u.Read(make([]byte, 4)); n != 4 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if clean, err := u.state(); clean || err != nil {
+			t.Errorf("while they are written: %v, %v", clean, err)
+		}
+		if _, err := u.Read(make([]byte, 4)); err != io.EOF {
+			t.Fatal(err)
+		}
+		if clean, err := u.state(); !clean || err != nil {
+			t.Errorf("when all is written: %v, %v", clean, err)
+		}
+	})
+}
+
+// A body that broke off is not read again: what reads it is another request's then.
+func TestABrokenBodyIsNotReadAgain(t *testing.T) {
+	broken := errors.New("broken")
+	u := &upload{r: iotest.ErrReader(broken), length: 4, over: make(chan struct{}), failed: func() {}}
+	if _, err := u.Read(make([]byte, 4)); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	if n, err := u.Read(make([]byte, 4)); n > 0 || !errors.Is(err, errReleased) {
+		t.Errorf("read again: %d bytes, %v", n, err)
+	}
+	if clean, err := u.state(); clean || !errors.Is(err, broken) {
+		t.Errorf("its state: %v, %v", clean, err)
+	}
+}
