@@ -256,11 +256,11 @@ func TestWhatIsTooDeepIsNotCopied(t *testing.T) {
 // of them is bounded, and directories beside each other are not held together.
 func TestNamesAreHeldToABound(t *testing.T) {
 	const most, name = 3 * batch, "a file of some name"
-	tree := func(make func(dir string, i int) error) string {
+	tree := func(fill func(dir string, i int) error) string {
 		t.Helper()
 		top := t.TempDir()
 		for i := range most {
-			if err := make(top, i); err != nil {
+			if err := fill(top, i); err != nil {
 				t.Fatal(err)
 			}
 		}
