@@ -32,6 +32,7 @@ import (
 // is needed later, since there are as many as there are files.
 type unpacker struct {
 	store  *os.File
+	left   int64           // bytes of it that no file has had yet
 	parts  bool            // /usr and /etc are parts of their own
 	seeded map[string]bool // files that a place begins with
 	owners *layers.Owners  // nil: they can be given
@@ -70,7 +71,11 @@ var errList = errors.New("the list of files is not one that gVisor makes")
 // unpack makes a layer of list, but for the files in seeded that nobody changed.
 // Errors: Precondition for what a layer cannot hold.
 func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.File, parts bool, seeded map[string]bool) (err error) {
-	u := unpacker{store: store, parts: parts, seeded: seeded, spare: map[string]string{}, seen: map[string]bool{}}
+	st, err := store.Stat()
+	if err != nil {
+		return err
+	}
+	u := unpacker{store: store, left: st.Size(), parts: parts, seeded: seeded, spare: map[string]string{}, seen: map[string]bool{}}
 	for _, part := range nsinit.Uppers() {
 		if err := os.Mkdir(filepath.Join(layer.Dir, part), 0o755); err != nil {
 			return err
@@ -425,6 +430,9 @@ func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, 
 		}
 		if s.End = min(s.End, size); s.Start >= s.End {
 			continue
+		}
+		if u.left -= int64(s.End - s.Start); u.left < 0 {
+			return fmt.Errorf("%w: it has more in files than there is", errList)
 		}
 		if err := live.CopyRange(ctx, f, int64(s.Start), u.store, int64(s.At), int64(s.End-s.Start)); err != nil {
 			return err

@@ -24,13 +24,19 @@ import (
 // unpackList unpacks a list of headers, of which files have the word "body" in them.
 func unpackList(t *testing.T, parts bool, headers ...tar.Header) (dir string, err error) {
 	t.Helper()
+	return unpackFiles(t, parts, []uint64{4, 0, 4096, 8192}, headers...)
+}
+
+// unpackFiles is unpackList of files with that size and those segments. The store has 8196
+// bytes.
+func unpackFiles(t *testing.T, parts bool, numbers []uint64, headers ...tar.Header) (dir string, err error) {
+	t.Helper()
 	var list bytes.Buffer
 	w := tar.NewWriter(&list)
 	for _, h := range append([]tar.Header{{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755}}, headers...) {
 		var body []byte
 		if h.Typeflag == tar.TypeReg {
-			body = binary.LittleEndian.AppendUint64(nil, 4)
-			for _, n := range []uint64{0, 4096, 8192} {
+			for _, n := range numbers {
 				body = binary.LittleEndian.AppendUint64(body, n)
 			}
 		}
@@ -126,6 +132,27 @@ func TestUnpackParts(t *testing.T) {
 	}
 }
 
+// What is in the store is in one file, once: a list that has it copied again and again would
+// fill the host's disk.
+func TestUnpackCopiesTheStoreOnce(t *testing.T) {
+	const all = 8196
+	for _, tt := range []struct {
+		name    string
+		numbers []uint64
+		files   []tar.Header
+		ok      bool
+	}{
+		{"a file", []uint64{all, 0, all, 0}, []tar.Header{file("./a")}, true},
+		{"in parts", []uint64{all, 0, 4096, 4096, 4096, all, 0}, []tar.Header{file("./a")}, true},
+		{"two files", []uint64{all, 0, all, 0}, []tar.Header{file("./a"), file("./b")}, false},
+		{"a file again and again", []uint64{all, 0, all, 0, 0, all, 0}, []tar.Header{file("./a")}, false},
+	} {
+		if _, err := unpackFiles(t, false, tt.numbers, tt.files...); tt.ok != (err == nil) || err != nil && !errors.Is(err, errList) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
 // A file that a place began with may have other names, which are the sandbox's own,
 // whichever comes first.
 func TestUnpackOtherNamesOfSeeds(t *testing.T) {
@@ -172,8 +199,13 @@ func TestUnpackHoldsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
 	done := make(chan error, 1)
-	go func() { done <- unpack(t.Context(), layer, list, nil, false, map[string]bool{"etc/hosts": true}) }()
+	go func() { done <- unpack(t.Context(), layer, list, store, false, map[string]bool{"etc/hosts": true}) }()
 	heap := func() int {
 		var m runtime.MemStats
 		runtime.GC()
