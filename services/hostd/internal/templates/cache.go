@@ -123,7 +123,7 @@ func (c *Cache) find(name string) {
 	}
 	ready := make(chan struct{})
 	close(ready)
-	c.trees[id] = &tree{id: id, size: m.Size, used: fi.ModTime(), ready: ready, m: m}
+	c.trees[id] = &tree{id: id, size: takes(&m), used: fi.ModTime(), ready: ready, m: m}
 }
 
 func (c *Cache) remove(dir string) {
@@ -292,7 +292,7 @@ func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool)
 	if t = c.trees[id]; t != nil {
 		return t, false
 	}
-	t = &tree{id: id, size: m.Size, m: *m, used: time.Now(), ready: make(chan struct{})}
+	t = &tree{id: id, size: takes(m), m: *m, used: time.Now(), ready: make(chan struct{})}
 	c.trees[id] = t
 	return t, true
 }
@@ -368,7 +368,7 @@ func (c *Cache) Drop(id template.ID) {
 // others having to go.
 func (c *Cache) Lacks(id template.ID, m *template.Manifest) bool {
 	c.mu.Lock()
-	here, total := c.trees[id] != nil, m.Size
+	here, total := c.trees[id] != nil, takes(m)
 	for _, t := range c.trees {
 		total += t.size
 	}

@@ -61,10 +61,13 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 	return c.unpack(ctx, parts, id, m, manifest)
 }
 
+// takes is how many bytes of a disk a tree takes: one of nothing but empty files, too.
+func takes(m *template.Manifest) int64 { return m.Size + m.Files*perFile }
+
 // needs is how many bytes of a disk filling a template still takes. The parts come
 // packed, half the size or less of what they hold; those that are there need no more.
 func needs(parts string, m *template.Manifest) int64 {
-	return m.Size + m.Files*perFile + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom
+	return takes(m) + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom
 }
 
 // came is how many bytes of parts an earlier fill left.

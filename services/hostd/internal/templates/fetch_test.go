@@ -117,7 +117,8 @@ func TestPartsThatAreThereNeedNoRoom(t *testing.T) {
 func TestOnlyWhatIsNotHereIsLacking(t *testing.T) {
 	s := newStore(t)
 	raws := [][]byte{s.add(t, small("here")...), s.add(t, small("away")...)}
-	c := open(t, filepath.Join(t.TempDir(), "c"), s, 12) // bytes: two of 5
+	files := int64(len(small("")))
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, 2*files*perFile+12) // two of 5 bytes, and of their files
 	if _, err := c.Get(t.Context(), raws[0]); err != nil {
 		t.Fatal(err)
 	}
