@@ -30,10 +30,12 @@ const (
 	// packed, and a call for each path while they are unpacked.
 	maxDepth = 256
 
-	// maxHeld bounds the bytes of names that are held while a tree is packed: those of a
-	// directory, which are sorted, and of files that have more names than one.
+	// maxHeld bounds the bytes that are held of a tree while it is packed: the names in a
+	// directory, which are sorted, and of files that have more than one, and what is held
+	// of directories while it is unpacked.
 	maxHeld  = 256 << 20
 	nameSize = 48  // what a name takes besides its bytes
+	dirSize  = 256 // and a directory
 	batch    = 512 // names read at a time
 
 	xattrRecord  = "SCHILY.xattr."   // of a tar: an attribute, as GNU tar and star call it
@@ -103,7 +105,7 @@ type packer struct {
 	force  bool             // what its owner, who we are, may not read is made readable for a moment
 	blind  bool             // nothing is read
 	depth  int              // how many directories are open
-	room   int              // bytes of names that may yet be held
+	room   int              // bytes that may yet be held
 }
 
 func newPacker(ctx context.Context, most int64) *packer {
@@ -214,6 +216,9 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 	if err == nil && !w.blind {
 		err = addAttributes(h, d)
 	}
+	if err == nil {
+		err = w.take(sizeOf(h))
+	}
 	if err = errors.Join(err, d.Close()); err != nil {
 		return err
 	}
@@ -248,15 +253,32 @@ func (w *packer) names(d *os.File) (all []string, err error) {
 	}
 }
 
-// hold fails where more names would be held than may be.
+// hold takes room for names.
 func (w *packer) hold(names ...string) error {
-	for _, n := range names {
-		w.room -= nameSize + len(n)
+	n := 0
+	for _, name := range names {
+		n += nameSize + len(name)
 	}
-	if w.room < 0 {
-		return kind.Newf(kind.Invalid, "copy files", "", "more than %d MiB of names in one another, or of files with several, are not copied", maxHeld>>20)
+	return w.take(n)
+}
+
+// take fails where more would be held than may be.
+func (w *packer) take(n int) error {
+	if w.room -= n; w.room < 0 {
+		return kind.New(kind.Invalid, "copy files", "", "so many directories, names in one, and files with several names are not copied")
 	}
 	return nil
+}
+
+// sizeOf is what is held of a directory while a tree is unpacked.
+func sizeOf(h *tar.Header) int {
+	n := dirSize + len(h.Name)
+	for key, value := range h.PAXRecords {
+		if strings.HasPrefix(key, xattrRecord) {
+			n += nameSize + len(key) + len(value)
+		}
+	}
+	return n
 }
 
 func (w *packer) drop(names []string) {

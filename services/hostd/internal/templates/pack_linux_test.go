@@ -298,6 +298,46 @@ func TestNamesAreHeldToABound(t *testing.T) {
 	}
 }
 
+// Of directories the whole paths and attributes are held until all is unpacked: as much of
+// them is copied as can be unpacked.
+func TestDirectoriesAreHeldToABound(t *testing.T) {
+	const most = 20
+	top := t.TempDir()
+	var entries []entry
+	for i := range most {
+		name := fmt.Sprint(strings.Repeat("d", 200), i)
+		if err := os.Mkdir(filepath.Join(top, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry{name + "/", "", tar.TypeDir, 0o700, 0})
+	}
+	for room, want := range map[int]kind.Kind{most * (dirSize + 100): kind.Invalid, maxHeld: 0} {
+		root, err := os.OpenRoot(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		w := newPacker(t.Context(), template.MaxTar)
+		w.blind, w.room = true, room+most*(nameSize+202) // and their names
+		if err := w.add(root, "."); kind.Of(err) != want {
+			t.Errorf("packed with room for %d: %v", room, err)
+		}
+		to, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		f := filler{root: to, files: most, room: room}
+		err = nil
+		for _, e := range entries {
+			err = errors.Join(err, f.add(&tar.Header{Name: e.name, Typeflag: e.flag, Mode: e.mode}, nil))
+		}
+		if kind.Of(err) != want {
+			t.Errorf("unpacked with room for %d: %v", room, err)
+		}
+	}
+}
+
 // Packing and filling hold a few parts in memory, whatever their size.
 func TestACopyIsStreamed(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)

@@ -28,7 +28,7 @@ func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it
-	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size}
+	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size, room: maxHeld}
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -65,6 +65,7 @@ type filler struct {
 	files  int64 // that may come
 	size   int64 // bytes that may come
 	dirs   []*tar.Header
+	room   int // bytes of them that may yet be held
 }
 
 func (f *filler) add(h *tar.Header, body io.Reader) error {
@@ -80,7 +81,10 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		f.dirs = append(f.dirs, h)
+		if f.room -= sizeOf(h); f.room < 0 {
+			return damaged("too many directories, or too long ones")
+		}
+		f.dirs = append(f.dirs, placeOf(h))
 		if name == "." {
 			return nil
 		}
@@ -100,6 +104,18 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 		}
 	}
 	return damaged("%q is of type %q", h.Name, h.Typeflag)
+}
+
+// placeOf is what finish needs of a directory's header, whose strings are parts of all that
+// it says.
+func placeOf(h *tar.Header) *tar.Header {
+	p := &tar.Header{Name: strings.Clone(h.Name), Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, PAXRecords: map[string]string{}}
+	for key, value := range h.PAXRecords {
+		if strings.HasPrefix(key, xattrRecord) {
+			p.PAXRecords[strings.Clone(key)] = strings.Clone(value)
+		}
+	}
+	return p
 }
 
 func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
