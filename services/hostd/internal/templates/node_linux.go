@@ -7,12 +7,17 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 // userAttribute begins the names of the attributes that users may set.
 const userAttribute = "user."
 
-const maxAttribute = 1 << 16 // bytes of a value, as of the list of all names (XATTR_SIZE_MAX)
+const (
+	maxAttribute  = 1 << 16   // bytes of a value, as of the list of all names (XATTR_SIZE_MAX)
+	maxAttributes = 512 << 10 // of all values of a file; some file systems have room for thousands, a tar has not
+)
 
 // attributes are the user's attributes of an open file.
 func attributes(f *os.File) (map[string]string, error) {
@@ -25,6 +30,7 @@ func attributes(f *os.File) (map[string]string, error) {
 		return nil, os.NewSyscallError("flistxattr", err)
 	}
 	var all map[string]string
+	size := 0
 	for name := range strings.SplitSeq(string(list[:n]), "\x00") {
 		if !strings.HasPrefix(name, userAttribute) {
 			continue
@@ -33,6 +39,9 @@ func attributes(f *os.File) (map[string]string, error) {
 		n, err := unix.Fgetxattr(int(f.Fd()), name, value)
 		if err != nil {
 			return nil, os.NewSyscallError("fgetxattr", err)
+		}
+		if size += n; size > maxAttributes {
+			return nil, kind.Newf(kind.Invalid, "copy files", "", "more than %d KiB of attributes of a file are not copied", maxAttributes>>10)
 		}
 		if all == nil {
 			all = make(map[string]string)

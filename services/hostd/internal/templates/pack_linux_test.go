@@ -338,6 +338,29 @@ func TestDirectoriesAreHeldToABound(t *testing.T) {
 	}
 }
 
+// Some file systems have room for thousands of attributes of 64 KiB.
+func TestAttributesAreCopiedToABound(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxAttributes/maxAttribute + 1 {
+		if _, err := Pack(t.Context(), dir, template.MaxTar, newStore(t).keep); err != nil {
+			t.Errorf("with %d: %v", i, err)
+		}
+		if err := unix.Setxattr(filepath.Join(dir, "f"), fmt.Sprint("user.", i), make([]byte, maxAttribute), 0); err != nil {
+			t.Skipf("attribute %d: %v", i, err)
+		}
+	}
+	if _, err := Pack(t.Context(), dir, template.MaxTar, newStore(t).keep); !kind.Is(err, kind.Invalid) {
+		t.Errorf("with all: %v", err)
+	}
+}
+
 // Packing and filling hold a few parts in memory, whatever their size.
 func TestACopyIsStreamed(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
