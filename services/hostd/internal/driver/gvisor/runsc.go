@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -106,10 +107,17 @@ func (r *runsc) run(cmd *exec.Cmd) error {
 	return fmt.Errorf("runsc: %w: %s", err, text)
 }
 
-// lastError is the last line of the log of errors.
+// lastError is the last line of the log of errors, to which the sandbox's own process writes,
+// too: what is before its end is left alone.
 func (r *runsc) lastError() string {
-	const most = 4 << 10
-	b, err := os.ReadFile(r.in(errorFile))
+	const most, end = 4 << 10, 64 << 10
+	f, err := os.Open(r.in(errorFile))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()          //nolint:errcheck // it was only read
+	f.Seek(-end, io.SeekEnd) //nolint:errcheck // a shorter one is read from its beginning
+	b, err := io.ReadAll(io.LimitReader(f, end))
 	if err != nil {
 		return ""
 	}
