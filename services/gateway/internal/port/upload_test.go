@@ -19,7 +19,7 @@ func TestAnAnswerDoesNotWaitForTheLastBytes(t *testing.T) {
 		if clean, err := u.state(); clean || err != nil {
 			t.Errorf("while they are written: %v, %v", clean, err)
 		}
-		if _, err := u.Read(make([]byte, 4)); err != io.EOF {
+		if _, err := u.Read(make([]byte, 4)); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 		if clean, err := u.state(); !clean || err != nil {

@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
@@ -14,7 +15,7 @@ import (
 func TestAPanicIsAnInternalErrorAndALine(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	if err := recovery.Do(log, "work", func() error { return io.EOF }); err != io.EOF || said.Len() > 0 {
+	if err := recovery.Do(log, "work", func() error { return io.EOF }); !errors.Is(err, io.EOF) || said.Len() > 0 {
 		t.Errorf("no panic: %v, %q", err, &said)
 	}
 	err := recovery.Do(log, "work", func() error { panic("no word") })

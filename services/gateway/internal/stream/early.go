@@ -53,8 +53,8 @@ const (
 // connection serves no other request.
 func (s *Streams) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
-	res := response(c, bytes.Clone(c.Response().Body()))
-	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) { //nolint:bodyclose // RelayEarly closes it
+	res := response(c, bytes.Clone(c.Response().Body())) //nolint:bodyclose // RelayEarly closes it
+	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
 		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read tells
 		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // there is nobody to be told
 	})
