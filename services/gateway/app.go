@@ -96,6 +96,7 @@ func (s *server) middleware() {
 		s.toPort, // what follows is for our own API
 		cors,
 		refusePath,
+		s.holdAnswer,
 		s.leaveBody,
 		s.e2b.Proxy,
 	)

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
@@ -142,6 +143,23 @@ func (s *server) leaveBody(c *fiber.Ctx) error {
 	return nil
 }
 
+// holdAnswer has a large answer take its tenant's room until it is read: the server gives
+// clients any time for that, and holds it.
+func (s *server) holdAnswer(c *fiber.Ctx) error {
+	err := c.Next()
+	res := c.Response()
+	if err != nil || c.Context().Hijacked() || c.Method() == fiber.MethodHead || len(res.Body()) <= stream.OwnRoom {
+		return err
+	}
+	body := bytes.Clone(res.Body())
+	res.ResetBody()
+	err = s.streams.Answer(c, body, s.streams.Room(auth.From(c).Tenant), nil)
+	if err != nil {
+		res.Header.Del(fiber.HeaderContentEncoding) // of what is not sent
+	}
+	return err
+}
+
 // limitBody reads the body, up to the limit: the server does not bound what is streamed
 // to it. It comes behind auth, so that nobody is held memory for who may ask nothing.
 func (s *server) limitBody(c *fiber.Ctx) error {
@@ -156,8 +174,12 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	if n := c.Request().Header.ContentLength(); n > 0 {
 		buf.Grow(min(n, prealloc) + bytes.MinRead) // ReadFrom wants room to find the end in
 	}
-	n, err := buf.ReadFrom(io.LimitReader(body, int64(s.cfg.MaxBody)+1))
+	room := s.streams.Room(auth.From(c).Tenant)
+	defer room.Shrink(0)
+	n, err := buf.ReadFrom(room.Reader(io.LimitReader(body, int64(s.cfg.MaxBody)+1)))
 	switch {
+	case errors.Is(err, stream.ErrNoRoom):
+		return err
 	case err != nil || n <= int64(s.cfg.MaxBody) && stream.Cut(c, n):
 		return unreadable(c)
 	case n > int64(s.cfg.MaxBody):

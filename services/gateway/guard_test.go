@@ -207,6 +207,35 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	}
 }
 
+// A large answer is the same as a small one, and the connection goes on.
+func TestLargeAnswers(t *testing.T) {
+	f := newFront(t)
+	for range 3 {
+		f.create(`{"templateID":"base","metadata":{"x":"` + strings.Repeat("x", 60<<10) + `"}}`)
+	}
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()                                 //nolint:errcheck // all was read
+	conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call tells
+	r := bufio.NewReader(conn)
+	for range 3 {
+		if _, err := io.WriteString(conn, "GET /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []json.RawMessage
+		if err := json.NewDecoder(resp.Body).Decode(&all); err != nil || len(all) != 3 || resp.Close || resp.ContentLength < 180<<10 ||
+			resp.Header.Get("X-Total-Running") != "3" || resp.Header.Get("X-Request-Id") == "" || resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%d sandboxes, %v, %d bytes, %v", len(all), err, resp.ContentLength, resp.Header)
+		}
+	}
+}
+
 // A body that its client did not finish is never taken for a whole one: each
 // request here would do something if it were.
 func TestBodiesThatAreCutDoNothing(t *testing.T) {

@@ -11,10 +11,11 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // maxListing is the most bytes of entries that one ListDir gives.
-const maxListing = 64 << 20
+const maxListing = 32 << 20
 
 // stat serves Stat.
 func (h *Handler) stat(ctx context.Context, r *call, req *pb.StatRequest) (proto.Message, error) {
@@ -78,6 +79,8 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 	res := &pb.ListDirResponse{}
 	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
 	return res, h.ask(ctx, r, ask, func(f *core.Files) error {
+		room := h.streams.Room(r.who.Tenant)
+		defer room.Shrink(0)
 		for size := 0; ; {
 			raw, err := f.Entry()
 			if errors.Is(err, io.EOF) {
@@ -88,6 +91,9 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 			}
 			if size += len(raw); size > maxListing {
 				return fail(CodeExhausted, "more than %d entries in the directory: ask for less depth", len(res.GetEntries()))
+			}
+			if !room.Grow(2 * size) { // parsed they are larger
+				return stream.ErrNoRoom
 			}
 			e := &pb.EntryInfo{}
 			if err := parseEntry(raw, e); err != nil {

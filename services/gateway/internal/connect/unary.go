@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -44,7 +45,11 @@ func unaryUpTo[T any, M message[T]](limit int, h *Handler, do func(context.Conte
 			raw = appendGzip(nil, raw)
 		}
 		if sent != nil {
-			h.streams.Answer(c, raw, sent)
+			if err := h.streams.Answer(c, raw, h.streams.Room(auth.From(c).Tenant), sent); err != nil {
+				sent(false)
+				c.Response().Header.Del("X-Replay-From")
+				return answer(c, err)
+			}
 			return nil
 		}
 		return c.Send(raw)

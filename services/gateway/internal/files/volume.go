@@ -257,7 +257,7 @@ func (h *Volumes) remove(c *fiber.Ctx) error {
 }
 
 const (
-	maxListing = 64 << 20 // bytes of entries
+	maxListing = 32 << 20 // bytes of entries
 	maxDepth   = 1 << 16
 )
 
@@ -280,6 +280,8 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		return err
 	}
 	defer f.Close()
+	room := h.streams.Room(auth.From(c).Tenant)
+	defer room.Shrink(0)
 	out := []stored{}
 	for size := 0; ; {
 		raw, err := f.Entry()
@@ -291,6 +293,9 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		}
 		if size += len(raw); size > maxListing {
 			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: ask for less depth", len(out))
+		}
+		if !room.Grow(2 * size) { // parsed they are larger
+			return stream.ErrNoRoom
 		}
 		var e pb.EntryInfo
 		if err := proto.Unmarshal(raw, &e); err != nil {

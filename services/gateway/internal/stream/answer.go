@@ -14,25 +14,36 @@ import (
 // arrival is how long the client's machine may take to say that it has an answer.
 const arrival = 5 * time.Second
 
-// Answer answers the request with body and the headers and status that c has, and
-// tells then whether the client's machine has all of it, before the connection
-// serves another request. What is not sure counts as not: the client had closed its
-// side before the answer was sent, or its machine does not say. It tells once more,
-// that it was not, if that machine threw it away in the end because nobody read it.
-func (s *Streams) Answer(c *fiber.Ctx, body []byte, told func(whole bool)) {
+// Answer answers the request with body and the headers and status that c has, however
+// slowly its client reads: the body takes room until then, and where there is none the
+// error is Unavailable. Unless told is nil it is then told whether the client's machine
+// has all of it, before the connection serves another request. What is not sure counts as
+// not: the client had closed its side before the answer was sent, or its machine does not
+// say. It is told once more, that it was not, if that machine threw it away in the end
+// because nobody read it.
+func (s *Streams) Answer(c *fiber.Ctx, body []byte, room *Room, told func(whole bool)) error {
+	if !room.Grow(len(body)) {
+		return ErrNoRoom
+	}
 	res := response(c, body)
 	cn := s.conn(c, DiscardBody(c))
 	cn.relay = true
-	cn.refused = func() { told(false) }
+	if told != nil {
+		cn.refused = func() { told(false) }
+	}
 	cn.hijack(c, func(context.Context) error {
-		if closedThere(cn.raw) {
+		defer room.Shrink(0)
+		if told != nil && closedThere(cn.raw) {
 			told(false)
 			return errLeft
 		}
 		err := cn.pass(res, false)
-		told(err == nil && arrived(cn.raw, arrival))
+		if told != nil {
+			told(err == nil && arrived(cn.raw, arrival))
+		}
 		return err
 	})
+	return nil
 }
 
 // response is body, with the headers and status that c has, as another server's answer.

@@ -1,7 +1,10 @@
 package stream_test
 
 import (
+	"errors"
 	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +42,57 @@ func TestRoomIsShared(t *testing.T) {
 	other.Shrink(0)
 	if !second.Grow(stream.OwnRoom+mib) || second.Grow(stream.OwnRoom+mib+1) {
 		t.Error("what was given back is not what can be had")
+	}
+}
+
+func TestReadersWantRoom(t *testing.T) {
+	const size = stream.OwnRoom + 1000
+	s := stream.New(stream.Config{Room: 2000})
+	first := s.Room("a")
+	if b, err := io.ReadAll(first.Reader(strings.NewReader(strings.Repeat("x", size)))); len(b) != size || err != nil {
+		t.Errorf("got %d bytes, %v", len(b), err)
+	}
+	if _, err := io.ReadAll(s.Room("a").Reader(strings.NewReader(strings.Repeat("x", size)))); !errors.Is(err, stream.ErrNoRoom) {
+		t.Errorf("beside it: %v", err)
+	}
+}
+
+// An answer takes room until it is read, and the connection serves the next request.
+func TestAnswersTakeRoomUntilTheyAreRead(t *testing.T) {
+	const size = 16 << 20 // more than the machine holds on the way
+	var s *server
+	s = serveBy(t, stream.Config{Room: 2 * size}, true, func(c *fiber.Ctx) error {
+		c.Set("X-Name", "large")
+		err := s.streams.Answer(c, make([]byte, size), s.streams.Room("a"), nil)
+		if err != nil {
+			return c.SendStatus(http.StatusServiceUnavailable)
+		}
+		return nil
+	})
+	stuck, stuckReader := s.dial(t)
+	if _, err := io.WriteString(stuck, post); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stuckReader.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	c, r := s.dial(t)
+	if res, body := ask(t, c, r, post); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("beside one that is not read: %s, %d bytes", res.Status, len(body))
+	}
+	if res, body := answer(t, stuckReader); len(body) != size || res.Header.Get("X-Name") != "large" || res.Close {
+		t.Errorf("got %d bytes, %v", len(body), res.Header)
+	}
+	for range 2 {
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			res, body := ask(t, c, r, post)
+			if len(body) == size {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("when it was read: %s", res.Status)
+			}
+		}
 	}
 }
 

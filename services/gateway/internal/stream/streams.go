@@ -22,8 +22,8 @@ type Config struct {
 	// IdleTimeout is how long a connection whose stream has ended may wait for
 	// its next request. Default 2 min.
 	IdleTimeout time.Duration
-	// Room is how many bytes all streams may hold together of lines whose ends have not
-	// come, beyond OwnRoom each. Default 256 MiB.
+	// Room is how many bytes all streams and requests may hold together, beyond OwnRoom
+	// each. Default 256 MiB.
 	Room int
 	Log  *slog.Logger
 }
