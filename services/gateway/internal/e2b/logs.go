@@ -140,13 +140,23 @@ func (h *Handler) logs(c *fiber.Ctx, q *logQuery) ([]logEntry, error) {
 		if err := s.read(c.UserContext(), h.core, p, &left); err != nil {
 			return nil, err
 		}
-		out = append(out, s.out...)
+		out = q.wanted(append(out, s.out...))
 	}
-	slices.SortStableFunc(out, func(a, b logEntry) int { return a.Timestamp.Compare(b.Timestamp) })
 	if q.backward {
 		slices.Reverse(out)
 	}
-	return out[:min(len(out), q.limit)], nil
+	return out, nil
+}
+
+// wanted gives those of entries that are on the page, by time. It is asked after each
+// record: all of them together can have very many lines.
+func (q *logQuery) wanted(entries []logEntry) []logEntry {
+	slices.SortStableFunc(entries, func(a, b logEntry) int { return a.Timestamp.Compare(b.Timestamp) })
+	n := min(len(entries), q.limit)
+	if q.backward {
+		return entries[len(entries)-n:]
+	}
+	return entries[:n]
 }
 
 // scan makes lines of one record's output.

@@ -54,6 +54,33 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
+// What is kept of many records is one page, whatever their order.
+func TestLinesOfManyRecordsAreBounded(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	for _, backward := range []bool{false, true} {
+		q := &logQuery{limit: 10, backward: backward}
+		var out []logEntry
+		for record := range 100 {
+			var lines []logEntry
+			for line := range 10 { // the records' lines come in turn
+				lines = append(lines, logEntry{Timestamp: begin.Add(time.Duration(100*line+(37*record)%100) * time.Second)})
+			}
+			if out = q.wanted(append(out, lines...)); len(out) > q.limit || cap(out) > 100 {
+				t.Fatalf("backward %v: %d lines kept, room for %d", backward, len(out), cap(out))
+			}
+		}
+		first := begin
+		if backward {
+			first = begin.Add(990 * time.Second)
+		}
+		for i, e := range out {
+			if want := first.Add(time.Duration(i) * time.Second); !e.Timestamp.Equal(want) {
+				t.Errorf("backward %v: line %d is of %v, want %v", backward, i, e.Timestamp, want)
+			}
+		}
+	}
+}
+
 func TestMetadataFilter(t *testing.T) {
 	tests := []struct {
 		in   string
