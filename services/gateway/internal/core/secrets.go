@@ -18,6 +18,7 @@ const (
 	maxSecretValue  = 64 << 10
 	maxSecretMeta   = 16 << 10
 	secretHashBytes = 12
+	maxSecrets      = 1000 // of a tenant
 )
 
 // secretID is the id of a tenant's secret of that name: two cannot be called alike.
@@ -54,7 +55,8 @@ func checkSecret(value string, meta map[string]string) error {
 }
 
 // CreateSecret stores a tenant's secret. No method gives its value back: it is
-// opened where it is put to use. Conflict if the name is taken.
+// opened where it is put to use. Conflict if the name is taken, Exhausted where there
+// are 1000: every gateway and host has all of them in memory.
 func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string, meta map[string]string) (events.Secret, error) {
 	name, err := secretName(name)
 	if err == nil {
@@ -73,6 +75,9 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 	was, ok := c.view.TenantSecret(p.Tenant, id)
 	if ok && !was.Removed {
 		return events.Secret{}, kind.Newf(kind.Conflict, "create secret", id, "secret '%s' already exists", name)
+	}
+	if n := len(c.view.TenantSecrets(p.Tenant)); n >= maxSecrets {
+		return events.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
 	}
 	now := time.Now()
 	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now, Rev: was.Rev}

@@ -14,12 +14,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
+// maxVolumes is how many a tenant may have.
+const maxVolumes = 1000
+
 // targetVolume is what the streams of questions about volumes name.
 const targetVolume = "volume"
 
 // CreateVolume makes a volume on the host that has the tenant's others, so that one
 // sandbox can use them together, and returns when it is there. Conflict if the name
-// is taken, Unavailable where no host can have it.
+// is taken, Exhausted where there are 1000, Unavailable where no host can have it.
 func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sandbox.Volume, error) {
 	if err := sandbox.CheckVolumeName(name); err != nil {
 		return sandbox.Volume{}, err
@@ -29,6 +32,10 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	}
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Volume{}, err
+	}
+	all := c.view.Volumes(func(v *sandbox.Volume) bool { return v.Tenant == p.Tenant && !v.Deleted })
+	if len(all) >= maxVolumes {
+		return sandbox.Volume{}, kind.Newf(kind.Exhausted, "create volume", "", "there are %d volumes: delete one first", len(all))
 	}
 	host, none := c.awaitVolumeHost(ctx, p.Tenant)
 	was, _ := c.view.NamedVolume(p.Tenant, name)

@@ -2,9 +2,11 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -42,4 +44,23 @@ func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
 	if err := <-made; err != nil {
 		t.Error(err)
 	}
+}
+
+// A tenant cannot have any number of what every gateway holds in memory.
+func TestSecretsAndVolumesAreBounded(t *testing.T) {
+	h := newHouse(t)
+	for i := range 1000 {
+		name := fmt.Sprint("x", i)
+		v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: alice.Tenant, Name: name, Host: h.host.Name, Created: time.Now()}
+		if err := h.log.PutVolume(t.Context(), &v); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.log.PutSecret(t.Context(), &events.Secret{ID: "sec_" + name, Tenant: alice.Tenant, Name: name, Version: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := h.CreateVolume(t.Context(), alice, "more")
+	wantKind(t, "a volume more", err, kind.Exhausted)
+	_, err = h.CreateSecret(t.Context(), alice, "more", "value", nil)
+	wantKind(t, "a secret more", err, kind.Exhausted)
 }
