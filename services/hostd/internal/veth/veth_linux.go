@@ -19,7 +19,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -39,7 +38,10 @@ type Config struct {
 // Net gives interfaces. Its methods may be called concurrently.
 type Net struct {
 	cfg Config
-	mu  sync.Mutex
+
+	mu     sync.Mutex
+	given  numbers // that have an interface, or had one
+	giving uint64
 }
 
 const (
@@ -76,10 +78,14 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 	case !cfg.Range.Addr().Is4() || cfg.Range.Bits() > boxBits:
 		return nil, kind.Newf(kind.Invalid, "open veth", "", "%s has no room for a sandbox", cfg.Range)
 	}
-	n := &Net{cfg: cfg}
+	n := &Net{cfg: cfg, given: make(numbers)}
 	if err := nft(ctx, cfg.rules()); err != nil {
 		return nil, err
 	}
+	for i := range n.most() { // by an earlier life, perhaps
+		n.give(i)
+	}
+	n.clean()
 	const forward = "/proc/sys/net/ipv4/ip_forward"
 	if b, err := os.ReadFile(forward); err != nil || strings.TrimSpace(string(b)) != "1" {
 		if err := os.WriteFile(forward, []byte("1"), 0o644); err != nil { //nolint:gosec // it is the kernel's
@@ -111,6 +117,7 @@ func (n *Net) Keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		n.clean()
 		if err := nft(ctx, n.cfg.rules()); err != nil && ctx.Err() == nil {
 			n.cfg.Log.Error("the rules for sandboxes' interfaces could not be applied again", "err", err)
 		}
@@ -147,12 +154,18 @@ func (n *Net) Close(ctx context.Context) error {
 	return nft(ctx, "delete table inet "+n.cfg.table()+"\n")
 }
 
-// links are our interfaces, by their number.
+// links are our interfaces, by their number. Where others came or went meanwhile it may lack
+// some.
 func (n *Net) links() (map[int]netlink.Link, error) {
-	all, err := netlink.LinkList()
+	all, err := n.look()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
+	return all, nil
+}
+
+func (n *Net) look() (map[int]netlink.Link, error) {
+	all, err := netlink.LinkList()
 	out := make(map[int]netlink.Link)
 	for _, l := range all {
 		if s, ok := strings.CutPrefix(l.Attrs().Name, n.cfg.prefix()); ok {
@@ -161,7 +174,7 @@ func (n *Net) links() (map[int]netlink.Link, error) {
 			}
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // addrs are the two ends of an interface: the host's and the sandbox's.
@@ -196,13 +209,15 @@ func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 			return fmt.Errorf("remove half an interface: %w", err)
 		}
 	}
-	free := 0
-	for links[free] != nil {
-		free++
+	free, ok := n.free(links)
+	if !ok { // but those that went a moment ago
+		n.forget(n.gone(links))
+		free, ok = n.free(links)
 	}
-	if free >= min(maxBoxes, 1<<(boxBits-n.cfg.Range.Bits())) {
+	if !ok {
 		return kind.New(kind.Exhausted, "attach", string(id), "the range of addresses is used up")
 	}
+	n.give(free)
 	name := n.cfg.prefix() + strconv.Itoa(free)
 	if err := n.make(name, free, id, ns); err != nil {
 		if l, lerr := netlink.LinkByName(name); lerr == nil {
@@ -211,6 +226,17 @@ func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 		return fmt.Errorf("make an interface: %w", err)
 	}
 	return nil
+}
+
+// most is how many interfaces there can be.
+func (n *Net) most() int { return min(maxBoxes, 1<<(boxBits-n.cfg.Range.Bits())) }
+
+// free is the first number that no interface has, nor connections; n.mu is held.
+func (n *Net) free(links map[int]netlink.Link) (i int, ok bool) {
+	for links[i] != nil || n.given[i] > 0 {
+		i++
+	}
+	return i, i < n.most()
 }
 
 func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
@@ -227,7 +253,6 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		return err
 	}
 	ours, theirs := n.addrs(i)
-	n.forget(theirs)
 	if err := furnish(ns, theirs, ours.IP); err != nil {
 		return err
 	}
@@ -238,19 +263,6 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		}
 	}
 	return errors.Join(netlink.AddrAdd(link, ours), netlink.LinkSetUp(link))
-}
-
-// forget ends the connections of whoever had the addresses before: they would count, and
-// what still comes on them would reach who has the addresses now.
-func (n *Net) forget(addr *netlink.Addr) {
-	var filter netlink.ConntrackFilter
-	err := filter.AddIPNet(netlink.ConntrackOrigSrcIP, addr.IPNet)
-	if err == nil {
-		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, &filter)
-	}
-	if err != nil {
-		n.cfg.Log.Warn("connections of an earlier sandbox may still be there", "of", addr.IPNet, "err", err)
-	}
 }
 
 // furnish gives the sandbox's end its address and its way.

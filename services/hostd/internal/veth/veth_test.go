@@ -426,8 +426,17 @@ func TestRulesThatWereFlushedComeBack(t *testing.T) {
 // A sandbox has so many connections at a time, so that there are some left for others; also
 // when the rules are applied again, and not those of who had its place before.
 func TestConnectionsAreCounted(t *testing.T) {
+	for name, forgotten := range map[string]bool{"its place is free after a while": true, "its place is the only one": false} {
+		t.Run(name, func(t *testing.T) { connectionsAreCounted(t, forgotten) })
+	}
+}
+
+func connectionsAreCounted(t *testing.T, forgotten bool) {
 	h := newHouse(t)
 	h.cfg.conns = 5
+	if !forgotten {
+		h.cfg.Range = netip.MustParsePrefix("10.213.0.0/29")
+	}
 	h.open(t)
 	a, b := h.attach(t, "ia"), h.attach(t, "ib")
 	fill := func(r room, most int) (held []net.Conn) {
@@ -443,7 +452,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 		}
 		return held
 	}
-	held := fill(a, 5)
+	held, addr := fill(a, 5), a.addr()
 	for _, when := range []string{"at once", "after the rules were applied again"} {
 		if got := a.refused("8.8.8.8:80"); got != "" {
 			t.Errorf("one too many is let through %s", when)
@@ -459,12 +468,35 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 	a.ns.Close() // its sandbox goes, and its connections stay
 	h.detach(t, "ia")
-	for _, c := range fill(h.attach(t, "ic"), 5) {
+	if forgotten {
+		h.do(t, func(n *Net) error { n.clean(); return nil })
+	}
+	c := h.attach(t, "ic")
+	if addr == "" || c.addr() != addr {
+		t.Errorf("the place of the first is not given away again: %s, %s", addr, c.addr())
+	}
+	for _, c := range fill(c, 5) {
 		c.Close()
 	}
 	for _, c := range held {
 		c.Close()
 	}
+}
+
+// addr is the address that a sandbox's interface has.
+func (r room) addr() (addr string) {
+	r.in(func() error { //nolint:errcheck // an address that is missing shows
+		l, err := net.InterfaceByName(inside)
+		if err != nil {
+			return err
+		}
+		all, err := l.Addrs()
+		if err == nil && len(all) > 0 {
+			addr = all[0].String()
+		}
+		return err
+	})
+	return addr
 }
 
 func (h *house) tables(t *testing.T) string {
