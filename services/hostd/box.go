@@ -69,6 +69,7 @@ type box struct {
 	procs       map[string]*proc
 	forgotten   map[string]struct{} // processes whose last words are not listened to
 	pending     map[uint64]*pending // commands on their way, by rev
+	looked      time.Time           // when those were sought that nobody waits for
 	strangers   int                 // of procs: of which only the shim had word
 	stopping    bool                // stop is closed
 	ended       bool                // the shim said that all has ended

@@ -71,23 +71,43 @@ const (
 	maxWaiting = 64 << 20
 	// commandCost is what each of them counts besides its data.
 	commandCost = 1 << 10
-	// maxPending is how many commands may wait for the shim's answer. It has taken most:
-	// input may wait for ever for a process that does not read.
+	// maxPending is how many commands may wait for the shim's answer, as input does for a
+	// process that does not read, until nobody waits for it any more.
 	maxPending = 1 << 16
+	// A part of both is kept from input: what ends a process is to go through.
+	inputPart = 8
 )
 
 // admit counts a command with so many bytes of data that is to go to the shim, until the
 // shim has taken it.
 func (b *box) admit(c *events.Command, data int) error {
-	size := int64(commandCost + data)
-	b.mu.Lock()
-	pending := len(b.pending)
-	b.mu.Unlock()
-	if pending >= maxPending || b.waiting.Load()+size > maxWaiting {
+	size, waiting, pending := int64(commandCost+data), int64(maxWaiting), maxPending
+	if _, input := c.Body.(events.Stdin); input {
+		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart
+	}
+	if b.owed(pending) >= pending || b.waiting.Load()+size > waiting {
 		return kind.New(kind.Exhausted, "command", c.ID, "the sandbox does not take the commands that it has")
 	}
 	b.h.cursor.charge(c.Rev, &b.waiting, size)
 	return nil
+}
+
+// owed is how many commands wait for an answer. Where that is most, it forgets now and then
+// those that nobody waits for, and that need not be sent again.
+func (b *box) owed(most int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if len(b.pending) < most || now.Sub(b.looked) < time.Second {
+		return len(b.pending)
+	}
+	b.looked = now
+	for rev, p := range b.pending {
+		if p.taken && p.cmd.Expired(now) != nil {
+			delete(b.pending, rev)
+		}
+	}
+	return len(b.pending)
 }
 
 // pass sends a command on; box.order is held.

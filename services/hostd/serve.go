@@ -22,7 +22,7 @@ const (
 
 	// maxStrangers is how many processes a shim may have that the catalogue does not know:
 	// those that began with its memory, and those that just began.
-	maxStrangers = 8192
+	maxStrangers = 1 << 14
 	lookAtOnce   = 16 // processes of a sandbox that are looked up at a time
 )
 

@@ -194,7 +194,7 @@ func TestShimThatTakesNoInput(t *testing.T) {
 				send()
 			}
 			waiting := len(b.pending) + len(b.early)
-			if held := b.waiting.Load(); held > maxWaiting || waiting*(128<<10) > maxWaiting || waiting < maxWaiting/2/(128<<10) {
+			if held := b.waiting.Load(); held > maxWaiting || waiting*(128<<10) > maxWaiting/inputPart*(inputPart-1) || waiting < maxWaiting/2/(128<<10) {
 				t.Fatalf("%d commands wait, %d bytes are counted", waiting, held)
 			}
 			b.passEarly()
@@ -211,23 +211,41 @@ func TestShimThatTakesNoInput(t *testing.T) {
 }
 
 // Nor may it owe answers without end, as for input that its process never reads.
-func TestShimThatAnswersNothing(t *testing.T) {
+func TestShimThatAnswersNothing(t *testing.T) { synctest.Test(t, shimThatAnswersNothing) }
+
+func shimThatAnswersNothing(t *testing.T) {
 	b := bare(&host{})
 	b.h.boxes = map[sandbox.ID]*box{b.id: b}
 	b.passing = true
 	p := silent(b)
 	p.sent = true
 	b.procs[p.id.Token()] = p
-	for rev := uint64(1); rev <= 2*maxPending; rev++ {
+	now := time.Now()
+	rev := uint64(0)
+	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
+		rev++
 		b.h.cursor.begin(rev)
-		b.h.dispatch(events.Command{Process: p.id, Rev: rev, Body: events.Stdin{Data: []byte("x")}})
+		b.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
+		_, passed = b.pending[rev]
 		b.taken(rev)
+		return passed
 	}
-	if len(b.pending) != maxPending || b.waiting.Load() != 0 {
+	soon := now.Add(5 * time.Second)
+	for range 2 * maxPending {
+		send(soon, events.Stdin{Data: []byte("x")})
+	}
+	if most := maxPending - maxPending/inputPart; len(b.pending) != most || b.waiting.Load() != 0 {
 		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(b.pending), b.waiting.Load())
 	}
+	if !send(soon, events.Signal{Signal: 9}) {
+		t.Error("who does not read cannot be ended")
+	}
+	rest(t.Context(), 6*time.Second)
+	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(b.pending) > 2 {
+		t.Errorf("%d commands are kept for nobody", len(b.pending))
+	}
 	// Of what was stored it says that it is not yet.
-	now := time.Now()
+	now = time.Now()
 	for i := range 1000 {
 		p.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
 		if i > 0 && len(p.answers) > 1 {

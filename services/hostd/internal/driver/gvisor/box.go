@@ -91,6 +91,7 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 		lost = ctx.Err()
 	}
 	if lost != nil {
+		b.giveUp(conn)
 		return nil, kind.Wrap(kind.Unavailable, "dial shim", string(b.State.ID), lost)
 	}
 	return conn, nil
@@ -115,6 +116,16 @@ func (b *box) begin() (*serial.Conn, error) {
 	}
 	b.conn = serial.Begin(pair)
 	return b.conn, nil
+}
+
+// giveUp ends a connection, unless another has taken its place: it would read the answer to
+// the next one.
+func (b *box) giveUp(conn *serial.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn == conn {
+		b.hangUp()
+	}
 }
 
 // hangUp ends the connection of the moment; b.mu is held.
