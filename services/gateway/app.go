@@ -94,10 +94,10 @@ func (s *server) middleware() {
 		requestID,
 		refuseFraming,
 		s.toPort, // what follows is for our own API
+		s.holdAnswer,
+		s.leaveBody, // of whoever answers from here on
 		cors,
 		refusePath,
-		s.holdAnswer,
-		s.leaveBody,
 		s.e2b.Proxy,
 	)
 }
@@ -174,4 +174,15 @@ func unnamed(do fiber.Handler) fiber.Handler {
 }
 
 // recovered turns a panic into an answer.
-func (s *server) recovered(c *fiber.Ctx) error { return recovery.Do(s.cfg.Slog, "request", c.Next) }
+func (s *server) recovered(c *fiber.Ctx) error {
+	panicked := true
+	err := recovery.Do(s.cfg.Slog, "request", func() error {
+		err := c.Next()
+		panicked = false
+		return err
+	})
+	if panicked {
+		c.Context().SetConnectionClose() // what is left of its body is no request
+	}
+	return err
+}

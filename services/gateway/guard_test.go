@@ -207,6 +207,28 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	}
 }
 
+// What is left of a body that nobody reads is not the next request, whoever answers.
+func TestAnUnreadBodyIsNoRequest(t *testing.T) {
+	f := newFront(t)
+	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	for name, head := range map[string]string{
+		"a preflight":       "OPTIONS /v2/sandboxes HTTP/1.1\r\nHost: x\r\nOrigin: a\r\nAccess-Control-Request-Method: POST\r\n",
+		"an ambiguous path": "POST /v2//sandboxes HTTP/1.1\r\nHost: x\r\n",
+		"a stranger":        "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n",
+		"a probe":           "GET /livez HTTP/1.1\r\nHost: x\r\n",
+	} {
+		hidden := strings.Repeat("x", 8<<10) + next + next // the server reads that much ahead
+		for framing, body := range map[string]string{
+			"of a told length": fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(hidden), hidden),
+			"in chunks":        fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
+		} {
+			if codes, closed := f.raw(t, head+body+next); len(codes) != 2 && (len(codes) != 1 || !closed) || len(codes) == 2 && codes[1] != 200 {
+				t.Errorf("%s, %s: %v, closed %v", name, framing, codes, closed)
+			}
+		}
+	}
+}
+
 // A large answer is the same as a small one, and the connection goes on.
 func TestLargeAnswers(t *testing.T) {
 	f := newFront(t)
