@@ -59,14 +59,20 @@ func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Princip
 }
 
 // Signer finds the running sandbox whose token by is true for: what was signed
-// with it need not name it. It costs two hashes a sandbox.
+// with it need not name it. It costs two hashes a sandbox, and holds up nobody: any
+// stranger may ask.
 func (c *Core) Signer(by func(token string) bool) (sandbox.ID, bool) {
-	var found sandbox.ID
+	var all []sandbox.ID
 	c.view.Sandboxes(func(s *sandbox.State) bool {
-		if found == "" && !s.Over() && by(c.Token(s.ID)) {
-			found = s.ID
+		if !s.Over() {
+			all = append(all, s.ID)
 		}
 		return false
 	})
-	return found, found != ""
+	for _, id := range all {
+		if by(c.Token(id)) {
+			return id, true
+		}
+	}
+	return "", false
 }
