@@ -172,17 +172,24 @@ func TestShimThatMovesProcessesLater(t *testing.T) {
 	}
 }
 
+// commanded is a box whose host dispatches commands to its one process.
+func commanded() (*box, *proc) {
+	b := bare(&host{})
+	b.h.boxes = map[sandbox.ID]*box{b.id: b}
+	b.passing = true
+	p := silent(b)
+	p.sent = true
+	b.procs[p.id.Token()] = p
+	return b, p
+}
+
 // What is sent to a sandbox whose shim takes none of it is refused when it is too much,
 // also while nobody knows yet which processes there are.
 func TestShimThatTakesNoInput(t *testing.T) {
 	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
 		t.Run(name, func(t *testing.T) {
-			b := bare(&host{})
-			b.h.boxes = map[sandbox.ID]*box{b.id: b}
+			b, p := commanded()
 			b.passing = passing
-			p := silent(b)
-			p.sent = true
-			b.procs[p.id.Token()] = p
 			var rev uint64
 			send := func() {
 				rev++
@@ -214,12 +221,7 @@ func TestShimThatTakesNoInput(t *testing.T) {
 func TestShimThatAnswersNothing(t *testing.T) { synctest.Test(t, shimThatAnswersNothing) }
 
 func shimThatAnswersNothing(t *testing.T) {
-	b := bare(&host{})
-	b.h.boxes = map[sandbox.ID]*box{b.id: b}
-	b.passing = true
-	p := silent(b)
-	p.sent = true
-	b.procs[p.id.Token()] = p
+	b, p := commanded()
 	now := time.Now()
 	rev := uint64(0)
 	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
