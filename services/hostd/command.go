@@ -47,12 +47,8 @@ func (h *host) dispatch(c events.Command) {
 		h.spawn("snapshot "+string(b.id), func() error { return b.snapshot(h.life, c, snap) })
 		return
 	}
-	err := b.usable()
-	if err == nil {
-		in, _ := c.Body.(events.Stdin)
-		err = b.admit(&c, len(in.Data))
-	}
-	if err != nil {
+	in, _ := c.Body.(events.Stdin)
+	if err := b.admit(&c, len(in.Data)); err != nil {
 		h.refuse(c, err)
 		return
 	}
@@ -79,8 +75,11 @@ const (
 )
 
 // admit counts a command with so many bytes of data that is to go to the shim, until the
-// shim has taken it.
+// shim has taken it; or says why it cannot go there.
 func (b *box) admit(c *events.Command, data int) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
 	size, waiting, pending := int64(commandCost+data), int64(maxWaiting), maxPending
 	if _, input := c.Body.(events.Stdin); input {
 		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart

@@ -19,9 +19,9 @@ type proc struct {
 	id   process.ID
 	ref  events.Ref
 	done chan struct{} // closed when the record has its end, or is another's
+	wake chan struct{} // has a value when there is something to do
 
-	stranger bool          // only the shim knew it when it was met
-	wake     chan struct{} // has a value when there is something to do
+	stranger bool // only the shim knew it when it was met
 
 	// Of its goroutine.
 	w     *events.Writer

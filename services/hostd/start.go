@@ -128,11 +128,7 @@ func (p *proc) spawn(ctx context.Context) error {
 	if p.b == nil {
 		return p.fail(ctx, kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here"))
 	}
-	err := p.b.usable()
-	if err == nil {
-		err = p.b.admit(p.start, len(p.frame))
-	}
-	if err != nil {
+	if err := p.b.admit(p.start, len(p.frame)); err != nil {
 		return p.fail(ctx, err)
 	}
 	p.mu.Lock()
