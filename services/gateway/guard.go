@@ -123,15 +123,15 @@ func (s *server) leaveBody(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	err := c.Next()
-	body := c.Context().RequestBodyStream()
-	if body == nil || c.Context().Hijacked() {
+	if c.Context().RequestBodyStream() == nil || c.Context().Hijacked() {
 		return err
 	}
 	if c.Request().Header.ContentLength() <= maxUnread {
-		if _, bad := io.CopyN(io.Discard, body, maxUnread+1); errors.Is(bad, io.EOF) {
-			return err
-		} else if bad != nil {
+		switch whole, bad := stream.Discard(c, maxUnread); {
+		case bad != nil:
 			return unreadable(c)
+		case whole:
+			return err
 		}
 	}
 	if err != nil {

@@ -122,12 +122,21 @@ func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
 // nothing of it is left: what stays in the connection would be taken for the
 // next request, so that the connection must be closed then.
 func DiscardBody(c *fiber.Ctx) bool {
+	whole, err := Discard(c, maxUnread-1)
+	return whole && err == nil
+}
+
+// Discard is DiscardBody for a body of so many bytes at most; an error says that it cannot
+// be read.
+func Discard(c *fiber.Ctx, most int64) (whole bool, err error) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
-		return true
+		return true, nil
 	}
-	n, err := io.CopyN(io.Discard, body, maxUnread)
-	return errors.Is(err, io.EOF) && n < maxUnread
+	if _, err = io.CopyN(io.Discard, body, most+1); errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Log is where what goes wrong in streams is said.
