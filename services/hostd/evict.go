@@ -25,6 +25,8 @@ const (
 	spareLook = 100 * time.Millisecond
 	sparePace = 10              // times as long as it looked it rests at least
 	spareTell = 5 * time.Second // where there is nobody to be ended
+	// spareAgain is after what time who could not be ended may be found again.
+	spareAgain = 5 * time.Second
 
 	oustTimeout = 5 * time.Second // within which the processes of a place are killed
 )
@@ -37,6 +39,9 @@ type disk struct {
 	freeFiles, files uint64 // that it may still have, and can have; 0 where that has no bound of its own
 }
 
+// spare is how many bytes of the disk are kept free.
+func (d disk) spare() uint64 { return min(d.total/sparePart, spareDisk) }
+
 // scarcity is what a disk is short of.
 type scarcity struct {
 	what        string
@@ -47,7 +52,7 @@ type scarcity struct {
 // short tells of what the disk has less than part of what is to be kept free.
 func (d disk) short(part float64) (all []scarcity) {
 	for _, s := range [...]scarcity{
-		{"bytes", d.free, min(d.total/sparePart, spareDisk), func(s *driver.Stats) uint64 { return s.DiskBytes }},
+		{"bytes", d.free, d.spare(), func(s *driver.Stats) uint64 { return s.DiskBytes }},
 		{"files", d.freeFiles, min(d.files/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
 		if float64(s.free) < part*float64(s.spare) {
@@ -60,7 +65,7 @@ func (d disk) short(part float64) (all []scarcity) {
 // evict keeps some of the host's disk free, on which the services may store what
 // processes print: a sandbox could else fill it, as one may that has no limit, and then
 // nobody's output could be stored and no sandbox be ended. Where the disk runs short it
-// ends the sandbox that has most of it, if that is more than is left: one without a limit
+// removes templates that no sandbox uses, which can be fetched again, and then ends the sandbox that has most of it, if that is more than is left: one without a limit
 // before any with one. Of who fills it by a volume nothing comes free; that nobody else is
 // ended for it, less is to be kept free after it, until there is more again.
 func (h *host) evict(ctx context.Context) error {
@@ -95,7 +100,7 @@ func (k *keeper) look(ctx context.Context, d disk) {
 	boxes := k.h.measured()
 	grew := k.volumes.look(ctx, boxes)
 	scarce := d.short(k.part)
-	if len(scarce) == 0 {
+	if len(scarce) == 0 || k.h.templates.Shed() {
 		return
 	}
 	hog := k.h.evictOne(ctx, boxes, grew, scarce)
@@ -142,6 +147,7 @@ func (h *host) makeRoom(ctx context.Context) error {
 		for _, b := range hog.boxes {
 			h.ousted[b.id] = true
 		}
+		boxes = slices.DeleteFunc(boxes, func(b *box) bool { return h.ousted[b.id] })
 	}
 }
 
@@ -171,16 +177,21 @@ func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short
 }
 
 // oust ends boxes for the disk. What takes longer than it mostly does goes on: who is next to
-// be ended does not wait for it.
+// be ended does not wait for it. Whom it cannot end may be found again a little later.
 func (h *host) oust(ctx context.Context, boxes []*box) {
 	ended := make(chan struct{}, len(boxes))
 	for _, b := range boxes {
 		b.evicted.Store(true)
 		h.wg.Go(func() {
-			if err := b.inst.Destroy(ctx); err != nil && ctx.Err() == nil {
-				h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
-			}
+			err := b.inst.Destroy(ctx)
 			ended <- struct{}{}
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
+			if rest(ctx, spareAgain) {
+				b.evicted.Store(false)
+			}
 		})
 	}
 	late := time.After(oustTimeout)

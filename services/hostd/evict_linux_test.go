@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -50,6 +53,50 @@ func testFull(t *testing.T, disk, fill string) {
 	if d := room(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
 		t.Errorf("after it: %+v", d)
 	}
+}
+
+// Before anybody is ended for the disk, templates go that nobody uses.
+func TestUnusedTemplatesGoBeforeSandboxes(t *testing.T) {
+	r := newRig(t)
+	r.onSmallDisk("size=256m")
+	tree := r.keepTree(120 << 20)
+	r.begin()
+	r.awaitLease(0)
+	if _, err := os.Stat(tree); err != nil {
+		t.Fatal(err)
+	}
+	fill := "for i in $(seq 160); do head -c 1000000 /dev/zero || exit; sleep 0.01; done > file"
+	if exit := r.whole(r.start(r.sandbox(), sh(fill))).end(); describe(exit) != "exited 0" {
+		t.Errorf("who has 160 of 256 MB, beside 120 of nobody's, ended as %s", describe(exit))
+	}
+	if _, err := os.Stat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still here: %v", err)
+	}
+}
+
+// keepTree puts a template of that many bytes where hosts keep them, as an earlier life might.
+func (r *rig) keepTree(size int) (root string) {
+	r.t.Helper()
+	cache, err := openTemplates(&r.cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := template.Manifest{Arch: runtime.GOARCH, Files: 1, Size: int64(size), Tar: 1, Parts: []template.Sum{template.SumOf(nil)}}
+	raw, id, err := m.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	dir := filepath.Join(r.cfg.DataDir, "tree")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, size), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cache.Adopt(dir, raw); err != nil {
+		r.t.Fatal(err)
+	}
+	return filepath.Join(r.cfg.DataDir, templatesDir, string(id), "root")
 }
 
 // onSmallDisk has the host's data on a file system of its own.
@@ -205,6 +252,40 @@ func TestWhoDoesNotEndHoldsNobodyUp(t *testing.T) {
 			t.Error("they were waited for")
 		}
 		cancel()
+		h.wg.Wait()
+	})
+}
+
+// unwilling is one that cannot be ended.
+type unwilling struct {
+	driver.Instance
+	asked *int
+}
+
+func (unwilling) Stats(context.Context) (driver.Stats, error) { return driver.Stats{DiskBytes: 100}, nil }
+
+func (u unwilling) Destroy(context.Context) error {
+	*u.asked++
+	return errors.New("it goes on")
+}
+
+// Whom nobody could end for the disk is tried again, and not all the time.
+func TestWhoCouldNotBeEndedIsFoundAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{}
+		b := bare(h)
+		var asked int
+		b.inst = unwilling{asked: &asked}
+		short := []scarcity{{free: 10, spare: 20, of: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
+		for want := 1; want <= 3; want++ {
+			for range 3 {
+				h.evictOne(t.Context(), []*box{b}, nil, short)
+			}
+			if asked != want {
+				t.Errorf("asked %d times, want %d", asked, want)
+			}
+			rest(t.Context(), spareAgain+time.Millisecond)
+		}
 		h.wg.Wait()
 	})
 }

@@ -170,7 +170,7 @@ func (h *host) prefetch(ctx context.Context) error {
 	tried := make(map[template.ID]bool)
 	for {
 		for _, t := range h.view.Templates("") {
-			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.templates.Lacks(t.ID, &t.Manifest) {
+			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.lacks(t.ID, &t.Manifest) {
 				continue
 			}
 			tried[t.ID] = true // who needs one that failed tries again
@@ -192,6 +192,12 @@ func (h *host) prefetch(ctx context.Context) error {
 	}
 }
 
+// lacks reports whether a template is to be fetched ahead: the disk has room for it, and
+// nobody is to be ended for that.
+func (h *host) lacks(id template.ID, m *template.Manifest) bool {
+	return h.templates.Lacks(id, m, spareNear*int64(room(h.cfg.DataDir).spare()))
+}
+
 // prefetchBuilt is prefetch of what builds made.
 func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
 	for _, t := range h.view.Templates("") {
@@ -203,7 +209,7 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))
-		if err != nil || tried[id] || !h.templates.Lacks(id, &m) {
+		if err != nil || tried[id] || !h.lacks(id, &m) {
 			continue
 		}
 		tried[id] = true

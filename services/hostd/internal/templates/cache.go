@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -262,7 +263,7 @@ func (c *Cache) Adopt(dir string, manifest []byte) error {
 	}
 	err = c.adopt(dir, id, manifest)
 	c.settle(t, err).Release()
-	c.evict(0)
+	c.evict(space{})
 	return err
 }
 
@@ -307,13 +308,13 @@ func (c *Cache) settle(t *tree, err error) (used *Tree) {
 	}
 	close(t.ready)
 	c.mu.Unlock()
-	c.evict(0)
+	c.evict(space{})
 	return used
 }
 
 // evict removes unused trees, the longest unused first, until what is kept fits
-// and at least need bytes of the disk are free.
-func (c *Cache) evict(need int64) {
+// and the disk has at least what is needed.
+func (c *Cache) evict(need space) {
 	for {
 		dir, ok := c.victim(need)
 		if !ok {
@@ -324,7 +325,7 @@ func (c *Cache) evict(need int64) {
 }
 
 // victim takes the tree that is to go out of everybody's reach.
-func (c *Cache) victim(need int64) (dir string, ok bool) {
+func (c *Cache) victim(need space) (dir string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var total int64
@@ -334,10 +335,21 @@ func (c *Cache) victim(need int64) (dir string, ok bool) {
 			oldest = t
 		}
 	}
-	if oldest == nil || total <= c.cfg.Max && (need == 0 || c.free() >= need) {
+	if oldest == nil || total <= c.cfg.Max && c.free().fits(need) {
 		return "", false
 	}
 	return c.takeAway(oldest), true
+}
+
+// Shed makes room on the disk: it removes what has come of templates that nobody fetches
+// any more, and the tree that was not used for the longest time. False if all are used.
+func (c *Cache) Shed() bool {
+	c.sweepParts(0)
+	dir, ok := c.victim(space{bytes: math.MaxInt64})
+	if ok {
+		c.remove(dir)
+	}
+	return ok
 }
 
 // takeAway takes a tree out of everybody's reach; it is by mu.
@@ -365,22 +377,36 @@ func (c *Cache) Drop(id template.ID) {
 }
 
 // Lacks reports whether a template is neither here nor on its way, and can be had without
-// others having to go.
-func (c *Cache) Lacks(id template.ID, m *template.Manifest) bool {
+// others having to go, with spare bytes of the disk left free.
+func (c *Cache) Lacks(id template.ID, m *template.Manifest, spare int64) bool {
 	c.mu.Lock()
 	here, total := c.trees[id] != nil, takes(m)
 	for _, t := range c.trees {
 		total += t.size
 	}
 	c.mu.Unlock()
-	return !here && total <= c.cfg.Max && c.free() >= needs(c.partsOf(id), m)
+	need := needs(c.partsOf(id), m)
+	need.bytes += spare
+	return !here && total <= c.cfg.Max && c.free().fits(need)
 }
 
-// free is how many bytes of the disk we may fill.
-func (c *Cache) free() int64 {
+// space is what a disk has, or is to have.
+type space struct {
+	bytes int64
+	files int64 // its inodes
+}
+
+func (s space) fits(need space) bool { return need.bytes <= s.bytes && need.files <= s.files }
+
+// free is what of the disk we may fill.
+func (c *Cache) free() space {
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.cfg.Dir, &st); err != nil {
-		return 0
+		return space{}
 	}
-	return int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // their types differ between systems
+	s := space{bytes: int64(st.Bavail) * int64(st.Bsize), files: int64(st.Ffree)} //nolint:unconvert // their types differ between systems
+	if st.Files == 0 {
+		s.files = math.MaxInt64 // no bound of their own
+	}
+	return s
 }

@@ -48,12 +48,13 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 		return err
 	}
 	need := needs(parts, m)
-	if c.free() < need {
+	if !c.free().fits(need) {
 		c.sweepParts(0)
 	}
 	c.evict(need)
-	if free := c.free(); free < need {
-		return full(id, nil, "the host's disk has %d MiB free, the template needs %d", free>>20, need>>20)
+	if free := c.free(); !free.fits(need) {
+		return full(id, nil, "the host's disk has %d MiB and %d files free, the template needs %d and %d",
+			free.bytes>>20, free.files, need.bytes>>20, need.files)
 	}
 	if err := c.fetch(ctx, parts, m); err != nil {
 		return err
@@ -64,10 +65,10 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 // takes is how many bytes of a disk a tree takes: one of nothing but empty files, too.
 func takes(m *template.Manifest) int64 { return m.Size + m.Files*perFile }
 
-// needs is how many bytes of a disk filling a template still takes. The parts come
+// needs is what of a disk filling a template still takes. The parts come
 // packed, half the size or less of what they hold; those that are there need no more.
-func needs(parts string, m *template.Manifest) int64 {
-	return takes(m) + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom
+func needs(parts string, m *template.Manifest) space {
+	return space{bytes: takes(m) + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom, files: m.Files}
 }
 
 // came is how many bytes of parts an earlier fill left.

@@ -127,10 +127,10 @@ func TestOnlyWhatIsNotHereIsLacking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Lacks(id, &m); got != want {
+		if got := c.Lacks(id, &m, 0); got != want {
 			t.Errorf("template %d of %d bytes: %v", i, m.Size, got)
 		}
-		if m.Size = 8; c.Lacks(id, &m) {
+		if m.Size = 8; c.Lacks(id, &m, 0) {
 			t.Errorf("template %d of 8 bytes: lacking, though another one would have to go", i)
 		}
 	}

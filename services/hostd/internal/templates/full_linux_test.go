@@ -53,7 +53,7 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 	c := open(t, filepath.Join(dir, "c"), newStore(t), 0)
 	m := template.Manifest{Size: 1 << 20, Tar: template.PartSize} // 69 MiB in all, of which 4 are parts
 	here, other := template.ID(template.SumOf([]byte("here"))), template.ID(template.SumOf([]byte("other")))
-	if !c.Lacks(here, &m) || !c.Lacks(other, &m) {
+	if !c.Lacks(here, &m, 0) || !c.Lacks(other, &m, 0) {
 		t.Fatal("there is no room at all")
 	}
 	if err := os.Mkdir(c.partsOf(here), 0o700); err != nil {
@@ -62,10 +62,49 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.partsOf(here), string(template.SumOf(nil))), make([]byte, 3<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !c.Lacks(here, &m) {
+	if !c.Lacks(here, &m, 0) {
 		t.Error("no room for 66 MiB where 68 are free: what is there is counted again")
 	}
-	if c.Lacks(other, &m) {
+	if c.Lacks(other, &m, 0) {
 		t.Error("room for 69 MiB where 68 are free")
+	}
+}
+
+// Where the disk has too few files, as where it has too few bytes, what nobody uses goes.
+func TestUnusedTreesGoForFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small disk wants root")
+	}
+	s := newStore(t)
+	var many, more []entry
+	for i := range 200 {
+		many = append(many, entry{fmt.Sprint("a", i), "x", 0, 0o644, 0})
+		more = append(more, entry{fmt.Sprint("b", i), "x", 0, 0o644, 0})
+	}
+	raws := [][]byte{s.add(t, many...), s.add(t, more...)}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1g,nr_inodes=300"); err != nil {
+		t.Skipf("no tmpfs: %v", err)
+	}
+	defer syscall.Unmount(dir, 0)
+	c := open(t, filepath.Join(dir, "c"), s, 0)
+	first, err := c.Get(t.Context(), raws[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), raws[1]); !kind.Is(err, kind.Exhausted) {
+		t.Errorf("beside one that is used: %v", err)
+	}
+	if c.Shed() {
+		t.Error("one that is used was shed")
+	}
+	first.Release()
+	second, err := c.Get(t.Context(), raws[1])
+	if err != nil {
+		t.Fatalf("beside one that is not used: %v", err)
+	}
+	second.Release()
+	if !c.Shed() || c.Shed() || len(c.Have()) > 0 {
+		t.Errorf("what nobody uses was not shed, or twice: %v", c.Have())
 	}
 }

@@ -164,7 +164,7 @@ func TestACopyIsTheTree(t *testing.T) {
 	}
 	got.Release()
 	c.cfg.Max = 1
-	c.evict(0)
+	c.evict(space{})
 	if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 {
 		t.Errorf("left of what was evicted: %v", left)
 	}
