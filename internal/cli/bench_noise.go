@@ -48,7 +48,7 @@ func (t *tenant) end(ctx context.Context) { t.b.discard(ctx, t.b.c, t.sbx) }
 type programs struct{ hostload.Load }
 
 func besideHost(ctx context.Context, n *noise) (neighbour, error) {
-	l, err := hostload.Begin(ctx, n.copies)
+	l, err := hostload.Begin(ctx, n.copies, n.script)
 	return programs{l}, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/cpustat"
+	"github.com/millrace/millrace/internal/hostload"
 )
 
 // noise is what a neighbour does to a sandbox.
@@ -16,24 +17,28 @@ type noise struct {
 	name   string
 	copies int
 	script string
-	host   bool // copies of internal/hostload instead, in no sandbox
+	host   bool // in no sandbox, and behind all else: the script is a step of internal/hostload
 }
+
+// doubles takes twice as much memory again and again, until it may not.
+const doubles = "bash -c 'x=x; while :; do x=$x$x; done'"
 
 // noises are those that bench makes. Each is held by the limit on the processes
 // of its sandbox, where the driver has one, and by itself: none takes the machine
 // where nothing else holds it. The first is none: by how much its figures are not 1
-// the others' may be wrong. The next two are what the machine itself does to who shares
-// it with a program that only counts, in no sandbox, and goes behind all else: no sandbox
-// whose noise computes can do better.
+// the others' may be wrong. The next three are what the machine itself does to who shares
+// it with a program that only counts, or takes memory and gives it back, in no sandbox, and
+// goes behind all else: no sandbox whose noise does that can do better.
 func noises() []noise {
 	return []noise{
 		{"nothing", 1, "sleep 600", false},
-		{"host-loop", 1, "", true},
-		{"host-loops", runtime.NumCPU(), "", true},
+		{"host-loop", 1, hostload.Count, true},
+		{"host-loops", runtime.NumCPU(), hostload.Count, true},
+		{"host-bomb", 1, "ulimit -v 524288; " + doubles, true},
 		{"flood", 2, "yes 0123456789abcdefghijklmnopqrstuvwxyz & yes abcdefghijklmnopqrstuvwxyz0123456789 >&2", false},
 		{"forks", 32, "while :; do /bin/true; done", false},
 		{"fork-bomb", 1, "f() { f | f & }; f; sleep 600", false},
-		{"memory-bomb", 1, "ulimit -v 524288; while :; do bash -c 'x=x; while :; do x=$x$x; done'; done 2>/dev/null", false},
+		{"memory-bomb", 1, "ulimit -v 524288; while :; do " + doubles + "; done 2>/dev/null", false},
 		{"disk-filler", 1, "while :; do head -c 268435456 /dev/zero >fill; rm fill; done", false},
 		{"many-processes", 1, "i=0; while [ $i -lt 900 ]; do sleep 600 & i=$((i+1)); done; wait", false},
 	}

@@ -2,8 +2,10 @@ package hostload
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,7 +29,7 @@ func TestLoad(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc")
 	}
-	l, err := Begin(t.Context(), 2)
+	l, err := Begin(t.Context(), 2, Count)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,4 +62,39 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%d is left", cmd.Process.Pid)
 		}
 	}
+}
+
+// What a program began stands still and ends with it.
+func TestLoadHasProcessesOfItsOwn(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("no /proc")
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	l, err := Begin(t.Context(), 1, "sleep 600 & echo $! > "+file+"; wait")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.End()
+	await := func(what string, done func() bool) {
+		t.Helper()
+		for tick := time.Tick(10 * time.Millisecond); !done(); {
+			select {
+			case <-tick:
+			case <-t.Context().Done():
+				t.Fatal(what)
+			}
+		}
+	}
+	var pid int
+	await("it began nothing", func() bool {
+		b, _ := os.ReadFile(file)
+		pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil
+	})
+	if err := l.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	await("what it began goes on", func() bool { s, _ := state(t, pid); return s == "T" })
+	l.End()
+	await("what it began is left", func() bool { return syscall.Kill(pid, 0) != nil })
 }
