@@ -34,6 +34,25 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 	}
 }
 
+// putNew stores the record of something new: its subject is another one's only if that one is
+// over. What is there its leader says: views forget what is over, and the log does later.
+func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, over func(stored) bool) error {
+	for {
+		m, ok, err := l.lastOf(ctx, stream, subject)
+		switch {
+		case err != nil:
+			return kind.Wrap(kind.Unavailable, "append", subject, err)
+		case ok && bytes.Equal(m.data, data):
+			return nil // an earlier try's, whose answer was lost
+		case ok && !over(m):
+			return kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
+		}
+		if _, err = l.put(ctx, stream, subject, m.seq, data); !kind.Is(err, kind.Conflict) {
+			return err
+		}
+	}
+}
+
 // resolve tells what became of a message whose expectation did not hold, from
 // the leader: an earlier try was stored and its answer lost (its rev), somebody
 // else wrote (Conflict), or neither (0). A message of ours can only be the next

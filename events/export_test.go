@@ -23,6 +23,16 @@ func (v *View) SweepSnapshotsOlder(ctx context.Context, age time.Duration) (int,
 	return v.sweepSnapshots(ctx, age)
 }
 
+// SweepVolumesOlder is SweepVolumes with another age.
+func (v *View) SweepVolumesOlder(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepVolumes(ctx, age)
+}
+
+// SweepSecretsOlder is SweepSecrets with another age.
+func (v *View) SweepSecretsOlder(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepSecrets(ctx, age)
+}
+
 // HasPartOlder is HasPart with another age.
 func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Duration) (bool, error) {
 	return l.hasPart(ctx, string(sum), age)

@@ -26,17 +26,27 @@ type Secret struct {
 	Updated  time.Time
 	Removed  bool
 	Rev      uint64 // stream sequence of its last change: what the next must expect
+	changed  time.Time
 }
 
 func vaultSubject(tenant, id string) string { return "vault." + tenant + "." + id }
 
-// PutSecret stores a secret in place of what its Rev says (0: nothing), and the
-// value that was there goes. Conflict as in AppendSandbox.
-func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	data, err := proto.Marshal(&pb.Secret{
-		Id: s.ID, Tenant: s.Tenant, Name: s.Name, Version: s.Version, Sealed: []byte(s.Sealed), Metadata: s.Metadata,
-		CreatedNs: nanos(s.Created), UpdatedNs: nanos(s.Updated), Removed: s.Removed,
+// NewSecret stores a secret that is new; its Rev does not count. Conflict if there is one of its ID.
+func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
+	data, err := encodeSecret(s)
+	if err != nil {
+		return kind.Wrap(kind.Internal, "new secret", s.ID, err)
+	}
+	return l.putNew(ctx, streamVault, vaultSubject(s.Tenant, s.ID), data, func(m stored) bool {
+		was, err := decodeSecret(m)
+		return err == nil && was.Removed
 	})
+}
+
+// PutSecret stores a secret in place of what its Rev says, and the value that was there
+// goes. Conflict as in AppendSandbox.
+func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
+	data, err := encodeSecret(s)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put secret", s.ID, err)
 	}
@@ -44,19 +54,33 @@ func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
 	return err
 }
 
-func (v *View) applySecret(m stored) error {
-	var b pb.Secret
-	if err := proto.Unmarshal(m.data, &b); err != nil {
-		return err
-	}
-	v.secrets[m.subject] = Secret{
-		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
-		Created: fromNanos(b.CreatedNs), Updated: fromNanos(b.UpdatedNs), Removed: b.Removed, Rev: m.seq,
-	}
-	return nil
+func encodeSecret(s *Secret) ([]byte, error) {
+	return proto.Marshal(&pb.Secret{
+		Id: s.ID, Tenant: s.Tenant, Name: s.Name, Version: s.Version, Sealed: []byte(s.Sealed), Metadata: s.Metadata,
+		CreatedNs: nanos(s.Created), UpdatedNs: nanos(s.Updated), Removed: s.Removed,
+	})
 }
 
-// TenantSecret gives a tenant's secret by its id, also one that was removed.
+func decodeSecret(m stored) (Secret, error) {
+	var b pb.Secret
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return Secret{}, err
+	}
+	return Secret{
+		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
+		Created: fromNanos(b.CreatedNs), Updated: fromNanos(b.UpdatedNs), Removed: b.Removed, Rev: m.seq, changed: m.time,
+	}, nil
+}
+
+func (v *View) applySecret(m stored) error {
+	s, err := decodeSecret(m)
+	if err == nil {
+		v.secrets[m.subject] = s
+	}
+	return err
+}
+
+// TenantSecret gives a tenant's secret by its id, also one that was removed lately.
 func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -17,16 +17,19 @@ func TestVolumesInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: "alice", Name: "data", Host: "h1", Created: time.Unix(7, 0)}
-	if err := log.PutVolume(t.Context(), &v); err != nil {
+	if err := log.NewVolume(t.Context(), &v); err != nil {
 		t.Fatal(err)
+	}
+	if err := log.NewVolume(t.Context(), &v); err != nil {
+		t.Errorf("a second try, as after an answer that was lost: %v", err)
 	}
 	other := v
 	other.ID = sandbox.NewVolumeID()
-	if err := log.PutVolume(t.Context(), &other); !kind.Is(err, kind.Conflict) {
+	if err := log.NewVolume(t.Context(), &other); !kind.Is(err, kind.Conflict) {
 		t.Errorf("a second one of the name: %v", err)
 	}
 	other.Tenant = "bob"
-	if err := log.PutVolume(t.Context(), &other); err != nil {
+	if err := log.NewVolume(t.Context(), &other); err != nil {
 		t.Errorf("another tenant's: %v", err)
 	}
 	if err := view.Sync(t.Context()); err != nil {
@@ -66,7 +69,7 @@ func TestSecretsInTheLog(t *testing.T) {
 	}
 	s := events.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealer.Seal("canary"),
 		Metadata: map[string]string{"a": "b"}, Created: time.Unix(7, 0)}
-	if err := log.PutSecret(t.Context(), &s); err != nil {
+	if err := log.NewSecret(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
 	if err := view.Sync(t.Context()); err != nil {

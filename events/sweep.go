@@ -45,6 +45,38 @@ func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, erro
 	})
 }
 
+// SweepVolumes removes the records of volumes that were deleted, and removed by their hosts,
+// two days ago or earlier, and gives their number. Unavailable as SweepSandboxes.
+func (v *View) SweepVolumes(ctx context.Context) (int, error) {
+	n, err := v.sweepVolumes(ctx, leftAge)
+	return n, kind.Wrap(kind.Unavailable, "sweep", streamVolumes, err)
+}
+
+func (v *View) sweepVolumes(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepRecords(ctx, &v.swept.volumes, streamVolumes, "vol.>", age, func(subject string) bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		s, ok := v.volumes[subject]
+		return ok && !s.Over()
+	})
+}
+
+// SweepSecrets removes the records of secrets that were removed two days ago or earlier, and
+// gives their number. Unavailable as SweepSandboxes.
+func (v *View) SweepSecrets(ctx context.Context) (int, error) {
+	n, err := v.sweepSecrets(ctx, leftAge)
+	return n, kind.Wrap(kind.Unavailable, "sweep", streamVault, err)
+}
+
+func (v *View) sweepSecrets(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepRecords(ctx, &v.swept.secrets, streamVault, "vault.>", age, func(subject string) bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		s, ok := v.secrets[subject]
+		return ok && !s.Removed
+	})
+}
+
 // swept is how far a view has looked for old records in a stream. What it met is looked at
 // again, so that each message is read once.
 type swept struct {
@@ -56,7 +88,8 @@ type swept struct {
 // sweepRecords removes what nothing came to for an age and is not needed any more. It takes
 // two sweeps for a record, and its last message goes last: a view that
 // is opened meanwhile may have read the beginning, and must find the end. The stream's last
-// message stays, too: by it others know how far there is to read.
+// message stays, too: by it others know how far there is to read. What comes to a subject
+// meanwhile stays.
 func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, age time.Duration, needed func(subject string) bool) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +119,7 @@ func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, a
 			err = lErr
 		case time.Since(last.Time) < age || last.Sequence >= end:
 		case trimmed:
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last.Sequence+1))
 			delete(w.left, subject)
 			n++
 		default:
@@ -127,8 +160,8 @@ func (v *View) lives(subject string) bool {
 func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 const (
-	// leftAge is how old the record of a deleted snapshot is when it goes: by then every host
-	// that lives has removed its files, and no command that makes it is read again.
+	// leftAge is how old the record of a deleted snapshot, volume or secret is when it goes: by
+	// then every host that lives has removed its files, and no command that makes it is read again.
 	leftAge = 2 * commandAge
 	// keptAge is for how much longer a view has it, and for how long after the end of a
 	// sandbox that stood on it: its host has removed the files by then.
@@ -148,6 +181,20 @@ func (v *View) forgetSnapshots(before time.Time) {
 		}
 		if !stands[id] {
 			delete(v.snapshots, id)
+		}
+	}
+}
+
+// forgetNamed is forgetSnapshots of volumes and secrets.
+func (v *View) forgetNamed(before time.Time) {
+	for subject, s := range v.volumes {
+		if s.Over() && s.Changed.Before(before) {
+			delete(v.volumes, subject)
+		}
+	}
+	for subject, s := range v.secrets {
+		if s.Removed && s.changed.Before(before) {
+			delete(v.secrets, subject)
 		}
 	}
 }

@@ -2,8 +2,14 @@ package events_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
@@ -253,5 +259,129 @@ func TestASnapshotThatWentWhileAViewWasCutOff(t *testing.T) {
 	}
 	if _, ok := view.Snapshot(s.ID); ok {
 		t.Error("the view has it still")
+	}
+}
+
+// named is a kind of what has a name that may be used again: of volumes, or secrets.
+type named struct {
+	make  func(name string) error
+	end   func(name string) error
+	has   func(*events.View, string) bool
+	sweep func(*events.View, context.Context, time.Duration) (int, error)
+}
+
+func namedKinds(t *testing.T, log *events.Log, view *events.View) map[string]named {
+	at := func(name string) sandbox.Volume { v, _ := view.NamedVolume("t", name); return v }
+	secret := func(name string) events.Secret { s, _ := view.TenantSecret("t", name); return s }
+	return map[string]named{
+		"volumes": {
+			func(name string) error {
+				return log.NewVolume(t.Context(), &sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: "t", Name: name, Host: "h", Created: time.Now()})
+			},
+			func(name string) error { v := at(name); v.Deleted = true; return log.PutVolume(t.Context(), &v) },
+			func(view *events.View, name string) bool { _, ok := view.NamedVolume("t", name); return ok },
+			(*events.View).SweepVolumesOlder,
+		},
+		"secrets": {
+			func(name string) error {
+				return log.NewSecret(t.Context(), &events.Secret{ID: name, Tenant: "t", Name: name, Version: 1, Created: time.Now()})
+			},
+			func(name string) error { s := secret(name); s.Removed = true; return log.PutSecret(t.Context(), &s) },
+			func(view *events.View, name string) bool { _, ok := view.TenantSecret("t", name); return ok },
+			(*events.View).SweepSecretsOlder,
+		},
+	}
+}
+
+// Records of what has a name go when it is over and they are old. The name can be used again
+// all the time: while a view knows of it, when it has forgotten, and when the record is gone.
+func TestRecordsOfDeletedNamesGo(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	for what, k := range namedKinds(t, log, view) {
+		must := func(err error) {
+			t.Helper()
+			if err == nil {
+				err = view.Sync(t.Context())
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		for _, name := range []string{"kept", "gone", "also", "last"} {
+			must(k.make(name))
+		}
+		if err := k.make("kept"); !kind.Is(err, kind.Conflict) {
+			t.Errorf("%s: a name that is taken: %v", what, err)
+		}
+		for _, name := range []string{"gone", "also"} {
+			must(k.end(name))
+			must(k.make(name)) // though the view knows of the end
+			must(k.end(name))
+		}
+		must(k.end("last"))
+		view.Forget(time.Now().Add(7 * 24 * time.Hour))
+		if !k.has(view, "kept") || k.has(view, "gone") {
+			t.Errorf("%s: the view has forgotten the wrong one", what)
+		}
+		must(k.make("also")) // the log has the end still
+		for i, tt := range []struct {
+			age  time.Duration
+			want int
+		}{{time.Hour, 0}, {0, 0}, {0, 1}} {
+			if n, err := k.sweep(view, t.Context(), tt.age); i < 2 && n != 0 || err != nil {
+				t.Errorf("%s: sweep %d: %d records removed, %v; want %d", what, i, n, err, tt.want)
+			}
+		}
+		next := eventstest.View(t, log)
+		for name, want := range map[string]bool{"kept": true, "also": true, "gone": false} {
+			if k.has(next, name) != want {
+				t.Errorf("%s: who opens a view finds %s: %t", what, name, !want)
+			}
+		}
+		must(k.make("gone"))
+		must(k.end("gone"))
+	}
+}
+
+// Names that are used again while their old records are removed stay.
+func TestNamesUsedAgainWhileTheirRecordsGo(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+	}
+	volumes := func(deleted bool, names ...string) error {
+		for _, name := range names {
+			v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: "t", Name: name, Host: "h", Created: time.Now(), Deleted: deleted}
+			if err := log.NewVolume(t.Context(), &v); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const age = 300 * time.Millisecond // longer than the names take
+	sweep := func() error { _, err := view.SweepVolumesOlder(t.Context(), age); return err }
+	if err := volumes(true, append(names, "last")...); err != nil { // a stream's last record stays anyway
+		t.Fatal(err)
+	}
+	<-time.After(age)
+	if err := sweep(); err != nil {
+		t.Fatal(err)
+	}
+	again := slices.Clone(names)
+	rand.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+	var all errgroup.Group
+	all.Go(sweep)
+	all.Go(func() error { return volumes(false, again...) })
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	next := eventstest.View(t, log)
+	for _, name := range names {
+		if _, ok := next.NamedVolume("t", name); !ok {
+			t.Errorf("%s is gone", name)
+		}
 	}
 }

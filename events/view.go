@@ -43,7 +43,7 @@ type View struct {
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
 
-	swept struct{ sandboxes, snapshots swept }
+	swept struct{ sandboxes, snapshots, volumes, secrets swept }
 }
 
 // entry is a process in the catalogue.
@@ -279,7 +279,9 @@ func (v *View) forget(before time.Time) {
 			delete(v.builds, id)
 		}
 	}
-	v.forgetSnapshots(before.Add(v.l.retention - leftAge - keptAge))
+	left := before.Add(v.l.retention - leftAge - keptAge)
+	v.forgetSnapshots(left)
+	v.forgetNamed(left)
 	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {
 		if !e.Active() && e.Ended.Before(before) {

@@ -15,13 +15,23 @@ import (
 // The subject has the name, not the id: so two volumes cannot be called alike.
 func volumeSubject(tenant, name string) string { return "vol." + tenant + "." + name }
 
-// PutVolume stores what is known of a volume, in place of what its Rev says
-// (0: nothing). Conflict as in AppendSandbox.
-func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
-	data, err := proto.Marshal(&pb.Volume{
-		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
-		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
+// NewVolume stores a volume that is new; its Rev does not count. Conflict if the tenant has one of
+// that name, which may be one that was deleted and is being removed.
+func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
+	data, err := encodeVolume(s)
+	if err != nil {
+		return kind.Wrap(kind.Internal, "new volume", string(s.ID), err)
+	}
+	return l.putNew(ctx, streamVolumes, volumeSubject(s.Tenant, s.Name), data, func(m stored) bool {
+		was, err := decodeVolume(m)
+		return err == nil && was.Over()
 	})
+}
+
+// PutVolume stores what is known of a volume, in place of what its Rev says. Conflict as in
+// AppendSandbox.
+func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
+	data, err := encodeVolume(s)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put volume", string(s.ID), err)
 	}
@@ -29,23 +39,34 @@ func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
 	return err
 }
 
-func (v *View) applyVolume(m stored) error {
-	var b pb.Volume
-	if err := proto.Unmarshal(m.data, &b); err != nil {
-		return err
-	}
-	id, err := sandbox.ParseVolumeID(b.Id)
-	if err != nil {
-		return err
-	}
-	v.volumes[m.subject] = sandbox.Volume{
-		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
-		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq,
-	}
-	return nil
+func encodeVolume(s *sandbox.Volume) ([]byte, error) {
+	return proto.Marshal(&pb.Volume{
+		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
+		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
+	})
 }
 
-// NamedVolume gives a tenant's volume by its name, also one that was deleted.
+func decodeVolume(m stored) (sandbox.Volume, error) {
+	var b pb.Volume
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return sandbox.Volume{}, err
+	}
+	id, err := sandbox.ParseVolumeID(b.Id)
+	return sandbox.Volume{
+		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
+		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq, Changed: m.time,
+	}, err
+}
+
+func (v *View) applyVolume(m stored) error {
+	s, err := decodeVolume(m)
+	if err == nil {
+		v.volumes[m.subject] = s
+	}
+	return err
+}
+
+// NamedVolume gives a tenant's volume by its name, also one that was deleted lately.
 func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -53,7 +74,7 @@ func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
 	return s, ok
 }
 
-// Volume gives a volume by its id, also one that was deleted.
+// Volume gives a volume by its id, also one that was deleted lately.
 func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -44,7 +44,11 @@ type Volume struct {
 	Made    bool // its host has its directory
 	Deleted bool // it is gone for clients; its host removes the files once no sandbox uses them, and then it is not made
 	Rev     uint64
+	Changed time.Time // when its record was
 }
+
+// Over reports whether nothing is left of it but its record.
+func (v *Volume) Over() bool { return v.Deleted && !v.Made }
 
 // Mount says where in a sandbox a volume is seen.
 type Mount struct {

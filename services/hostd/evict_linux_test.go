@@ -328,7 +328,7 @@ func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
 func (r *rig) volume(name string) sandbox.VolumeID {
 	r.t.Helper()
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: tenant, Name: name, Host: r.cfg.Name, Created: time.Now()}
-	if err := r.log.PutVolume(r.ctx(), &v); err != nil {
+	if err := r.log.NewVolume(r.ctx(), &v); err != nil {
 		r.t.Fatal(err)
 	}
 	r.awaitTrue(func() bool { v, _ := r.view.Volume(v.ID); return v.Made })

@@ -125,11 +125,16 @@ func (r *reaper) sweep(ctx context.Context) {
 		case <-t.C:
 		}
 		r.dropForks(ctx)
-		if _, err := r.view.SweepSandboxes(ctx); err != nil {
-			r.warn(ctx, "old records of sandboxes cannot be removed", "", err)
-		}
-		if _, err := r.view.SweepSnapshots(ctx); err != nil {
-			r.warn(ctx, "records of deleted snapshots cannot be removed", "", err)
+		for _, old := range []struct {
+			of    string
+			sweep func(context.Context) (int, error)
+		}{
+			{"sandboxes", r.view.SweepSandboxes}, {"snapshots", r.view.SweepSnapshots},
+			{"volumes", r.view.SweepVolumes}, {"secrets", r.view.SweepSecrets},
+		} {
+			if _, err := old.sweep(ctx); err != nil {
+				r.warn(ctx, "old records cannot be removed", old.of, err)
+			}
 		}
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {

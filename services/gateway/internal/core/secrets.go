@@ -80,8 +80,8 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 		return events.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
 	}
 	now := time.Now()
-	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now, Rev: was.Rev}
-	return c.putSecret(ctx, s, value)
+	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now}
+	return c.storeSecret(ctx, s, value, c.log.NewSecret)
 }
 
 // UpdateSecret stores the next value of a secret, and its metadata unless nil. The
@@ -97,15 +97,15 @@ func (c *Core) UpdateSecret(ctx context.Context, p Principal, ref, value string,
 	if s.Updated = time.Now(); meta != nil {
 		s.Metadata = meta
 	}
-	return c.putSecret(ctx, s, value)
+	return c.storeSecret(ctx, s, value, c.log.PutSecret)
 }
 
-func (c *Core) putSecret(ctx context.Context, s events.Secret, value string) (events.Secret, error) {
+func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, store func(context.Context, *events.Secret) error) (events.Secret, error) {
 	s.Version++
 	s.Sealed = c.cfg.Sealer.Seal(value)
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	err := c.log.PutSecret(ctx, &s)
+	err := store(ctx, &s)
 	if kind.Is(err, kind.Conflict) {
 		err = kind.Newf(kind.Conflict, "store secret", s.ID, "secret '%s' was changed at the same time", s.Name)
 	}

@@ -48,10 +48,10 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	if none != nil {
 		return sandbox.Volume{}, none
 	}
-	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: p.Tenant, Name: name, Host: host, Created: time.Now(), Rev: was.Rev}
+	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: p.Tenant, Name: name, Host: host, Created: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
-	if err := c.log.PutVolume(ctx, &v); err != nil {
+	if err := c.log.NewVolume(ctx, &v); err != nil {
 		if kind.Is(err, kind.Conflict) {
 			err = kind.Newf(kind.Conflict, "create volume", "", "volume '%s' already exists", name)
 		}

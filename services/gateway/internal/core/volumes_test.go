@@ -52,10 +52,10 @@ func TestSecretsAndVolumesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		name := fmt.Sprint("x", i)
 		v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: alice.Tenant, Name: name, Host: h.host.Name, Created: time.Now()}
-		if err := h.log.PutVolume(t.Context(), &v); err != nil {
+		if err := h.log.NewVolume(t.Context(), &v); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.log.PutSecret(t.Context(), &events.Secret{ID: "sec_" + name, Tenant: alice.Tenant, Name: name, Version: 1}); err != nil {
+		if err := h.log.NewSecret(t.Context(), &events.Secret{ID: "sec_" + name, Tenant: alice.Tenant, Name: name, Version: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
