@@ -268,14 +268,29 @@ func TestPrivatePorts(t *testing.T) {
 		Token string `json:"trafficAccessToken"`
 	}
 	a.Want(t, 200, "POST", "/sandboxes/"+box.ID+"/connect", `{"timeout":60}`).Decode(t, &made)
-	req, _ := http.NewRequestWithContext(t.Context(), "GET", a.URL, nil)
-	req.Host = host
-	req.Header.Set("E2b-Traffic-Access-Token", made.Token)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil || res.StatusCode != 200 {
-		t.Fatalf("with the token %q: %v, %v", made.Token, res, err)
+	visit := func(host, path, token string) int {
+		t.Helper()
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", a.URL+path, nil)
+		req.Host = host
+		req.Header.Set("E2b-Traffic-Access-Token", token)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
 	}
-	res.Body.Close()
+	if status := visit(host, "/", made.Token); status != 200 {
+		t.Errorf("with the token %q: %d", made.Token, status)
+	}
+	// Where SDKs send no access token, they send this one.
+	_, domain, _ := strings.Cut(host, ".")
+	for _, port := range []string{"49999", "49983"} {
+		of := port + "-" + box.ID + "." + domain
+		if without, with := visit(of, "/contexts", ""), visit(of, "/contexts", made.Token); without != 403 || with != 200 {
+			t.Errorf("contexts by port %s: %d without a token, %d with it", port, without, with)
+		}
+	}
 }
 
 // How many requests in turn, and how many bytes a second, a port takes through

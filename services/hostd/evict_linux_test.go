@@ -262,7 +262,9 @@ type unwilling struct {
 	asked *int
 }
 
-func (unwilling) Stats(context.Context) (driver.Stats, error) { return driver.Stats{DiskBytes: 100}, nil }
+func (unwilling) Stats(context.Context) (driver.Stats, error) {
+	return driver.Stats{DiskBytes: 100}, nil
+}
 
 func (u unwilling) Destroy(context.Context) error {
 	*u.asked++

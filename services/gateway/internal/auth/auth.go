@@ -29,7 +29,7 @@ type Keys interface {
 type Tokens interface {
 	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
-	Visitor(ctx context.Context, id sandbox.ID) (core.Principal, error)
+	Visitor(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
 	VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (core.Principal, error)
 }
 
@@ -181,7 +181,7 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	var p core.Principal
 	var err error
 	if token := c.Get("X-Access-Token"); token == "" && first(c.Path()) == "contexts" { // where SDKs send none (WIRE-E2B 3.5)
-		p, err = tokens.Visitor(c.UserContext(), t.Sandbox)
+		p, err = tokens.Visitor(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
 	} else {
 		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)
 	}

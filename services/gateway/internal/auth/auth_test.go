@@ -43,7 +43,10 @@ func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Princ
 	return core.Principal{}, kind.New(kind.Unauthenticated, "", "", "wrong")
 }
 
-func (tokens) Visitor(_ context.Context, id sandbox.ID) (core.Principal, error) {
+func (tokens) Visitor(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
+	if id == "iprivate" && traffic != "traffic" {
+		return core.Principal{}, kind.New(kind.Denied, "", "", "wrong")
+	}
 	return core.Principal{Tenant: "alice", Sandbox: id}, nil
 }
 
@@ -156,6 +159,8 @@ func TestMiddleware(t *testing.T) {
 		{"what cannot be", "POST", commands, map[string]string{"E2b-Sandbox-Id": "I.*"}, 200, core.Principal{}},
 		{"what is gone, on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "igone"}, 401, core.Principal{}},
 		{"contexts want no token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1"}, 200, token},
+		{"contexts of who is private want another one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate"}, 403, core.Principal{}},
+		{"which does", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate", "E2b-Traffic-Access-Token": "traffic"}, 200, core.Principal{Tenant: "alice", Sandbox: "iprivate"}},
 		{"contexts refuse a wrong one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
 		{"executions want one", "POST", "/execute", map[string]string{"E2b-Sandbox-Id": "i1"}, 401, core.Principal{}},
 		{"the log is away", "POST", commands, map[string]string{"E2b-Sandbox-Id": "ifar", "X-Access-Token": "right"}, 503, core.Principal{}},

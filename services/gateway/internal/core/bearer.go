@@ -21,8 +21,10 @@ func (c *Core) Token(id sandbox.ID) string {
 }
 
 // Visitor gives who asks without a token where none is wanted: whoever knows the
-// sandbox's id, which cannot be guessed. NotFound if the log does not know it.
-func (c *Core) Visitor(ctx context.Context, id sandbox.ID) (Principal, error) {
+// sandbox's id, which cannot be guessed, and shows its traffic token where it was made
+// without public traffic; Denied if that is wrong. NotFound if the log does not know the
+// sandbox: nobody is let in unseen.
+func (c *Core) Visitor(ctx context.Context, id sandbox.ID, traffic string) (Principal, error) {
 	st, ok := c.view.Sandbox(id)
 	if !ok {
 		if err := c.Sync(ctx); err != nil {
@@ -31,6 +33,9 @@ func (c *Core) Visitor(ctx context.Context, id sandbox.ID) (Principal, error) {
 		if st, ok = c.view.Sandbox(id); !ok {
 			return Principal{}, noSandbox(id)
 		}
+	}
+	if st.Network.Private && !hmac.Equal([]byte(traffic), []byte(c.TrafficToken(id))) {
+		return Principal{}, kind.New(kind.Denied, "visit", string(id), "wrong traffic token")
 	}
 	return Principal{Tenant: st.Tenant, Sandbox: id}, nil
 }

@@ -524,3 +524,24 @@ func TestNothingWithoutTheLog(t *testing.T) {
 	wantKind(t, "Ready", quick.Ready(t.Context()), kind.Unavailable)
 	h.srv.Resume()
 }
+
+// Nobody is let in to a private sandbox by a gateway that has not heard of it yet.
+func TestStrangersOfASandboxThatIsNew(t *testing.T) {
+	h := newHouse(t)
+	far := eventstest.Open(t, h.srv) // whose view hears of nothing at the same moment
+	for i := range 200 {
+		id := sandbox.NewID()
+		made := sandbox.Requested{Template: "base", Secure: true, Network: sandbox.Network{Private: true}}
+		if _, err := far.AppendSandbox(t.Context(), alice.Tenant, id, 0, 1, made); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Visitor(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
+			t.Fatalf("%d: a stranger: %v", i, err)
+		}
+		if p, err := h.Visitor(t.Context(), id, h.TrafficToken(id)); err != nil || p.Sandbox != id {
+			t.Fatalf("%d: who has its token: %+v, %v", i, p, err)
+		}
+	}
+	_, err := h.Visitor(t.Context(), sandbox.NewID(), "wrong")
+	wantKind(t, "of a sandbox that is not there", err, kind.NotFound)
+}

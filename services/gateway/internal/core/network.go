@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -45,15 +44,4 @@ func (c *Core) TrafficToken(id sandbox.ID) string {
 	mac.Write([]byte("traffic")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))        //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))
-}
-
-// MayVisit says whether a visitor who shows a traffic token, or none, may visit
-// the sandbox's ports: Unauthenticated if it is wrong. A sandbox that is not
-// known is for DialPort to tell.
-func (c *Core) MayVisit(id sandbox.ID, token string) error {
-	st, ok := c.view.Sandbox(id)
-	if !ok || !st.Network.Private || hmac.Equal([]byte(token), []byte(c.TrafficToken(id))) {
-		return nil
-	}
-	return kind.New(kind.Unauthenticated, "visit", string(id), "wrong traffic token")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -26,7 +27,7 @@ import (
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
 	Wake(ctx context.Context, id sandbox.ID) (bool, error)
-	MayVisit(id sandbox.ID, token string) error
+	Visitor(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
 	Network(id sandbox.ID) (sandbox.Network, bool)
 }
 
@@ -122,9 +123,11 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if c.Method() == fiber.MethodConnect { // what it would switch to is not carried
 		return h.write(c, httperr.Proxied{SandboxID: t.Named, Message: "CONNECT is not passed on", Port: t.Port, Code: http.StatusMethodNotAllowed})
 	}
-	token := c.Get(HeaderToken)
-	if h.dialer.MayVisit(t.Sandbox, token) != nil {
-		return h.write(c, private(t, token != ""))
+	traffic := c.Get(route.HeaderTraffic)
+	if _, err := h.dialer.Visitor(c.UserContext(), t.Sandbox, traffic); kind.Is(err, kind.Denied) {
+		return h.write(c, private(t, traffic != ""))
+	} else if err != nil {
+		return h.write(c, unreached(t, err))
 	}
 	// A connection that was kept does not tell that its sandbox is paused.
 	if ok, err := h.dialer.Wake(c.UserContext(), t.Sandbox); err != nil {

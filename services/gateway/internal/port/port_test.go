@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -91,11 +92,11 @@ func (s *inside) Wake(context.Context, sandbox.ID) (bool, error) {
 	return !s.away, nil
 }
 
-func (s *inside) MayVisit(_ sandbox.ID, token string) error {
-	if s.net.Private && token != "right" {
-		return kind.New(kind.Unauthenticated, "", "", "")
+func (s *inside) Visitor(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
+	if s.net.Private && traffic != "right" {
+		return core.Principal{}, kind.New(kind.Denied, "", "", "")
 	}
-	return nil
+	return core.Principal{Sandbox: id}, nil
 }
 
 func (s *inside) Network(sandbox.ID) (sandbox.Network, bool) { return s.net, true }

@@ -12,9 +12,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// HeaderToken bears a sandbox's traffic token. It is for us, not for the server.
-const HeaderToken = "E2b-Traffic-Access-Token"
-
 // request gives the request as the sandbox's server is to get it. Nothing of it
 // shares memory with c, but the body, which is nil if there is none.
 func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
@@ -67,7 +64,7 @@ func headers(c *fiber.Ctx) http.Header {
 		}
 	}
 	for _, name := range [...]string{"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization",
-		"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", HeaderToken} {
+		"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", route.HeaderTraffic} {
 		h.Del(name)
 	}
 	if upgrade != "" {

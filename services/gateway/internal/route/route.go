@@ -15,6 +15,7 @@ import (
 const (
 	HeaderSandbox = "E2b-Sandbox-Id"
 	HeaderPort    = "E2b-Sandbox-Port"
+	HeaderTraffic = "E2b-Traffic-Access-Token" // for us, not for servers in the sandbox
 )
 
 // EnvdPort is the port under which the data plane of every sandbox is reached.
