@@ -85,6 +85,17 @@ func TestTemplatesComeInParts(t *testing.T) {
 	f.do("DELETE", "/v1/templates/app", "").want(t, "remove a name", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, while it has another name", 200, "")
 	f.do("DELETE", "/v1/templates/app", "").wantError(t, "remove it again", 404)
+	for _, name := range []string{"app:v1", string(tm.id)} { // which has one tag, that is not the default
+		var with struct {
+			TemplateID string
+			Names      []string
+			Builds     []struct{ Status string }
+		}
+		f.do("GET", "/templates/"+name, "").want(t, "its builds", 200, "").decode(t, &with)
+		if with.TemplateID != string(tm.id) || len(with.Names) != 1 || len(with.Builds) != 1 || with.Builds[0].Status != "ready" {
+			t.Errorf("the builds of %s: %+v", name, with)
+		}
+	}
 	f.do("DELETE", "/v1/templates/"+string(tm.id), "").want(t, "remove by id", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, when it has no name", 404, "")
 	f.do("POST", "/sandboxes", `{"templateID":"app:v1"}`).wantError(t, "create of what is removed", 404)

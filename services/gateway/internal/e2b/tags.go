@@ -116,7 +116,7 @@ func buildBodyOf(b *events.Build) buildBody {
 
 // template is a template with its builds, the newest first, in pages.
 func (h *Handler) template(c *fiber.Ctx) error {
-	name, err := named(c)
+	asked, err := named(c)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	name, err = h.core.OwnName(c.UserContext(), p, name)
+	name, err := h.core.OwnName(c.UserContext(), p, asked)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,12 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		out["templateID"], out["createdAt"] = b.Request.Template, b.Created.UTC()
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
 	}
-	if t, err := h.core.Template(c.UserContext(), p, name); err == nil {
+	t, err := h.core.Template(c.UserContext(), p, name)
+	if err != nil { // it may have no other tag than the one that was asked for
+		t, err = h.core.Template(c.UserContext(), p, asked)
+	}
+	switch {
+	case err == nil:
 		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.core.Public(&t)
 		out["names"], out["aliases"] = []string{t.Name}, []string{t.Name}
 		if len(builds) == 0 {
@@ -145,7 +150,9 @@ func (h *Handler) template(c *fiber.Ctx) error {
 				BuildID: buildIDOf(&t), Status: string(build.PhaseReady), CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), EnvdVersion: envdVersion,
 			})
 		}
-	} else {
+	case len(builds) == 0:
+		return err
+	default:
 		out["updatedAt"] = builds[0].UpdatedAt
 	}
 	if id, ok := out["templateID"].(string); ok {
