@@ -54,6 +54,8 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	if err := c.log.NewVolume(ctx, &v); err != nil {
 		if kind.Is(err, kind.Conflict) {
 			err = kind.Newf(kind.Conflict, "create volume", "", "volume '%s' already exists", name)
+		} else {
+			c.abandonVolume(ctx, v) // it may be stored
 		}
 		return v, logError("create volume", string(v.ID), err)
 	}
@@ -69,17 +71,20 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 	defer cancel()
-	for {
+	for synced := false; ; synced = true {
 		now, ok := c.view.Volume(v.ID)
-		if !ok {
-			return
+		if !ok && synced {
+			return // it was not stored
 		}
-		now.Deleted = true
-		err := c.log.PutVolume(ctx, &now)
-		if kind.Is(err, kind.Conflict) { // its host has made it
+		var err error
+		if ok {
+			now.Deleted = true
+			if err = c.log.PutVolume(ctx, &now); err == nil {
+				return
+			}
+		}
+		if err == nil || kind.Is(err, kind.Conflict) { // not heard of yet, or its host has made it
 			err = c.Sync(ctx)
-		} else if err == nil {
-			return
 		}
 		if err != nil {
 			c.slog.Warn("abandon volume", "volume", v.ID, "err", err)
