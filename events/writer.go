@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -41,6 +42,7 @@ func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
 // Tip is the end of a record.
 type Tip struct {
 	Last     process.Seq // the last event stored
+	At       time.Time   // when that was, by the clock of who stored it; zero: not known
 	Host     string      // who wrote the last message
 	Epoch    uint64
 	Exited   *process.Exit     // of the record's Exited, however much follows it; nil: there is none
@@ -130,6 +132,7 @@ func endOf(rev uint64, b *process.Batch) Tip {
 		t.Exited = x
 	}
 	if n := len(b.Events); n > 0 {
+		t.At = b.Events[n-1].Time
 		if fin, ok := b.Events[n-1].Body.(process.Finished); ok {
 			t.Finished = &fin
 		}

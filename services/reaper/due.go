@@ -78,8 +78,12 @@ func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
 // runs, or it ended just before the newest end of that host's, since a host notes an end in
 // the catalogue first and dies between the two writes.
 func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock: others may differ from it
-	return s.Active() || newest.Sub(s.Ended) <= justBefore
+	return s.Active() || !reaped(s) && newest.Sub(s.Ended) <= justBefore
 }
+
+// reaped reports whether a reaper ended the process: its record first, and by its own
+// clock, minutes after all that the host did.
+func reaped(s *process.Summary) bool { return s.Exit != nil && s.Exit.Cause == process.CauseHostLost }
 
 // justBefore is more than a host leaves between the two writes of an end.
 const justBefore = 5 * time.Minute

@@ -80,6 +80,7 @@ func TestSuspect(t *testing.T) {
 		{"the newest", ended(10_000), true},
 		{"near it", ended(9_900), true},
 		{"old", ended(9_000), false},
+		{"ended by a reaper", process.Summary{Ended: newest, Exit: &process.Exit{Cause: process.CauseHostLost}}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -64,12 +64,12 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	if !ok {
 		return nil
 	}
-	exit, err := r.endRecord(ctx, h, &sum)
+	exit, at, err := r.endRecord(ctx, h, &sum)
 	if err != nil || !sum.Active() {
 		return err
 	}
 	for range tries {
-		sum.Exit, sum.Ended = &exit, time.Now()
+		sum.Exit, sum.Ended = &exit, at
 		_, err = r.cfg.Log.PutSummary(ctx, &sum, rev)
 		if !kind.Is(err, kind.Conflict) {
 			return err
@@ -82,8 +82,9 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 }
 
 // endRecord appends the end of a process to its record, unless somebody did,
-// and tells how the record says it ended.
-func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, error) {
+// and tells how and when the record says it ended. An end that the host saw has the time
+// of the last event that it stored: suspect compares those.
+func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, error) {
 	ref := events.Ref{Host: h.Host, ID: sum.ID}
 	var err error
 	for range tries {
@@ -91,24 +92,28 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 		var tip events.Tip
 		tip, err = w.Recover(ctx)
 		if err != nil && !kind.Is(err, kind.NotFound) {
-			return process.Exit{}, err
+			return process.Exit{}, time.Time{}, err
 		}
 		if tip.Finished != nil {
-			return tip.Finished.Exit, nil
+			return tip.Finished.Exit, tip.At, nil
 		}
 		// The host entered it in the catalogue, or the record has it.
 		seen := cmp.Or(sum.Exit, tip.Exited)
 		bodies, exit := lastWords(sum, h.Host, seen, w.Last() == 0)
-		err = w.Append(ctx, number(w.Last(), bodies))
+		at := time.Now()
+		if seen != nil && !tip.At.IsZero() {
+			at = tip.At
+		}
+		err = w.Append(ctx, number(w.Last(), at, bodies))
 		if err == nil {
 			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
-			return exit, nil
+			return exit, at, nil
 		}
 		if !kind.Is(err, kind.Fenced) && !kind.Is(err, kind.Conflict) {
 			break
 		}
 	}
-	return process.Exit{}, err
+	return process.Exit{}, time.Time{}, err
 }
 
 // lastWords are the events that end a record. An exit that the host saw and
@@ -126,11 +131,10 @@ func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool
 	return append(out, process.Lost{Reason: reason(host)}, process.Finished{Exit: exit}), exit
 }
 
-func number(last process.Seq, bodies []process.Body) []process.Event {
-	now := time.Now()
+func number(last process.Seq, at time.Time, bodies []process.Body) []process.Event {
 	out := make([]process.Event, len(bodies))
 	for i, b := range bodies {
-		out[i] = process.Event{Seq: last + 1 + process.Seq(i), Time: now, Body: b}
+		out[i] = process.Event{Seq: last + 1 + process.Seq(i), Time: at, Body: b}
 	}
 	return out
 }

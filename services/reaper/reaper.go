@@ -258,7 +258,7 @@ func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]proces
 		return ok && s.Epoch <= dead[s.Host].Epoch
 	}
 	r.view.Processes("", func(s *process.Summary) bool {
-		if of(s) && s.Ended.After(newest[s.Host]) {
+		if of(s) && !reaped(s) && s.Ended.After(newest[s.Host]) {
 			newest[s.Host] = s.Ended
 		}
 		return false

@@ -77,16 +77,22 @@ func (w *world) sandbox(deadline time.Time, bodies ...sandbox.Body) sandbox.ID {
 // process writes a record of host h in epoch 1 and its entry in the catalogue.
 func (w *world) process(sbx sandbox.ID, exit *process.Exit, bodies ...process.Body) process.ID {
 	w.t.Helper()
+	return w.processAt(time.Now(), sbx, exit, bodies...)
+}
+
+// processAt is process by a clock of the host's.
+func (w *world) processAt(at time.Time, sbx sandbox.ID, exit *process.Exit, bodies ...process.Body) process.ID {
+	w.t.Helper()
 	id := process.NewID(sbx)
-	sum := process.Summary{ID: id, Tenant: "t", Host: "h", Epoch: 1, Started: time.Now(), PID: 7, Exit: exit}
+	sum := process.Summary{ID: id, Tenant: "t", Host: "h", Epoch: 1, Started: at, PID: 7, Exit: exit}
 	if exit != nil {
-		sum.Ended = time.Now()
+		sum.Ended = at
 	}
 	if _, err := w.log.PutSummary(w.ctx, &sum, 0); err != nil {
 		w.t.Fatalf("put summary: %v", err)
 	}
 	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
-	if err := wr.Append(w.ctx, number(0, bodies)); err != nil {
+	if err := wr.Append(w.ctx, number(0, at, bodies)); err != nil {
 		w.t.Fatalf("append: %v", err)
 	}
 	return id
@@ -99,7 +105,7 @@ func (w *world) more(id process.ID, bodies []process.Body) {
 	if _, err := wr.Recover(w.ctx); err != nil {
 		w.t.Fatalf("recover: %v", err)
 	}
-	if err := wr.Append(w.ctx, number(wr.Last(), bodies)); err != nil {
+	if err := wr.Append(w.ctx, number(wr.Last(), time.Now(), bodies)); err != nil {
 		w.t.Fatalf("append: %v", err)
 	}
 }

@@ -1,0 +1,43 @@
+package reaper
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// A host noted the end of a process and died before it was on record. That gets it, also
+// where another process of the host was ended minutes later, by the reaper's clock.
+func TestANotedEndIsPutOnRecordHoweverLate(t *testing.T) {
+	died := time.Now().Add(-2 * justBefore)
+	code := int32(3)
+	exit := process.Exit{Code: &code, Cause: process.CauseExited}
+	for _, tt := range []struct {
+		name string
+		ran  []process.Body // of the other one
+	}{
+		{"it ran", begun},
+		{"it had exited, and its children wrote", append(begun[:2:2], process.Exited{Exit: exit}, process.Wrote{Stream: process.Stdout, Data: []byte("x")})},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, eventstest.Start(t))
+			box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+			noted := w.processAt(died, box, &exit, begun...)
+			other := w.processAt(died, box, nil, tt.ran...)
+			dead := w.gone()
+			r := w.reaper()
+			if err := r.end(w.ctx, dead["h"], other); err != nil { // and noted was out of reach
+				t.Fatal(err)
+			}
+			w.sync()
+			w.reaper().bury(w.ctx, dead)
+			if !w.hasEnd(noted) {
+				t.Error("the record of the process that was noted has no end")
+			}
+			w.await(box, sandbox.PhaseLost)
+		})
+	}
+}
