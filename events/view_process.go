@@ -28,9 +28,7 @@ func (v *View) applySummary(m stored) error {
 	if counted(&s) {
 		v.counts[s.Outcome()]++
 	}
-	if s.PID != 0 {
-		v.members[s.ID.Sandbox()].byPID[s.PID] = s.ID
-	}
+	v.name(&s)
 	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
 	return nil
 }
@@ -49,6 +47,15 @@ func (v *View) join(s *process.Summary) {
 		v.members[sbx] = mem
 	}
 	mem.all = append(mem.all, s.ID)
+}
+
+// name has a process's pid mean it, unless a younger one had that since: what is written
+// of the older one may come later.
+func (v *View) name(s *process.Summary) {
+	byPID := v.members[s.ID.Sandbox()].byPID
+	if had := v.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
+		byPID[s.PID] = s.ID
+	}
 }
 
 // leave takes out of a sandbox's processes those that are in the catalogue no more.
