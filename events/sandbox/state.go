@@ -146,7 +146,7 @@ func (s State) Apply(e Event) (State, error) {
 	case Pausing:
 		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
-		s.Message, s.Still = b.Message, e.Time
+		s.Message, s.Still = b.Message, cmp.Or(s.Still, e.Time) // one that does not wake stood still all the time
 	case Resuming:
 		s.Cause, s.Reboot = b.Cause, s.Reboot || b.Reboot
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -52,6 +53,28 @@ func TestPausesInARecord(t *testing.T) {
 	s, err := life(append(run, Pausing{}, Paused{}, Resuming{OnTimeout: OnTimeoutPause}, Resumed{})...)
 	if err != nil || s.Request.OnTimeout != OnTimeoutPause || !s.Can.Pause || s.Isolation != IsolationProcess || !s.Still.IsZero() {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A sandbox that somebody failed to resume has stood still since it was paused.
+func TestAResumeThatFailedIsNoBreakOfAPause(t *testing.T) {
+	tried := []Body{Requested{}, Placed{}, Running{}, Pausing{}, Paused{}, Resuming{}, Paused{Message: "no"}}
+	for _, tt := range []struct {
+		name  string
+		then  []Body
+		still time.Time
+		rests []Rest
+	}{
+		{"it stands still", nil, time.Unix(5, 0), nil},
+		{"it went on at last", []Body{Resuming{}, Resumed{}}, time.Time{}, []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
+		{"it was paused again", []Body{Resuming{}, Resumed{}, Pausing{}, Paused{}}, time.Unix(11, 0), []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := life(slices.Concat(tried, tt.then)...)
+			if err != nil || s.Still != tt.still || !slices.Equal(s.Rests, tt.rests) {
+				t.Errorf("still since %v, rests %v, %v; want %v, %v", s.Still, s.Rests, err, tt.still, tt.rests)
+			}
+		})
 	}
 }
 
