@@ -69,3 +69,9 @@ var (
 
 // TunnelMux gives what carries the streams of a tunnel's end.
 func TunnelMux(cfg mux.Config) *mux.Mux { return new(Log).newTunnel("", "", cfg).mux }
+
+// Reach makes the tunnel to a host if there is none.
+func (t *Tunnels) Reach(ctx context.Context, host string) error {
+	_, err := t.to(ctx, host, 1)
+	return err
+}

@@ -171,6 +171,57 @@ func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
 	}
 }
 
+// Where one host's door is slow, nobody waits who wants another host, or gave up.
+func TestASlowDoorIsInNoOtherHostsWay(t *testing.T) {
+	srv := eventstest.Start(t)
+	out, _ := tunnels(t, srv, echoStream)
+	js := eventstest.JetStream(t, srv)
+	stream, err := js.Stream(t.Context(), "TUNNEL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Subjects = []string{"tunnel.h", "tunnel.h.>"}
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	door, err := js.Conn().SubscribeSync("tunnel.slow") // and no answer comes
+	if err == nil {
+		err = js.Conn().Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	knocked := make(chan struct{})
+	go func() {
+		defer close(knocked)
+		out.Reach(t.Context(), "slow")
+	}()
+	if _, err := door.NextMsg(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	noWait := func() {
+		t.Helper()
+		select {
+		case <-knocked:
+			t.Error("it waited until nobody knocked at the slow door")
+		default:
+		}
+	}
+	if err := out.Reach(t.Context(), "h"); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+	noWait()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := out.Reach(gone, "slow"); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("who gave up: %v", err)
+	}
+	noWait()
+	dial(t, out, "echo").Close()
+	<-knocked
+}
+
 // A host that ends cuts its streams at once, with an error; its next life is
 // reached at once.
 func TestAHostThatEndsCutsItsStreams(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,10 +21,16 @@ type Tunnels struct {
 	ctx    context.Context //nolint:containedctx // the life of all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	n      atomic.Uint64 // tunnels made
 
-	mu    sync.Mutex
-	links map[string]*outward // by host
-	n     uint64              // tunnels made
+	mu   sync.Mutex
+	ways map[string]*way // by host
+}
+
+// way is the way to a host.
+type way struct {
+	turn chan struct{} // has room for the one that may look at link, or make it
+	link *outward      // nil: none was made
 }
 
 // outward is a tunnel to one life of a host.
@@ -48,7 +55,7 @@ const (
 // Tunnels gives the ways to hosts; Close ends them.
 func (l *Log) Tunnels() *Tunnels {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Tunnels{l: l, ctx: ctx, cancel: cancel, links: make(map[string]*outward)}
+	return &Tunnels{l: l, ctx: ctx, cancel: cancel, ways: make(map[string]*way)}
 }
 
 // Close ends all tunnels and their streams.
@@ -91,11 +98,29 @@ func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target
 	return s, false, nil
 }
 
-// to gives the tunnel to a host, which it makes if there is none.
-func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, error) {
+// way gives the way to a host. Each has turns of its own: a tunnel may take seconds to
+// make, and those to other hosts do not wait for it.
+func (t *Tunnels) way(host string) *way {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if o := t.links[host]; o != nil {
+	w := t.ways[host]
+	if w == nil {
+		w = &way{turn: make(chan struct{}, 1)}
+		t.ways[host] = w
+	}
+	return w
+}
+
+// to gives the tunnel to a host, which it makes if there is none.
+func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, error) {
+	w := t.way(host)
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil, kind.Wrap(kind.Unavailable, "tunnel", host, ctx.Err())
+	}
+	if o := w.link; o != nil {
 		if o.mux.Err() == nil && o.epoch >= epoch {
 			return o, nil
 		}
@@ -104,9 +129,8 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 	if t.ctx.Err() != nil {
 		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service ends")
 	}
-	t.n++
 	door := doorSubject(host)
-	id := t.l.id + "-" + strconv.FormatUint(t.n, 36)
+	id := t.l.id + "-" + strconv.FormatUint(t.n.Add(1), 36)
 	if _, err := t.l.publishPlain(ctx, door, []byte(id)); err != nil {
 		return nil, err
 	}
@@ -117,7 +141,7 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 		epoch:  epoch, cancel: cancel,
 	}
 	o.first = t.l.tunnels.hello
-	t.links[host] = o
+	w.link = o
 	t.wg.Go(func() {
 		defer cancel()
 		if err := o.run(life); !errors.Is(err, context.Canceled) {
