@@ -1,8 +1,11 @@
 package gateway_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // WIRE-E2B 2.1: memory false keeps files alone; then no traffic resumes a sandbox.
@@ -65,4 +68,30 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("DELETE", path, "").want(t, "delete of a paused one", 204, "")
 	f.do("POST", path+"/connect", `{"timeout":60}`).wantError(t, "connect after the end", 404)
+}
+
+// Who connects while others pause the sandbox is never told that it is paused.
+func TestConnectBesidePauses(t *testing.T) {
+	f := newFront(t)
+	m := f.create(base)
+	var all errgroup.Group
+	for range 2 {
+		all.Go(func() error {
+			for range 50 {
+				if a := f.do("POST", "/sandboxes/"+m.ID+"/connect", `{"timeout":60}`); a.code != 200 && a.code != 201 {
+					return fmt.Errorf("connect: %d %s", a.code, a.body)
+				}
+			}
+			return nil
+		})
+	}
+	all.Go(func() error {
+		for range 50 {
+			f.do("POST", "/sandboxes/"+m.ID+"/pause", "")
+		}
+		return nil
+	})
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
 }

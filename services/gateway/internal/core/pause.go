@@ -53,11 +53,12 @@ type ResumeOptions struct {
 	Deadline  time.Time // its hard end
 	OnTimeout string    // what happens there; empty: as before
 	Reboot    bool      // its processes end first
+	Extend    bool      // one that runs gets Deadline, too, if that is later than its own
 	Traffic   bool      // somebody needs it: the other fields mean nothing
 }
 
 // ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
-// false if it ran already: then nothing was changed. Unavailable if its host does
+// false if it ran already: then nothing was changed but what Extend does. Unavailable if its host does
 // not do it in time or cannot; NotFound once it is over.
 func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
 	if st, err = c.find(ctx, p, id); err != nil {
@@ -94,7 +95,12 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 // have come there first.
 func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
 	switch s.Phase {
-	case sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhaseResuming:
+	case sandbox.PhaseRunning:
+		if opt.Extend && opt.Deadline.After(s.Deadline) {
+			return []sandbox.Body{sandbox.DeadlineSet{Deadline: opt.Deadline}}, nil
+		}
+		return nil, nil
+	case sandbox.PhasePausing, sandbox.PhaseResuming:
 		return nil, nil
 	case sandbox.PhasePaused:
 		if opt.Traffic {

@@ -56,15 +56,12 @@ func (h *Handler) connect(required bool) fiber.Handler {
 		if required && body.Timeout == nil {
 			return invalid("timeout is required")
 		}
-		st, resumed, deadline, err := h.goOn(c, &body, defaultConnect)
+		st, resumed, err := h.goOn(c, &body, defaultConnect, true)
 		if err != nil {
 			return err
 		}
 		if resumed {
-			return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
-		}
-		if st, err = h.core.SetDeadline(c.UserContext(), auth.From(c), st.ID, deadline, true); err != nil {
-			return err
+			c.Status(fiber.StatusCreated)
 		}
 		return c.JSON(h.sandbox(&st))
 	}
@@ -76,7 +73,7 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 	if err := decode(c, &body, false); err != nil {
 		return err
 	}
-	st, resumed, _, err := h.goOn(c, &body, defaultResume)
+	st, resumed, err := h.goOn(c, &body, defaultResume, false)
 	if err != nil {
 		return err
 	}
@@ -87,22 +84,20 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 }
 
 // goOn resumes the sandbox that the path names unless it runs.
-func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration) (st sandbox.State, resumed bool, deadline time.Time, err error) {
+func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bool) (st sandbox.State, resumed bool, err error) {
 	timeout, err := h.lifetime(b.Timeout, def)
 	if err != nil {
-		return st, false, deadline, err
+		return st, false, err
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
-		return st, false, deadline, err
+		return st, false, err
 	}
-	deadline = time.Now().Add(timeout)
-	opt := core.ResumeOptions{Deadline: deadline, Reboot: b.dropsMemory()}
+	opt := core.ResumeOptions{Deadline: time.Now().Add(timeout), Reboot: b.dropsMemory(), Extend: extend}
 	if b.AutoPause != nil {
 		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}
-	st, resumed, err = h.core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
-	return st, resumed, deadline, err
+	return h.core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
 }
 
 func onTimeout(pause, memory bool) string {
