@@ -45,7 +45,7 @@ const (
 )
 
 // testsMay is what tests of every room may import besides.
-var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", hd + "driver/drivertest", "internal/part"}
+var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", hd + "driver/drivertest", "internal/part"}
 
 // rooms is the plan of the house: the longest path that holds a package counts,
 // and a package that none holds fails until it is written down here. Never: a

@@ -41,7 +41,11 @@ func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
 // lives gives what builds of a tenant's are done with, each run another life's.
 func lives(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
 	t.Helper()
-	log := eventstest.Open(t, eventstest.Start(t))
+	return livesOn(t, eventstest.Open(t, eventstest.Start(t)))
+}
+
+func livesOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, next func(build.State) *run) {
+	t.Helper()
 	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
 	who = core.Principal{Tenant: "t"}
 	return c, who, func(s build.State) *run {

@@ -8,6 +8,9 @@
 // runs: no step runs twice. Whoever was taken for dead and lives is refused by the
 // record, and stops.
 //
+// A sandbox ends when what was done in it is on record, or when the build is over. Of a
+// life that ends before, or fails without having said so, it is left to the next.
+//
 // # How
 // The steps that change files, RUN and COPY, make a layer each: a sandbox that
 // begins from the layer before, in which the step is done, and a snapshot of it.

@@ -122,30 +122,44 @@ const last = 10 * time.Second
 func (r *run) end(ctx context.Context, err, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, last)
 	defer cancel()
-	var body build.Body = build.Finished{}
+	if errors.Is(cause, errFenced) {
+		err = errFenced
+	}
+	if !errors.Is(err, errFenced) {
+		err = r.append(ctx, r.verdict(err, cause)...)
+	}
 	switch {
-	case errors.Is(err, errFenced) || errors.Is(cause, errFenced):
+	case errors.Is(err, errFenced):
 		r.cfg.Slog.Warn("a build was taken over, or deleted", "build", r.state.ID)
-		return
-	case err == nil:
-	case errors.Is(cause, errTooLong):
-		body = r.failed(at(stepOf(err), errTooLong))
-	case cause != nil:
-		body = build.Held{} // we are to end: somebody else goes on
-	default:
-		body = r.failed(err)
-	}
-	bodies := []build.Body{body}
-	if f, ok := body.(build.Failed); ok {
-		bodies = []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
-	}
-	if err := r.append(ctx, bodies...); err != nil {
+		if r.over(ctx) {
+			r.clean(ctx)
+		}
+	case err != nil:
 		r.cfg.Slog.Warn("a build's end cannot be stored", "build", r.state.ID, "err", err)
-		return
-	}
-	if r.state.Over() {
+	case r.state.Over():
 		r.clean(ctx)
 	}
+}
+
+// verdict is what the record is told of the end.
+func (r *run) verdict(err, cause error) []build.Body {
+	switch {
+	case err == nil:
+		return []build.Body{build.Finished{}}
+	case errors.Is(cause, errTooLong):
+		err = at(stepOf(err), errTooLong)
+	case cause != nil:
+		return []build.Body{build.Held{}} // we are to end: somebody else goes on
+	}
+	f := r.failed(err)
+	return []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
+}
+
+// over reports whether nobody does the build any more, so that what this life made after
+// its end is nobody's.
+func (r *run) over(ctx context.Context) bool {
+	b, err := r.cfg.Core.Build(ctx, r.who, r.state.Request.Template, r.state.ID)
+	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
 }
 
 // clean removes what the build leaves, as far as it comes: its sandboxes end by
@@ -257,13 +271,13 @@ func (r *run) key(what string, n int) string {
 	return r.cfg.Core.Secretly("build." + string(r.state.ID) + "." + what + "." + strconv.Itoa(n))
 }
 
-// make makes a layer in a sandbox of its own.
+// make makes a layer in a sandbox of its own, which stays until it is made: who goes on
+// needs it, and of a build that fails clean ends it.
 func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.SnapshotID) (snap sandbox.Snapshot, err error) {
 	sbx, err := r.sandbox(ctx, from, l.facts, l.step)
 	if err != nil {
 		return snap, err
 	}
-	defer r.destroy(ctx, sbx)
 	for _, dir := range l.dirs {
 		if err := r.makeDir(ctx, sbx, dir); err != nil {
 			return snap, at(strconv.Itoa(dir.step), err)
@@ -281,6 +295,7 @@ func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.Snapsh
 	if err := r.keep(ctx, sbx, id, l.sum); err != nil {
 		return snap, err
 	}
+	r.destroy(ctx, sbx)
 	snap, ok := r.cfg.Core.LayerOf(id)
 	if !ok {
 		return snap, kind.New(kind.Internal, "build", string(id), "a layer was made and is not there")
@@ -288,33 +303,43 @@ func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.Snapsh
 	return snap, nil
 }
 
-// finalize runs the template's command once, to see that it becomes ready.
+// finalize runs the template's command once, to see that it becomes ready. That it did
+// is on record before its sandbox ends: one may end for many reasons.
 func (r *run) finalize(ctx context.Context, from origin) error {
-	if from.facts.start == "" && from.facts.ready == "" {
+	n := len(r.spec.Steps) + 1
+	if from.facts.start == "" && from.facts.ready == "" || int(r.mark().Step) >= n {
 		return nil
 	}
 	if err := r.say(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
 		return err
 	}
-	sbx, err := r.sandbox(ctx, from, from.facts, len(r.spec.Steps)+1)
+	sbx, err := r.sandbox(ctx, from, from.facts, n)
 	if err != nil {
-		if st, gone := r.cfg.Core.Sandbox(r.who, sbx); gone == nil && st.Over() && st.Cause == sandbox.CauseUser {
-			return nil // it was done before, in another life
-		}
 		return err
 	}
-	defer r.destroy(ctx, sbx)
-	if from.facts.start != "" {
-		if err := r.cfg.Core.Begin(ctx, r.who, sbx, from.facts.start); err != nil {
+	if err := r.start(ctx, sbx, &from.facts); err != nil {
+		return err
+	}
+	if err := r.log(ctx, build.Mark{Step: uint32(n)}, r.line(build.Info, "[finalize] The template's command was run")); err != nil {
+		return err
+	}
+	r.destroy(ctx, sbx)
+	return nil
+}
+
+// start runs the template's command, and waits for it to be ready.
+func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
+	if f.start != "" {
+		if err := r.cfg.Core.Begin(ctx, r.who, sbx, f.start); err != nil {
 			return err
 		}
 	}
-	if from.facts.ready == "" {
+	if f.ready == "" {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	err = r.cfg.Core.AwaitReady(waiting, r.who, sbx, from.facts.ready)
+	err := r.cfg.Core.AwaitReady(waiting, r.who, sbx, f.ready)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
 	}

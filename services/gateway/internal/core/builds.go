@@ -169,7 +169,8 @@ func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.
 }
 
 // EnsureSandbox is CreateSandbox of an id that only its maker knows: if it was
-// made before it is waited for.
+// made before it is waited for. After an error it is left as it is: another life of
+// its maker's may wait for it, too, or will.
 func (c *Core) EnsureSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	return c.createSandbox(ctx, p, id, req)
 }

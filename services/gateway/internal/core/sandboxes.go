@@ -19,13 +19,19 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	if p.Tenant == "" || p.Sandbox != "" {
 		return sandbox.State{}, kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
 	}
-	st, err := c.createSandbox(ctx, p, sandbox.NewID(), req)
-	if err == nil && req.Start != "" {
+	id := sandbox.NewID()
+	st, err := c.createSandbox(ctx, p, id, req)
+	switch {
+	case err != nil:
+		c.abandon(ctx, id)
+	case req.Start != "":
 		c.begin(ctx, p, &st)
 	}
 	return st, err
 }
 
+// createSandbox is CreateSandbox of an id, which may have been made before. One that
+// does not run in time is left as it is.
 func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	within, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
@@ -38,7 +44,6 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 	}
 	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool { return s.Live() || s.Over() || s.Phase == sandbox.PhaseStopping })
 	if err != nil {
-		c.abandon(ctx, id)
 		return sandbox.State{}, &kind.Error{Op: "create sandbox", ID: string(id), Kind: kind.Unavailable,
 			Msg: "the sandbox did not start in time, try again", Err: err}
 	}
@@ -53,7 +58,7 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 func (c *Core) abandon(ctx context.Context, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 	defer cancel()
-	if _, err := c.view.ChangeSandbox(ctx, id, stop); err != nil {
+	if _, err := c.view.ChangeSandbox(ctx, id, stop); err != nil && !kind.Is(err, kind.NotFound) {
 		// Its deadline ends it if this did not.
 		c.slog.Warn("abandon sandbox", "sandbox", id, "err", err)
 	}

@@ -1,0 +1,177 @@
+package builder
+
+import (
+	"context"
+	"testing"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+)
+
+// final is what lives of a build need that has come to its template's command.
+type final struct {
+	*core.Core
+	t     *testing.T
+	who   core.Principal
+	view  *events.View
+	host  *coretest.Host // has not begun
+	from  origin
+	state build.State
+	next  func(build.State) *run
+}
+
+func newFinal(t *testing.T, start, ready string) *final {
+	t.Helper()
+	log := eventstest.Open(t, eventstest.Start(t))
+	f := &final{t: t, view: eventstest.View(t, log)}
+	f.host = coretest.New(t, log, f.view)
+	f.Core, f.who, f.next = livesOn(t, log)
+	f.state = begin(t, f.Core, f.who, build.Spec{Template: template.Base, Start: start, Ready: ready})
+	f.from = origin{template: template.Base, facts: facts{start: start, ready: ready}}
+	return f
+}
+
+// life is one more life of the build's.
+func (f *final) life() *run {
+	f.t.Helper()
+	return f.next(again(f.t, f.Core, f.who, &f.state))
+}
+
+// box is the sandbox in which the command is run.
+func (f *final) box(r *run) sandbox.ID { return sandbox.KeyedID(r.key("sandbox.0", 1)) }
+
+func (f *final) starts(r *run) int {
+	return f.host.Starts(process.KeyedID(f.box(r), "millrace.start"))
+}
+
+// A gateway that is to end while the sandbox is made leaves it to who goes on.
+func TestWhoTakesABuildOverRunsItsCommand(t *testing.T) {
+	f := newFinal(t, "sleep", "")
+	first := f.life()
+	box := f.box(first)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- first.finalize(ctx, f.from) }()
+	_, err := f.view.AwaitSandbox(t.Context(), box, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
+	if err == nil {
+		_, err = f.Lookup(t.Context(), f.who, box) // it knows of it, too
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("the first life ran the command without a host")
+	}
+	f.host.Start()
+	second := f.life()
+	if err := second.finalize(t.Context(), f.from); err != nil || f.starts(second) != 1 {
+		t.Errorf("the next life: %v, and the command was started %d times", err, f.starts(second))
+	}
+}
+
+// Who goes on after the command was run does not run it again.
+func TestACommandThatWasRunIsNotRunAgain(t *testing.T) {
+	f := newFinal(t, "sleep", "true")
+	f.host.Start()
+	for range 2 {
+		r := f.life()
+		if err := r.finalize(t.Context(), f.from); err != nil || f.starts(r) != 1 {
+			t.Errorf("%v, and the command was started %d times", err, f.starts(r))
+		}
+	}
+}
+
+// A life that dies before it says that the command failed leaves that to the next.
+func TestACommandThatFailedFailsInTheNextLife(t *testing.T) {
+	f := newFinal(t, "fail", "fail")
+	f.host.Start()
+	for range 2 {
+		if err := f.life().finalize(t.Context(), f.from); !kind.Is(err, kind.Precondition) {
+			t.Errorf("%v, want that the command failed", err)
+		}
+	}
+}
+
+// So does one that dies before it says that a step failed.
+func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
+	f := newFinal(t, "", "")
+	f.host.Start()
+	l := layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"fail"}}}
+	for range 2 {
+		r := f.life()
+		if _, err := r.make(t.Context(), f.from, &l, sandbox.NewSnapshotID()); !kind.Is(err, kind.Precondition) {
+			t.Errorf("%v, want that the command failed", err)
+		}
+	}
+}
+
+// That its sandbox was ended does not say that the command was run.
+func TestACommandIsNotRunByTheEndOfItsSandbox(t *testing.T) {
+	for name, ran := range map[string]bool{"that never ran": false, "that ran": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFinal(t, "sleep", "true")
+			r := f.life()
+			if ran {
+				f.host.Start()
+				if _, err := f.EnsureSandbox(t.Context(), f.who, f.box(r), r.requested(f.from, f.from.facts)); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := f.view.CreateSandbox(t.Context(), f.who.Tenant, f.box(r), r.requested(f.from, f.from.facts)); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.EndSandboxes(t.Context(), f.who, func(*sandbox.State) bool { return true })
+			if _, err := f.view.AwaitSandbox(t.Context(), f.box(r), (*sandbox.State).Over); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.finalize(t.Context(), f.from); err == nil {
+				t.Error("the build goes on as if its command had been run")
+			}
+		})
+	}
+}
+
+// Who deletes a build ends the sandboxes that he knows of; whoever does it may make one
+// before he hears of that.
+func TestABuildThatWasDeletedLeavesNoSandbox(t *testing.T) {
+	f := newFinal(t, "sleep", "")
+	f.host.Start()
+	r := f.life()
+	if err := f.DeleteTemplate(t.Context(), f.who, f.state.Request.Name); err != nil {
+		t.Fatal(err)
+	}
+	id, err := r.sandbox(t.Context(), f.from, f.from.facts, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.end(t.Context(), errFenced, nil)
+	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || st.Live() {
+		t.Errorf("it is %s, %v", st.Phase, err)
+	}
+}
+
+// Whoever was taken for dead leaves the sandboxes to who has the build now.
+func TestABuildThatWasTakenOverKeepsItsSandbox(t *testing.T) {
+	f := newFinal(t, "sleep", "")
+	f.host.Start()
+	r := f.life()
+	id, err := r.sandbox(t.Context(), f.from, f.from.facts, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.life()
+	r.end(t.Context(), nil, nil)
+	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || !st.Live() {
+		t.Errorf("it is %s, %v", st.Phase, err)
+	}
+}
