@@ -203,8 +203,8 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 
 // KeepLayer returns when a layer is in the store, where every host that fits has it
 // from, whatever becomes of the one that made it. Errors: Exhausted where the store is
-// full, Unavailable if the host dies before. What no other host can use is left where
-// it is.
+// full, Unavailable if the host dies before, NotFound for a layer that was dropped. What
+// no other host can use is left where it is.
 func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
 	s, err := c.view.ChangeSnapshot(ctx, id, func(s *sandbox.Snapshot) bool {
 		if s.Fits == "" || s.Copy.Wanted || s.Copy.Manifest != "" {
@@ -213,17 +213,19 @@ func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
 		s.Copy = sandbox.Copy{Wanted: true}
 		return true
 	})
-	if err != nil {
+	if err != nil && !kind.Is(err, kind.NotFound) {
 		return logError("store layer", string(id), err)
 	}
 	changed, stop := c.view.Changes()
 	defer stop()
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
-	for s.Fits != "" && s.Copy.Manifest == "" {
+	for there := err == nil; ; s, there = c.view.Snapshot(id) {
 		switch {
-		case s.Deleted:
-			return kind.New(kind.NotFound, "store layer", string(id), "the layer was deleted")
+		case !there || s.Deleted:
+			return filesGone("store layer", id)
+		case s.Fits == "" || s.Copy.Manifest != "":
+			return nil
 		case s.Copy.Reason != "":
 			return s.Copy.Err("store layer", string(id))
 		case !c.HostAlive(s.Host):
@@ -235,9 +237,12 @@ func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		s, _ = c.view.Snapshot(id)
 	}
-	return nil
+}
+
+// filesGone says that what a template is made of was dropped.
+func filesGone(op string, id sandbox.SnapshotID) error {
+	return kind.New(kind.NotFound, op, string(id), "the template's files are not there any more: build it again")
 }
 
 // Layer gives the newest snapshot that a tenant's builds made by a sum, on a host

@@ -122,14 +122,25 @@ func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) erro
 }
 
 func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
+	return c.dropIf(ctx, s.ID, func(*sandbox.Snapshot) bool { return true })
+}
+
+// dropIf drops a snapshot if may says so of what is known of it in the end.
+func (c *Core) dropIf(ctx context.Context, id sandbox.SnapshotID, may func(now *sandbox.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	now, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool { now.Deleted = true; return true })
+	now, err := c.view.ChangeSnapshot(ctx, id, func(now *sandbox.Snapshot) bool {
+		now.Deleted = may(now)
+		return now.Deleted
+	})
 	if err != nil {
-		return logError("delete snapshot", string(s.ID), err)
+		return logError("delete snapshot", string(id), err)
+	}
+	if !now.Deleted {
+		return nil
 	}
 	if err := c.view.DropCopy(ctx, &now.Copy); err != nil {
-		c.slog.Warn("the copy of a snapshot is left to the reaper", "snapshot", s.ID, "err", err)
+		c.slog.Warn("the copy of a snapshot is left to the reaper", "snapshot", id, "err", err)
 	}
 	return nil
 }

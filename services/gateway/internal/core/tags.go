@@ -42,8 +42,16 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 }
 
 // TagBuilt puts a name's tags on what a build made. NotFound if the template, and the
-// build with it, is deleted meanwhile: it does not come back.
+// build with it, is deleted meanwhile: it does not come back; or if its files were
+// dropped.
 func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
+	files := sandbox.SnapshotID(b.Snapshot)
+	if _, ok := c.LayerOf(files); files != "" && !ok {
+		return filesGone("tag template", files) // what the tags are on stays
+	}
 	for _, tag := range tags {
 		ref := template.Ref{Name: name, Tag: tag}
 		if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
@@ -56,9 +64,13 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
+	err := c.claimLayer(ctx, files)
 	// Who deletes it takes away the tags that he finds after the builds have gone.
-	if done, ok := c.view.Build(build.ID(b.Build)); !ok || done.Phase != build.PhaseDeleted {
-		return nil
+	if done, ok := c.view.Build(build.ID(b.Build)); ok && done.Phase == build.PhaseDeleted {
+		err = kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
+	}
+	if !kind.Is(err, kind.NotFound) {
+		return err
 	}
 	for _, tag := range tags {
 		if t, ok := c.view.Template(p.Tenant, template.Ref{Name: name, Tag: tag}); ok && t.Built != nil && t.Built.Build == b.Build {
@@ -67,7 +79,20 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 			}
 		}
 	}
-	return kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
+	return err
+}
+
+// claimLayer has who is about to drop a layer look once more, after something was put
+// on it: its record changes. NotFound if it was dropped before.
+func (c *Core) claimLayer(ctx context.Context, id sandbox.SnapshotID) error {
+	if id == "" {
+		return nil
+	}
+	s, err := c.view.ChangeSnapshot(ctx, id, func(*sandbox.Snapshot) bool { return true })
+	if err == nil && s.Deleted || kind.Is(err, kind.NotFound) {
+		return filesGone("tag template", id)
+	}
+	return logError("tag template", string(id), err)
 }
 
 // AssignTags puts more tags on a principal's own template, which is named by NAME
@@ -212,6 +237,12 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
+	all := c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
+	// Looked up after the layers: one that claimLayer has changed since is not dropped,
+	// and what was put on one that it changed before is seen.
+	if err := c.Sync(ctx); err != nil {
+		return err
+	}
 	used := c.stoodOn()
 	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
@@ -219,14 +250,15 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 		}
 	}
 	spare := 0
-	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted }) {
+	for _, s := range all {
 		if !used[s.ID] {
 			spare++
 		}
 		if used[s.ID] || spare <= keptLayers {
 			continue
 		}
-		if err := c.drop(ctx, s); err != nil && !kind.Is(err, kind.NotFound) {
+		err := c.dropIf(ctx, s.ID, func(now *sandbox.Snapshot) bool { return now.Rev == s.Rev })
+		if err != nil && !kind.Is(err, kind.NotFound) {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 	if b.Snapshot != "" {
 		snap, ok := c.view.Snapshot(sandbox.SnapshotID(b.Snapshot))
 		if !ok || snap.Deleted {
-			return req, kind.New(kind.NotFound, "find template", "", "the template's files are not there any more: build it again")
+			return req, filesGone("find template", sandbox.SnapshotID(b.Snapshot))
 		}
 		req = From(&snap, req)
 	}

@@ -1,0 +1,90 @@
+package core_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+)
+
+// builtOf is what a build made whose files are a layer.
+func builtOf(layer sandbox.SnapshotID) *template.Built {
+	return &template.Built{ID: template.BuiltID("alice", "app"), Build: string(build.NewID()), Base: "base", Snapshot: string(layer)}
+}
+
+// A build may have picked a layer that is dropped before the build ends.
+func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
+	h := newHouse(t)
+	good := builtOf(h.layer())
+	if err := h.TagBuilt(t.Context(), alice, "app", []string{"default"}, good); err != nil {
+		t.Fatal(err)
+	}
+	for name, fits := range map[string]string{"of its host's only": "", "that has a copy": "fake"} {
+		t.Run(name, func(t *testing.T) {
+			gone := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now(), Fits: fits}
+			gone.Copy.Manifest = fits
+			if err := h.log.PutSnapshot(t.Context(), &gone); err != nil {
+				t.Fatal(err)
+			}
+			if h.prunes(gone.ID) {
+				t.Fatal("it is left")
+			}
+			wantKind(t, "keep it", h.KeepLayer(t.Context(), gone.ID), kind.NotFound)
+			wantKind(t, "tag it", h.TagBuilt(t.Context(), alice, "app", []string{"default", "v1"}, builtOf(gone.ID)), kind.NotFound)
+			if left := h.Templates(alice); len(left) != 1 || left[0].Built.Build != good.Build {
+				t.Errorf("what was there before is now %+v", left)
+			}
+		})
+	}
+	wantKind(t, "keep one that never was", h.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
+}
+
+func TestALayerThatIsDroppedWhileItIsKept(t *testing.T) {
+	h := newHouse(t)
+	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Host: h.host.Name, Template: "base", Layer: "sum", Taken: time.Now(), Fits: "fake"}
+	if err := h.log.PutSnapshot(t.Context(), &snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept := make(chan error, 1)
+	go func() { kept <- h.KeepLayer(t.Context(), snap.ID) }()
+	if _, err := h.view.AwaitSnapshot(t.Context(), snap.ID, func(s *sandbox.Snapshot) bool { return s.Copy.Wanted }); err != nil {
+		t.Fatal(err)
+	}
+	if h.prunes(snap.ID) {
+		t.Fatal("it is left")
+	}
+	wantKind(t, "keep it", <-kept, kind.NotFound)
+}
+
+// Whatever comes first, a template that is there has its files.
+func TestATemplateIsTaggedWhileLayersAreDropped(t *testing.T) {
+	h := newHouse(t)
+	for round := range 10 {
+		of := h.layer()
+		for range 64 {
+			h.layer()
+		}
+		other, name := h.newCore(), fmt.Sprintf("app%d", round)
+		var pruned, tagged error
+		var wg sync.WaitGroup
+		wg.Go(func() { pruned = h.PruneLayers(t.Context(), alice) })
+		wg.Go(func() { tagged = other.TagBuilt(t.Context(), alice, name, []string{"default"}, builtOf(of)) })
+		wg.Wait()
+		if err := h.Sync(t.Context()); err != nil || pruned != nil {
+			t.Fatal(err, pruned)
+		}
+		_, left := h.LayerOf(of)
+		_, err := h.Template(t.Context(), alice, name)
+		if there := err == nil; there != (tagged == nil) || there && !left {
+			t.Errorf("round %d: tagged: %v, the template is there: %v, its files: %v", round, tagged, there, left)
+		}
+	}
+}
