@@ -61,6 +61,7 @@ const (
 	maxVolumeName = 128
 	maxMounts     = 16
 	maxMountPath  = 1024
+	maxPathName   = 255
 )
 
 // CheckVolumeName says whether a volume may be called so; its name is a token of a
@@ -91,6 +92,8 @@ func CheckMounts(mounts []Mount) error {
 			return kind.Newf(kind.Invalid, "check mounts", "", "the path of a volume mount has a NUL or more than %d bytes", maxMountPath)
 		case !strings.HasPrefix(p, "/") || path.Clean(p) != p:
 			return kind.Newf(kind.Invalid, "check mounts", "", "%q: the path of a volume mount is absolute and clean", p)
+		case slices.ContainsFunc(strings.Split(p, "/"), func(name string) bool { return len(name) > maxPathName }):
+			return kind.Newf(kind.Invalid, "check mounts", "", "the path of a volume mount has a name of more than %d bytes", maxPathName)
 		case needed(p):
 			return kind.Newf(kind.Invalid, "check mounts", "", "%q: no volume can be mounted there", p)
 		case seen[p]:
@@ -107,7 +110,9 @@ func needed(p string) bool {
 	switch first {
 	case "", "proc", "sys", "dev":
 		return true
-	case "bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "run", "var", "boot":
+	case "usr":
+		return below == "" || needed("/"+below) && !strings.Contains(below, "/")
+	case "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "run", "var", "boot":
 		return below == ""
 	}
 	return false

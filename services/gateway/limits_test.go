@@ -15,8 +15,11 @@ func TestLimitsOnTheWire(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{`"cpuCount":0`, `"cpuCount":-1`, `"cpuCount":1e9`, `"memoryMB":1`, `"memoryMB":-1`, `"memoryMB":1e12`,
-		`"diskSizeMB":0`, `"pids":1`, `"pids":9999999999`, `"isolation":"fortress"`, `"isolation":"Kernel"`, `"memoryMB":"64"`,
+		`"diskSizeMB":0`, `"pids":1`, `"pids":15`, `"pids":9999999999`, `"isolation":"fortress"`, `"isolation":"Kernel"`, `"memoryMB":"64"`,
 		`"metadata":{"millrace.isolation":"fortress"}`} {
 		f.do("POST", "/sandboxes", `{"templateID":"base",`+bad+`}`).wantError(t, bad, 400)
+	}
+	if a := f.do("POST", "/sandboxes", `{"templateID":"base","pids":16.5}`); !strings.Contains(a.body, `"pids: cannot be a JSON number 16.5"`) {
+		t.Errorf("a fraction: %s", a.body)
 	}
 }

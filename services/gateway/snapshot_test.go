@@ -24,7 +24,7 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	if !strings.HasSuffix(plain.ID, ":default") || plain.Names == nil || len(plain.Names) != 0 || len(named.Names) != 1 || named.Names[0] != "mine:v1" {
 		t.Errorf("snapshots %+v %+v", plain, named)
 	}
-	for _, bad := range []string{`{"name":"a/b"}`, `{"name":":"}`, `{"name":"a:b:c"}`, `{"name":"a:"}`, `{"name":"s00000000000000000000"}`, `{"name":"a\u0000b"}`, `{"name":"` + strings.Repeat("a", 200) + `"}`} {
+	for _, bad := range []string{`{"name":"a/b"}`, `{"name":":"}`, `{"name":"a:b:c"}`, `{"name":"a:"}`, `{"name":"s00000000000000000000"}`, `{"name":"a\u0000b"}`, `{"name":"base"}`, `{"name":"host:v1"}`, `{"name":"` + strings.Repeat("a", 200) + `"}`} {
 		f.do("POST", path+"/snapshots", bad).wantError(t, bad, 400)
 	}
 	f.do("POST", "/sandboxes/i00000000000000000000/snapshots", "").wantError(t, "snapshot of nothing", 404)

@@ -311,7 +311,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	if lost {
-		h.slog.Warn("a sandbox ended that nobody had asked to", "sandbox", b.id, "why", failure(why), "shim", said)
+		h.slog.Warn("a sandbox ended that nobody had asked to", "sandbox", b.id, "why", failure(why), "err", why, "shim", said)
 	}
 	if err := h.fault("buried"); err != nil {
 		return err

@@ -34,6 +34,9 @@ const (
 	syncWait = 2 * time.Second
 	soonest  = 50 * time.Millisecond // between two looks, however much happens
 
+	// firstSweep is soon after the start: who is begun anew often would else never come to it.
+	firstSweep = time.Minute
+
 	// forkLeft is when a fork's snapshot is nobody's any more: far longer than making forks takes.
 	forkLeft = 15 * time.Minute
 )
@@ -116,7 +119,7 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 // sweep removes what was left of snapshots and in the store, and what is too old, until
 // ctx ends.
 func (r *reaper) sweep(ctx context.Context) {
-	t := time.NewTicker(r.cfg.Sweep)
+	t := time.NewTimer(min(r.cfg.Sweep, firstSweep))
 	defer t.Stop()
 	for {
 		select {
@@ -124,6 +127,7 @@ func (r *reaper) sweep(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		t.Reset(r.cfg.Sweep)
 		r.dropForks(ctx)
 		for _, old := range []struct {
 			of    string

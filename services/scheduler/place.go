@@ -200,7 +200,10 @@ func lacking(req *sandbox.Requested, from *origin) string {
 	case from.fits != "":
 		return "no host that takes sandboxes can use the snapshot: it fits " + from.fits
 	}
-	return "no host offers driver " + req.Driver
+	if d := cmp.Or(req.Driver, from.driver); d != "" {
+		return "no host offers driver " + d
+	}
+	return "no host offers a driver"
 }
 
 func less(a, b *room, template string, from *origin) bool {

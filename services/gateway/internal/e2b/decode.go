@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -40,11 +41,21 @@ func decode(c *fiber.Ctx, v any, required bool) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return invalid("%s: cannot be a JSON %s", wrong.Field, wrong.Value)
+		return invalid("%s: cannot be a JSON %s", fieldOf(wrong), wrong.Value)
 	case errors.As(err, &wrong):
 		return invalid("the body cannot be a JSON %s", wrong.Value)
 	}
 	return invalid("the body is not JSON: %s", err)
+}
+
+// fieldOf is the field as who wrote the body knows it: fields of a struct that is embedded
+// have its name before their own.
+func fieldOf(wrong *json.UnmarshalTypeError) string {
+	embedded, field, ok := strings.Cut(wrong.Field, ".")
+	if ok && strings.HasSuffix(embedded, "Body") {
+		return field
+	}
+	return wrong.Field
 }
 
 func invalid(format string, args ...any) error {

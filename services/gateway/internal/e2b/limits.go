@@ -29,7 +29,7 @@ const (
 	minCPUs, maxCPUs     = 0.01, 1024
 	minMemory, maxMemory = 16, 16 << 20 // MiB
 	minDisk, maxDisk     = 1, 1 << 30   // MiB
-	minPIDs, maxPIDs     = 8, 1 << 22
+	minPIDs, maxPIDs     = 16, 1 << 22
 )
 
 // limit puts what is asked for, or else the defaults, into req where it says

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
@@ -47,7 +48,10 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 		return err
 	}
 	if !validName(name) {
-		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _")
+		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _, at most %d in all", maxSnapshotName)
+	}
+	if own, _, _ := strings.Cut(name, ":"); own != "" && template.IsHost(own) {
+		return invalid("the name '%s' means the host's own files", own)
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {

@@ -5,6 +5,7 @@ package drivertest
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events/kind"
@@ -81,7 +82,26 @@ func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
 			t.Errorf("%v", err)
 		}
 		checkClean(t, missing)
+		s.volumeOnFile(t, two, at)
 	}
+}
+
+// volumeOnFile: where a file is no volume can be seen, and who asked for that is told.
+func (s *suite) volumeOnFile(t *testing.T, with, at string) {
+	one, d := volume(t), s.newDriver(t)
+	if err := os.WriteFile(filepath.Join(one, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	onFile, _ := spec(t)
+	onFile.Volumes = []driver.Volume{{Source: one, Path: at + "/b"}, {Source: with, Path: at + "/b/file"}}
+	in, err := d.Create(t.Context(), onFile)
+	if err == nil {
+		in.Destroy(t.Context()) //nolint:errcheck // it should not be there
+		t.Error("a volume where a file is was no error")
+	} else if d.Name() == "namespace" && (!kind.Is(err, kind.Precondition) || !strings.Contains(kind.Message(err), "not a directory")) {
+		t.Errorf("a volume where a file is: %v", err)
+	}
+	checkClean(t, onFile)
 }
 
 func exists(path string) bool {

@@ -23,7 +23,7 @@ const (
 	gather     = "1ms"  // a third less work for one who prints in pieces of 4 KiB, and for the shim
 	userID     = 1000
 	home       = "home/user"
-	shmMiB     = 64 // at least
+	shmMiB     = 64 // of who has no limit; else half of that
 )
 
 // The parts of an OCI bundle's config.json that we use.
@@ -77,7 +77,7 @@ const seedNote = "dev.gvisor.tar.rootfs.upper"
 func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config {
 	shm := uint32(shmMiB)
 	if s.MemoryMiB > 0 {
-		shm = max(shm, s.MemoryMiB/2)
+		shm = max(1, s.MemoryMiB/2)
 	}
 	files, most := uint64(s.OpenFiles), s.MaxPIDs(driver.MaxProcesses)
 	if files == 0 {

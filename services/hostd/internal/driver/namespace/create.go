@@ -5,9 +5,11 @@ package namespace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
+	"github.com/millrace/millrace/services/hostd/internal/driver/internal/nslaunch"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
@@ -129,7 +132,14 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 	if err := c.mapOwners(); err != nil {
 		return fmt.Errorf("give the files to the sandbox: %w", err)
 	}
-	return c.Run(ctx, dir, &spec)
+	err = c.Run(ctx, dir, &spec)
+	var inside *nslaunch.InitError
+	if errors.As(err, &inside) {
+		if text, ok := strings.CutPrefix(inside.Text, nsinit.ShowVolumes+": "); ok {
+			return kind.New(kind.Precondition, "create sandbox", filepath.Base(dir), "a volume cannot be mounted there: "+text)
+		}
+	}
+	return err
 }
 
 // What a user of a sandbox may have besides processes, descriptors and memory. Of
@@ -174,7 +184,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	}
 	shm := uint32(defaultShmMiB)
 	if s.MemoryMiB > 0 {
-		shm = max(shm, s.MemoryMiB/2)
+		shm = max(1, s.MemoryMiB/2)
 	}
 	spec := nsinit.Spec{
 		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,

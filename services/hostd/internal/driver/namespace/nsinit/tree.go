@@ -31,7 +31,7 @@ var treeSteps = []step{
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
-	{"show volumes", showVolumes},
+	{ShowVolumes, showVolumes},
 	{"write /etc", writeEtc},
 }
 

@@ -87,7 +87,7 @@ var hostSteps = []step{
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
-	{"show volumes", showVolumes},
+	{ShowVolumes, showVolumes},
 }
 
 func mountProc(*Spec) error {

@@ -32,6 +32,9 @@ func takeVolumes(s *Spec) error {
 	return nil
 }
 
+// ShowVolumes is what an error begins with where a volume's place is not one for it.
+const ShowVolumes = "show volumes"
+
 // showVolumes mounts the volumes at their places, which are the sandbox's own: what
 // a link on the way leads to is in it.
 func showVolumes(s *Spec) error {
