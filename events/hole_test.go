@@ -154,3 +154,37 @@ func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 		}
 	}
 }
+
+func TestNearFindsEveryMomentOfAnUnevenRecord(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	ref, noise := newRef(), newRef()
+	w, other := log.Writer(ref, 1), log.Writer(noise, 1)
+	filler := script(600)
+	const n = 200
+	all := script(n)
+	begin := time.Unix(1_700_000_000, 0)
+	for i := range all {
+		all[i].Time = begin.Add(time.Duration(i/3*i) * time.Millisecond) // two or three at once, ever rarer
+	}
+	for i, used := 0, 0; i < n; {
+		step := min(1+i%13, n-i)
+		appendAll(t, w, all[i:i+step], step)
+		i += step
+		more := min(used+23, len(filler)-2)
+		appendAll(t, other, filler[used:more], 1)
+		used = more
+	}
+	for at := begin.Add(-time.Second); !at.After(all[n-1].Time.Add(time.Second)); at = at.Add(7 * time.Millisecond) {
+		before, after, err := log.Near(t.Context(), ref, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after < before || after > before+13 ||
+			before > 0 && !all[before-1].Time.Before(at) || after < n && all[after].Time.Before(at) {
+			t.Fatalf("%v: between %d and %d", at.Sub(begin), before, after)
+		}
+	}
+	if _, _, err := log.Near(t.Context(), newRef(), begin); !kind.Is(err, kind.NotFound) {
+		t.Errorf("of no record: %v", err)
+	}
+}

@@ -98,17 +98,27 @@ func (l *Log) lastSpan(ctx context.Context, stream, subject string) (span, error
 }
 
 func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span, error) {
+	b, m, err := l.readBatch(ctx, stream, req)
+	return spanOf(&b, m.seq), err
+}
+
+func spanOf(b *process.Batch, rev uint64) span {
+	return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, rev}
+}
+
+// readBatch reads one message of a record, however long the store is away.
+func (l *Log) readBatch(ctx context.Context, stream string, req getRequest) (process.Batch, stored, error) {
 	for try := 0; ; try++ {
 		got, err := l.directGet(ctx, stream, req)
 		if err == nil && len(got) == 0 {
-			return span{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
+			return process.Batch{}, stored{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
 		}
 		if err == nil {
 			b, err := parseBatch(got[0].data)
-			return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, got[0].seq}, err
+			return b, got[0], err
 		}
 		if !l.pause(ctx, &try) {
-			return span{}, err
+			return process.Batch{}, stored{}, err
 		}
 	}
 }

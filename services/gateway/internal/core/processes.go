@@ -142,6 +142,19 @@ func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
 	return c.log.Glance(ctx, ref)
 }
 
+// Near tells where a process's record came to a moment, as events.Log does: all events
+// up to seq before are earlier, none after seq after is. Errors as in Read.
+func (c *Core) Near(ctx context.Context, p Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
+	ref, err := c.ref(ctx, p, id)
+	if err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	before, after, err = c.log.Near(ctx, ref, at)
+	return before, after, logError("read", string(id), err)
+}
+
 // ref finds a process's record. A process that is not in the catalogue may have
 // a record all the same: one that was claimed and has not started.
 func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref, error) {

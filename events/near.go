@@ -1,0 +1,66 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// moment is a message of a record: which events it carries, and of when the first is.
+type moment struct {
+	span
+	at time.Time
+}
+
+// Near finds where a record came to a moment: all events up to seq before are earlier,
+// and all after seq after are not, as far as the record's clock went on. What is
+// between them is one message. It takes a handful of reads; NotFound if there is no
+// record.
+func (l *Log) Near(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
+	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
+	if err != nil {
+		return 0, 0, err
+	}
+	if !lo.at.Before(at) {
+		return lo.first - 1, lo.first - 1, nil
+	}
+	hi, err := l.momentAt(ctx, stream, getRequest{Last: subject})
+	if err != nil {
+		return 0, 0, err
+	}
+	if hi.at.Before(at) {
+		return hi.first - 1, hi.last, nil
+	}
+	for top := hi.rev; lo.rev+1 < top; { // no message of the record lies in [top, hi.rev)
+		half := lo.rev + (top-lo.rev)/2
+		mid, err := l.momentAt(ctx, stream, getRequest{Seq: half, Next: subject})
+		switch {
+		case kind.Is(err, kind.NotFound):
+			return lo.first - 1, hi.first - 1, nil // a hole: the reader goes through it
+		case err != nil:
+			return 0, 0, err
+		case mid.rev >= hi.rev:
+			top = half
+		case mid.at.Before(at):
+			lo = mid
+		default:
+			hi, top = mid, mid.rev
+		}
+	}
+	return lo.first - 1, hi.first - 1, nil
+}
+
+func (l *Log) momentAt(ctx context.Context, stream string, req getRequest) (moment, error) {
+	b, m, err := l.readBatch(ctx, stream, req)
+	if err != nil {
+		return moment{}, err
+	}
+	at := m.time // of a later version's message nothing else may be known
+	if len(b.Events) > 0 {
+		at = b.Events[0].Time
+	}
+	return moment{spanOf(&b, m.seq), at}, nil
+}
