@@ -1,0 +1,247 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// A record is read in segments: forward it is one, which is left when there is enough;
+// backward each lies before the last one. A line belongs to the segment in which it
+// ends. What of it was written before is looked for in so many events, or bytes.
+const (
+	firstSegment = 16
+	mostSegment  = 256
+	firstBefore  = 16
+	mostBefore   = 1024
+	bytesBefore  = 1 << 20
+	logEvent     = 64 // bytes that an event counts for, besides its output
+)
+
+// scan makes lines of one record's output.
+type scan struct {
+	page  *logPage
+	src   *source
+	reach *reach
+	share int // bytes that it may look at
+	used  int
+	out   []logEntry  // in the page's order
+	first process.Seq // what is before it fell out of retention
+
+	half  map[process.Stream][]byte // a line that has not ended
+	last  time.Time                 // of the last event
+	lines []logEntry                // of the segment, in the record's order
+}
+
+// read goes through what is stored of the record.
+func (s *scan) read(ctx context.Context) error {
+	tip, err := s.src.core.Tip(ctx, s.src.p, s.reach.id)
+	after, until := process.Seq(0), tip.Last
+	if err == nil && s.reach.within {
+		after, until, err = s.place(ctx, tip.Last)
+	}
+	if kind.Is(err, kind.NotFound) {
+		return nil // its record is gone already
+	}
+	if err != nil {
+		return err
+	}
+	// As long as a record has a reader, others attach to its end for nothing.
+	r, err := s.src.core.Read(ctx, s.src.p, s.reach.id, until)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if s.page.q.backward {
+		return s.backward(ctx, until, tip.Last)
+	}
+	_, err = s.segment(ctx, after, until, tip.Last)
+	s.out = s.lines
+	return err
+}
+
+// place finds the events of the page's begin.
+func (s *scan) place(ctx context.Context, last process.Seq) (after, until process.Seq, err error) {
+	q := s.page.q
+	if q.backward {
+		_, until, err = s.src.core.Near(ctx, s.src.p, s.reach.id, q.at(q.start-1))
+		return 0, min(until, last), err
+	}
+	after, _, err = s.src.core.Near(ctx, s.src.p, s.reach.id, q.at(q.start))
+	return min(after, last), last, err
+}
+
+// backward reads segments from the end on, each twice as long as the one after it.
+func (s *scan) backward(ctx context.Context, until, last process.Seq) error {
+	for n := process.Seq(firstSegment); until > 0; n = min(2*n, mostSegment) {
+		after := until - min(until, n)
+		begin, err := s.segment(ctx, after, until, last)
+		if err != nil {
+			return err
+		}
+		slices.Reverse(s.lines)
+		s.out = append(s.out, s.lines...)
+		first := after == 0 || after < s.first || begin.IsZero()
+		if first || len(s.out) >= s.page.q.limit || s.over(s.page.q.depth(begin)) {
+			return nil
+		}
+		until = after
+	}
+	return nil
+}
+
+// over reports whether no line from a depth on is to be read. If that is because enough
+// was looked at, the page ends before.
+func (s *scan) over(depth int64) bool {
+	if depth > s.page.edge {
+		return true
+	}
+	// A page that ended where it begins would be the last one for its client.
+	further := depth >= s.page.q.start+2 || s.used >= s.share+maxLogRead
+	if s.used < s.share || !further {
+		return false
+	}
+	s.page.end(depth)
+	return true
+}
+
+// segment makes lines of the events after one place up to another; last is the record's
+// last event. It tells when the first event was; zero: nothing is left of it.
+func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (begin time.Time, err error) {
+	if err := s.before(ctx, after); err != nil {
+		return begin, err
+	}
+	s.lines = nil
+	enough := false
+	err = s.events(ctx, after, until, func(e *process.Event) bool {
+		if begin.IsZero() {
+			begin = s.reach.when(e.Time)
+		}
+		enough = !s.page.q.backward && (s.full() || s.over(s.page.q.depth(s.reach.when(e.Time))))
+		if !enough {
+			s.took(e)
+		}
+		return !enough
+	})
+	if until == last && !enough {
+		for stream, half := range s.half {
+			if len(half) > 0 {
+				s.line(s.last, stream, half)
+			}
+		}
+	}
+	return begin, err
+}
+
+// before finds the lines that have not ended at a place.
+func (s *scan) before(ctx context.Context, place process.Seq) error {
+	for n := process.Seq(firstBefore); ; n *= 4 {
+		s.half = make(map[process.Stream][]byte)
+		from, used := place-min(place, n), s.used
+		err := s.events(ctx, from, place, func(e *process.Event) bool {
+			s.took(e)
+			return true
+		})
+		if err != nil || from < s.first || from == 0 || n >= mostBefore || s.used-used >= bytesBefore {
+			return err
+		}
+	}
+}
+
+// events gives the events after one place up to another, as long as take wants more.
+func (s *scan) events(ctx context.Context, after, until process.Seq, take func(*process.Event) bool) error {
+	if after >= until {
+		return nil
+	}
+	r, err := s.src.core.Read(ctx, s.src.p, s.reach.id, after)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for r.After() < until {
+		batch, err := r.Next(ctx, 0)
+		if first, gone := events.FirstSeq(err); gone && first > after+1 {
+			s.first = first
+			return s.events(ctx, first-1, until, take)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			if batch[i].Seq > until || !take(&batch[i]) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// full reports whether no later line of the segment can be wanted.
+func (s *scan) full() bool { return !s.page.q.backward && len(s.lines) >= s.page.q.limit }
+
+func (s *scan) took(e *process.Event) {
+	s.last = s.reach.when(e.Time)
+	s.used += logEvent
+	if w, ok := e.Body.(process.Wrote); ok {
+		s.used += len(w.Data)
+		s.wrote(&w)
+	}
+}
+
+// wrote takes output apart into lines. What is longer than maxLogLine is cut: a
+// log is for people.
+func (s *scan) wrote(w *process.Wrote) {
+	half, data := s.half[w.Stream], w.Data
+	for len(data) > 0 {
+		n := bytes.IndexByte(data, '\n')
+		whole := n >= 0
+		if !whole {
+			n = len(data)
+		}
+		if room := maxLogLine - len(half); n > room {
+			n, whole = room, false
+		}
+		half, data = append(half, data[:n]...), data[n:]
+		if whole {
+			data = data[1:]
+		}
+		if whole || len(half) == maxLogLine {
+			s.line(s.last, w.Stream, half)
+			half = half[:0]
+		}
+	}
+	s.half[w.Stream] = half
+}
+
+func (s *scan) line(at time.Time, stream process.Stream, line []byte) {
+	level := "info"
+	if stream == process.Stderr {
+		level = "error"
+	}
+	q, depth := s.page.q, s.page.q.depth(at)
+	if depth < q.start || depth > s.page.edge || s.full() || q.level == "error" && level != "error" {
+		return
+	}
+	text := strings.ToValidUTF8(string(bytes.TrimSuffix(line, []byte{'\r'})), "\ufffd")
+	if len(line) == 0 && q.search != "" || !strings.Contains(text, q.search) {
+		return
+	}
+	if q.backward && len(s.lines) >= 2*max(q.limit, 1) {
+		s.lines = slices.Delete(s.lines, 0, len(s.lines)-q.limit) // only the last ones can be wanted
+	}
+	s.lines = append(s.lines, logEntry{
+		Timestamp: at.UTC(), Level: level, Message: text,
+		Fields: map[string]string{"process": string(s.reach.id), "stream": stream.String()},
+	})
+}
