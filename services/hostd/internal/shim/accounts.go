@@ -52,20 +52,27 @@ func (c *colonFile) read() ([]byte, error) {
 		return c.text, nil
 	}
 	c.seen = nil
-	f, err := os.OpenFile(c.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read from
-	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() {
-		return nil, errors.Join(err, fs.ErrInvalid)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxAccounts))
+	b, fi, err := readRegular(c.path, maxAccounts)
 	if err == nil && time.Since(fi.ModTime()) > tickless {
 		c.seen, c.text = fi, b
 	}
 	return b, err
+}
+
+// readRegular reads a file that may be anybody's, and up to a byte more than most: what is
+// none, or is held by a lease, is an error, and not waited for.
+func readRegular(path string, most int) ([]byte, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read from
+	fi, err := f.Stat()
+	if err != nil || !fi.Mode().IsRegular() {
+		return nil, nil, errors.Join(err, fs.ErrInvalid)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	return b, fi, err
 }
 
 func same(a, b fs.FileInfo) bool {

@@ -47,6 +47,8 @@ type proc struct {
 	kills     uint64 // see outOfMemory: those counted when it began
 	exitedAt  time.Time
 	wroteAt   time.Time // of the last output
+	readyAt   time.Time // since when its output could be read again: there was no room, or it stood still
+	lullAt    time.Time // when lull is to look
 
 	pace     pace
 	tries    tries  // of input
@@ -156,6 +158,7 @@ func (p *proc) settle() {
 	if !p.exited && p.undrained == 0 {
 		p.leave()
 		if p.open > 0 {
+			p.lullAt = p.exitedAt.Add(p.s.limits.Grace)
 			p.timer = time.AfterFunc(p.s.limits.Grace, p.lull)
 		}
 	}
@@ -181,19 +184,27 @@ func (p *proc) lull() {
 		return
 	}
 	now, limits := time.Now(), s.limits
-	last := p.exitedAt
-	if p.wroteAt.After(last) {
-		last = p.wroteAt
+	if now.Sub(p.lullAt) > stillFrom { // the sandbox stood still
+		p.readyAt = now
 	}
-	wait := min(last.Add(limits.Grace).Sub(now), p.exitedAt.Add(limits.GraceMax).Sub(now))
+	since := later(p.exitedAt, p.readyAt)
+	wait := min(later(since, p.wroteAt).Add(limits.Grace).Sub(now), since.Add(limits.GraceMax).Sub(now))
 	if p.blocked > 0 { // there is output, and no room for it
 		wait = max(wait, limits.Grace)
 	}
 	if wait > 0 {
+		p.lullAt = now.Add(wait)
 		p.timer.Reset(wait)
 		return
 	}
 	p.finish()
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func (p *proc) finish() {

@@ -16,9 +16,14 @@ func (s *Shim) waitRoom(p *proc) {
 	defer s.mu.Unlock()
 	p.blocked++
 	s.blocked++
+	full := false
 	for !s.hasRoom(p) {
+		full = full || !s.fits(p)
 		s.lookLater(p)
 		s.room.Wait()
+	}
+	if full {
+		p.readyAt = time.Now() // lull is not to end the record before it was read
 	}
 	s.blocked--
 	p.blocked--

@@ -95,11 +95,17 @@ func (st *stream) exit() {
 		return
 	}
 	st.exited = true
-	if n, err := unread(st.fd); err == nil {
+	n, err := unread(st.fd)
+	if err == nil {
 		st.owed = n
 	}
-	if st.id == process.PTY {
+	switch {
+	case st.id == process.PTY:
 		st.owed += ttySlack // what is on its way inside the terminal is not counted
+	case n == 0 && err == nil: // it needs no room in the spool, which others may fill
+		st.p.s.mu.Lock()
+		st.drain()
+		st.p.s.mu.Unlock()
 	}
 	for !st.drained && st.read() {
 	}

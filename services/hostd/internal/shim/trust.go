@@ -61,10 +61,7 @@ func (s *Shim) trustIn(ca []byte) trust {
 // systemBundle reads what the system trusts: where it is, or should be.
 func systemBundle() (path string, text []byte) {
 	for _, path := range bundles {
-		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxBundle {
-			continue
-		}
-		if text, err := os.ReadFile(path); err == nil {
+		if text, _, err := readRegular(path, maxBundle); err == nil && len(text) <= maxBundle {
 			return path, text
 		}
 	}
@@ -75,7 +72,7 @@ func systemBundle() (path string, text []byte) {
 // it should be is left alone.
 func put(path string, text []byte) error {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
-		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+		if old, _, err := readRegular(path, len(text)); err == nil && bytes.Equal(old, text) {
 			return nil
 		}
 	}

@@ -159,12 +159,14 @@ func TestFilesAreSent(t *testing.T) {
 	}
 }
 
-// headed is a tar of one header.
-func headed(h tar.Header) []byte {
+// headed is a tar of headers alone.
+func headed(all ...tar.Header) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	h.Format = tar.FormatPAX
-	w.WriteHeader(&h)
+	for _, h := range all {
+		h.Format = tar.FormatPAX
+		w.WriteHeader(&h)
+	}
 	w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{whole: "1"}, Format: tar.FormatPAX})
 	w.Close()
 	return b.Bytes()
@@ -195,6 +197,16 @@ func TestNothingIsMadeOutside(t *testing.T) {
 		if all, err := os.ReadDir(dir); err != nil || len(all) != 0 {
 			t.Errorf("%s: %v, %v", name, all, err)
 		}
+	}
+}
+
+// TestNothingIsWaitedForInside: a name below a FIFO is an error, which nobody has to come
+// to the FIFO for.
+func TestNothingIsWaitedForInside(t *testing.T) {
+	dir := t.TempDir()
+	below := headed(tar.Header{Typeflag: tar.TypeFifo, Name: "f"}, tar.Header{Typeflag: tar.TypeSymlink, Name: "f/x", Linkname: "y"})
+	if err := unpack(bytes.NewReader(below), dir); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -95,7 +95,8 @@ func create(root *os.Root, h *tar.Header, r io.Reader) error {
 
 // special makes what is not opened, with its owner and time if it has them.
 func special(root *os.Root, h *tar.Header, create func(dir int, name string) error) error {
-	dir, err := root.Open(path.Dir(h.Name))
+	// What stands there may be no directory, and a FIFO would have us wait for ever.
+	dir, err := root.OpenFile(path.Dir(h.Name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
