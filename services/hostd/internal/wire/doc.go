@@ -56,7 +56,8 @@ const Version = 7
 
 // Limits of the protocol, in bytes.
 const (
-	MaxFrame      = 2 << 20   // payload of any frame
+	MaxFrame      = 2 << 20   // payload of any frame but a Hello
+	MaxHello      = 8 << 20   // payload of a Hello: of some 150,000 processes that were not acked
 	MaxData       = 128 << 10 // output in one frame
 	WindowProcess = 1 << 20   // of one process, sent and not acked
 	WindowConn    = 16 << 20  // of all processes, sent and not acked

@@ -67,7 +67,11 @@ func (r *Reader) Next() (Type, []byte, error) {
 
 func parseHead(head []byte) (Type, uint32, error) {
 	n, t := binary.LittleEndian.Uint32(head), Type(head[4])
-	if n > MaxFrame {
+	most := uint32(MaxFrame)
+	if t == TypeHello {
+		most = MaxHello
+	}
+	if n > most {
 		return 0, 0, fmt.Errorf("frame of %d bytes: %w", n, ErrMalformed)
 	}
 	if head[5]|head[6]|head[7] != 0 {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -208,4 +209,23 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%s: %v", fr.name, err)
 		}
 	})
+}
+
+// A shim may have far more processes that were not acked than run, and says so in one frame.
+func TestHelloOfManyProcesses(t *testing.T) {
+	many := &Hello{Version: Version, Processes: make([]Process, 100_000)}
+	for i := range many.Processes {
+		many.Processes[i] = Process{Token: fmt.Sprintf("%0*d", TokenLen, i), First: 1, Last: 2}
+	}
+	typ, payload, err := NewReader(bytes.NewReader(AppendHello(nil, many))).Next()
+	if err != nil || typ != TypeHello {
+		t.Fatalf("%v, %v", typ, err)
+	}
+	if h, err := ParseHello(payload); err != nil || len(h.Processes) != len(many.Processes) {
+		t.Errorf("%v", err)
+	}
+	head := AppendFrame(nil, TypeHello+1, func(b []byte) []byte { return append(b, make([]byte, MaxFrame+1)...) })
+	if _, _, err := NewReader(bytes.NewReader(head)).Next(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("another frame of as much: %v", err)
+	}
 }
