@@ -186,13 +186,12 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 		h.flags(f)
 		f.StringVar(&name, "name", "", "of the host, unique among all; default: this machine's name")
 		f.StringVar(&dir, "data", "", "directory of its journal and sandboxes; required")
-	}, connected(cfg, &c, &s, "hostd", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, connected(cfg, &c, &s, "hostd", func() error {
 		if dir == "" {
 			return errors.New("--data is required")
 		}
-		if err := hostd.CheckDrivers(h.drivers); err != nil {
-			return err
-		}
+		return h.check()
+	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		if name == "" {
 			name = hostName()
 		}

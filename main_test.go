@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,12 +149,50 @@ func TestBadSettingsAreToldAtOnce(t *testing.T) {
 		{"up --data DIR --listen nowhere", "listen"},
 		{"scheduler --log-format yaml", "--log-format"},
 		{"up sideways", "unknown command"},
+		{"up --data DIR --default-cpus -1", "--default-cpus -1: "},
+		{"up --data DIR --default-cpus NaN", "--default-cpus NaN: "},
+		{"up --data DIR --default-cpus Inf", "--default-cpus +Inf: "},
+		{"gateway --default-memory 15", "--default-memory 15: "},
+		{"gateway --default-pids 15", "--default-pids 15: "},
+		{"up --data DIR --max-timeout -1s", "--max-timeout -1s: "},
+		{"up --data DIR --max-timeout 999ms", "--max-timeout 999ms: "},
+		{"gateway --drain-timeout -1s", "--drain-timeout -1s: "},
+		{"gateway --egress-allow everything", "--egress-allow: "},
+		{"up --data DIR --retention 999ms", "--retention 999ms: "},
+		{"reaper --retention -1h", "--retention -1h0m0s: "},
+		{"up --data DIR --cpu-overcommit -1", "--cpu-overcommit -1: "},
+		{"scheduler --memory-overcommit NaN", "--memory-overcommit NaN: "},
+		{"scheduler --memory-overcommit Inf", "--memory-overcommit +Inf: "},
+		{"up --data DIR --capacity -1", "--capacity -1: "},
+		{"up --data DIR --egress bogus", "--egress: "},
+		{"up --data DIR --network bogus", "--network: "},
+		{"hostd --data DIR --egress bogus", "--egress: "},
+		{"hostd", "--data is required"},
+		{"up --data DIR --shim DIR/none", "--shim: "},
+		{"hostd --data DIR --shim DIR", "--shim /"},
 	}
 	for _, tt := range tests {
 		args := strings.Fields(strings.ReplaceAll(tt.args, "DIR", t.TempDir()))
-		_, _, err := root(t.Context(), nil, args...)
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that is taken
+		_, _, err := root(ctx, nil, args...)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("millrace %s: %v; want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestSettingsThatWorkAreTaken(t *testing.T) {
+	for _, args := range []string{
+		"--retention 0", "--retention 1s", "--max-timeout 0", "--max-timeout 1s", "--drain-timeout 0",
+		"--default-cpus 0", "--default-cpus 0.01", "--default-memory 0", "--default-memory 16", "--default-pids 0", "--default-pids 16",
+		"--cpu-overcommit 0", "--memory-overcommit 0.5", "--capacity 0", "--shim self", "--egress internet", "--egress-allow 10.0.0.0/8",
+	} {
+		u := up{cfg: &cli.Config{Err: io.Discard}}
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		u.flags(f)
+		if err := cmp.Or(f.Parse(append(strings.Fields(args), "--data", t.TempDir())), u.prepare()); err != nil {
+			t.Errorf("%s: %v", args, err)
 		}
 	}
 }

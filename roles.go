@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,11 +41,15 @@ func newRoot(cfg cli.Config) *cobra.Command {
 	return root
 }
 
-// connected runs a service that lives on the log.
-func connected(cfg *cli.Config, c *common, s *streams, name string, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
+// connected runs a service that lives on the log, once check finds nothing in its
+// settings that cannot work.
+func connected(cfg *cli.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		logger, err := c.logger(cfg)
 		if err != nil {
+			return err
+		}
+		if err := cmp.Or(s.check(), check()); err != nil {
 			return err
 		}
 		logger = logger.With("role", name)
@@ -67,10 +72,12 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 		s.flags(f, true)
 		gatewayFlags(f, &g)
 		f.StringSliceVar(&allow, egressAllow, nil, "prefixes that are not public and may be named as a sandbox's own proxy, as hosts allow them")
-	}, connected(cfg, &c, &s, "gateway", func(ctx context.Context, log *events.Log, logger *slog.Logger) (err error) {
+	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(allow); err != nil {
 			return err
 		}
+		return checkGateway(&g)
+	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		g.Log, g.Slog = log, logger
 		return gateway.Run(ctx, g)
 	}))
@@ -99,7 +106,7 @@ func schedulerCommand(cfg *cli.Config) *cobra.Command {
 		c.flags(f, "info")
 		s.flags(f, true)
 		schedulerFlags(f, &sched)
-	}, connected(cfg, &c, &s, "scheduler", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, connected(cfg, &c, &s, "scheduler", func() error { return checkScheduler(&sched) }, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("scheduler runs")
 		sched.Log, sched.Slog = log, logger
 		return scheduler.Run(ctx, sched)
@@ -117,7 +124,7 @@ func reaperCommand(cfg *cli.Config) *cobra.Command {
 	return role(cfg, "reaper", "End what is due; any number may run", func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
-	}, connected(cfg, &c, &s, "reaper", func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+	}, connected(cfg, &c, &s, "reaper", func() error { return nil }, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper runs")
 		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger})
 	}))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/services/gateway"
-	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
 )
@@ -43,15 +43,7 @@ const upHost = "local"
 
 func upCommand(cfg *cli.Config) *cobra.Command {
 	u := &up{cfg: cfg}
-	c := role(cfg, "up", "Run everything in one process, on this machine", func(f *pflag.FlagSet) {
-		u.common.flags(f, "warn")
-		u.streams.flags(f, false)
-		gatewayFlags(f, &u.gateway)
-		schedulerFlags(f, &u.scheduler)
-		u.host.flags(f)
-		f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
-		f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
-	}, u.run)
+	c := role(cfg, "up", "Run everything in one process, on this machine", u.flags, u.run)
 	c.Long = `Run everything in one process: NATS with JetStream on the disk, a host, a
 scheduler, a reaper and a gateway. It is the same code that runs apart.
 
@@ -61,6 +53,16 @@ go on, and the next start has them and all they printed.
 The first start makes an API key and keeps it in the data directory, where the
 other verbs find it.`
 	return c
+}
+
+func (u *up) flags(f *pflag.FlagSet) {
+	u.common.flags(f, "warn")
+	u.streams.flags(f, false)
+	gatewayFlags(f, &u.gateway)
+	schedulerFlags(f, &u.scheduler)
+	u.host.flags(f)
+	f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
+	f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
 }
 
 // run starts from the inside out and ends from the outside in: NATS lives
@@ -111,7 +113,7 @@ func (u *up) prepare() (err error) {
 	if u.log, err = u.common.logger(u.cfg); err != nil {
 		return err
 	}
-	if err := hostd.CheckDrivers(u.host.drivers); err != nil {
+	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check()); err != nil {
 		return err
 	}
 	if u.gateway.EgressAllow, err = prefixes(u.host.allow); err != nil {
