@@ -24,6 +24,8 @@ type sandboxInfo struct {
 	Metadata   map[string]string `json:"metadata"`
 }
 
+const statePaused = "paused" // of a sandbox
+
 // processInfo is a process as the catalogue shows it.
 type processInfo struct {
 	ID        string     `json:"process"`

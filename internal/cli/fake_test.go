@@ -28,7 +28,8 @@ type gate struct {
 	fail     map[string]int // by method and path: how many times to answer 503
 	mortal   bool           // a cut is the end of it
 	dead     bool
-	first    int // the first event left; 0: all are
+	first    int      // the first event left; 0: all are
+	held     []string // what a host has, at one look after another; the last stays
 
 	commands []map[string]any
 	keys     []string
@@ -60,6 +61,8 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("GET /v1/hosts", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
 	})
+	mux.HandleFunc("POST /v1/hosts/{id}/drain", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /v1/hosts/{id}/held", g.hold)
 	mux.HandleFunc("GET /api-keys", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `[{"id":"aa","name":"","mask":{"prefix":"e2b_","maskedValuePrefix":"1234"},"createdAt":"2026-01-02T03:04:05Z"}]`)
 	})
@@ -128,6 +131,13 @@ func (g *gate) remove(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+func (g *gate) hold(w http.ResponseWriter, r *http.Request) {
+	g.locked(func() {
+		fmt.Fprintf(w, `{"host":%q,"state":"draining","safe":%v,"held":[%s]}`, r.PathValue("id"), g.held[0] == "", g.held[0])
+		g.held = g.held[min(1, len(g.held)-1):]
+	})
+}
+
 func (g *gate) list(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("nextToken") == "" {
 		w.Header().Set("X-Next-Token", "2")
@@ -135,7 +145,7 @@ func (g *gate) list(w http.ResponseWriter, r *http.Request) {
 			{"sandboxID":"i3","templateID":"`+strings.Repeat("fedcba9876543210", 4)+`","state":"running"}]`)
 		return
 	}
-	fmt.Fprint(w, `[{"sandboxID":"i2","templateID":"ba\u001b[31mse","state":"running"}]`)
+	fmt.Fprint(w, `[{"sandboxID":"i2","templateID":"ba\u001b[31mse","state":"paused","endAt":"2026-01-02T03:04:05Z"}]`)
 }
 
 func (g *gate) start(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +45,10 @@ func (a *app) hostDrain() *cobra.Command {
 		Long: `Have hosts take no new sandbox. What runs there goes on, and what is paused there stays.
 Snapshots and templates that only such a host has are copied to the servers' store, as
 far as another host could use them; sandboxes and volumes cannot be moved. What is left
-is listed: it is lost when the host is switched off.`,
+is listed: it is lost when the host is switched off.
+
+With --wait that is listed again as it changes, until it is empty. Where only such things
+are left as stay there the command fails, and says what they are, and why.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.each(func(ctx context.Context, c *client, name string) error {
 			if err := c.tellHost(ctx, name, "drain"); err != nil {
@@ -53,34 +58,42 @@ is listed: it is lost when the host is switched off.`,
 			if err != nil {
 				return err
 			}
-			if err := a.showHeld(h); err != nil || !wait || h.Safe {
+			if err := a.showHeld(h); err != nil || !wait {
 				return err
 			}
-			return a.awaitSafe(ctx, c, name)
+			t := time.NewTicker(drainLook)
+			defer t.Stop()
+			return a.awaitSafe(ctx, c, h, t.C)
 		}),
 	}
-	c.Flags().BoolVar(&wait, "wait", false, "return when the hosts may be switched off without loss")
+	c.Flags().BoolVar(&wait, "wait", false, "return when the hosts may be switched off without loss, or never can be as it is")
 	return c
 }
 
-// awaitSafe looks until a host has nothing that would be lost with it.
-func (a *app) awaitSafe(ctx context.Context, c *client, name string) error {
-	t := time.NewTicker(drainLook)
-	defer t.Stop()
-	for {
+// awaitSafe looks until a host has nothing that would be lost with it, and shows
+// what changes. It fails once nothing is on its way from there any more.
+func (a *app) awaitSafe(ctx context.Context, c *client, h heldInfo, look <-chan time.Time) error {
+	for !h.Safe {
+		if err := h.stuck(); err != nil {
+			return err
+		}
 		select {
-		case <-t.C:
+		case <-look:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		h, err := c.held(ctx, name)
+		now, err := c.held(ctx, h.Host)
 		if err != nil {
 			return err
 		}
-		if h.Safe {
-			return a.showHeld(h)
+		if now.Safe != h.Safe || now.State != h.State || !slices.Equal(now.Held, h.Held) {
+			if err := a.showHeld(now); err != nil {
+				return err
+			}
 		}
+		h = now
 	}
+	return nil
 }
 
 // heldInfo is what only one host has.
@@ -98,6 +111,31 @@ type heldItem struct {
 	Tenant string `json:"tenant"`
 	State  string `json:"state"`
 	Reason string `json:"reason"`
+}
+
+// stays reports whether nothing but somebody's doing takes it from its host:
+// sandboxes end, but for those that are paused, and copies are made.
+func (x *heldItem) stays() bool { return x.State == "stays" || x.State == statePaused }
+
+// stuck is an error if all that a host has stays: it says what that is, and why.
+func (h *heldInfo) stuck() error {
+	const most = 10 // of those that are named; the table has all
+	var named []string
+	for _, x := range h.Held {
+		if !x.stays() {
+			return nil
+		}
+		if len(named) < most {
+			named = append(named, printable(fmt.Sprintf("%s %s (%s)", x.Kind, x.ID, x.Reason)))
+		}
+	}
+	switch n := len(h.Held); {
+	case n == 0:
+		return nil
+	case n > most:
+		named = append(named, fmt.Sprintf("and %d more", n-most))
+	}
+	return fmt.Errorf("nothing there ends or is copied any more, and this stays: %s", strings.Join(named, ", "))
 }
 
 func (c *client) tellHost(ctx context.Context, name, verb string) error {

@@ -130,7 +130,7 @@ func (a *app) sandboxList() *cobra.Command {
 					}
 					continue
 				}
-				rows = append(rows, []string{s.ID, s.template(), s.State, age(now, &s.StartedAt), left(now, s.EndAt)})
+				rows = append(rows, []string{s.ID, s.template(), s.State, age(now, &s.StartedAt), s.left(now)})
 			}
 			if quiet {
 				return nil
@@ -181,11 +181,12 @@ func allSandboxes(cmd *cobra.Command, c *client, metadata map[string]string) ([]
 	}
 }
 
-func left(now, end time.Time) string {
-	if end.IsZero() {
+// left is how soon the sandbox ends; one that is paused does not.
+func (s *sandboxInfo) left(now time.Time) string {
+	if s.EndAt.IsZero() || s.State == statePaused {
 		return "-"
 	}
-	from := now.Add(-end.Sub(now))
+	from := now.Add(-s.EndAt.Sub(now))
 	return age(now, &from)
 }
 

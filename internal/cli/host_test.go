@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	copying = `{"kind":"snapshot","id":"s1","tenant":"t","state":"copying","reason":"it is being copied to the store"}`
+	failed  = `{"kind":"snapshot","id":"s1","tenant":"t","state":"stays","reason":"too \u001b[31mlarge; drain again to try again"}`
+	volume  = `{"kind":"volume","id":"v1","tenant":"t","state":"stays","reason":"a volume is never copied"}`
+	runs    = `{"kind":"sandbox","id":"i1","tenant":"t","state":"running","reason":"it ends with its host"}`
+	paused  = `{"kind":"sandbox","id":"i1","tenant":"t","state":"paused","reason":"it ends with its host"}`
+)
+
+// Who waits sees each change once, and does not wait for what never comes.
+func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+	tests := []struct {
+		name  string
+		looks []string // the first is drain's own
+		shown int      // tables and verdicts after that
+		want  []string // of the error; none: it is safe
+	}{
+		{"safe at once", []string{""}, 0, nil},
+		{"copied after a while", []string{copying, copying, copying, ""}, 1, nil},
+		{"a sandbox ends, then the copy", []string{runs + "," + copying, runs + "," + copying, copying, ""}, 2, nil},
+		{"a copy fails", []string{copying, copying, failed}, 1, []string{"snapshot s1 (too \ufffd[31mlarge; drain again"}},
+		{"a volume has company for a while", []string{runs + "," + volume, volume}, 1, []string{"volume v1 (a volume is never copied)"}},
+		{"a sandbox pauses", []string{runs, paused}, 1, []string{"sandbox i1 (it ends with its host)"}},
+		{"all stays at once", []string{failed + "," + volume}, 0, []string{"snapshot s1", "volume v1"}},
+		{"very much stays", []string{strings.Repeat(volume+",", 11) + volume}, 0, []string{"volume v1", ", and 2 more"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGate(t)
+			g.held = tt.looks
+			c, err := newClient(g.srv.URL, "e2b_00")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			a := &app{Config: Config{Out: &out, Err: io.Discard, Getenv: func(string) string { return "" }}}
+			h, err := c.held(t.Context(), "h")
+			if err != nil {
+				t.Fatal(err)
+			}
+			look := make(chan time.Time, len(tt.looks))
+			for range tt.looks {
+				look <- time.Time{}
+			}
+			err = a.awaitSafe(t.Context(), c, h, look)
+			if (err != nil) != (tt.want != nil) {
+				t.Fatalf("error %v; want %q", err, tt.want)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q; want %q", err, want)
+				}
+			}
+			if n := strings.Count(out.String(), "host h m"); n != tt.shown {
+				t.Errorf("shown %d times, want %d:\n%s", n, tt.shown, out.String())
+			}
+		})
+	}
+}
+
+func TestDrainFailsIfItWaitsForWhatStays(t *testing.T) {
+	g := newGate(t)
+	g.held = []string{volume}
+	if got := g.verb(nil, "host", "drain", "h"); got.code != 0 {
+		t.Errorf("without --wait: exit %d, %s", got.code, got.errOut)
+	}
+	if got := g.verb(nil, "host", "drain", "--wait", "h"); got.code != 1 || !strings.Contains(got.errOut, "h: ") || !strings.Contains(got.errOut, "volume v1") {
+		t.Errorf("exit %d, %q", got.code, got.errOut)
+	}
+}
