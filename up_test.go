@@ -88,6 +88,20 @@ func TestUpServesAndEnds(t *testing.T) {
 	}
 }
 
+// The client has no default that a gateway would refuse for its length.
+func TestTheClientWorksWithAShortMaxTimeout(t *testing.T) {
+	up := startUp(t, t.TempDir(), "--max-timeout", "60s")
+	if out, err := up.verb("run", "-n", "echo x"); err != nil || out != "x\n" {
+		t.Errorf("run: %q, %v", out, err)
+	}
+	if out, err := up.verb("sandbox", "create"); err != nil || out == "" {
+		t.Errorf("create: %q, %v", out, err)
+	}
+	if _, err := up.verb("sandbox", "create", "--timeout", "61s"); err == nil {
+		t.Error("create: a timeout that was named and is too long is taken")
+	}
+}
+
 // What ran before a restart can be read after it, under the same key.
 func TestUpRemembers(t *testing.T) {
 	dir := t.TempDir()

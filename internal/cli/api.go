@@ -101,7 +101,7 @@ func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (string, e
 }
 
 func (c *client) setTimeout(ctx context.Context, sbx string, timeout time.Duration) error {
-	body := map[string]int64{"timeout": int64(timeout / time.Second)}
+	body := map[string]int64{"timeout": ceil(timeout, time.Second)}
 	_, err := c.call(ctx, &request{method: "POST", path: sandboxPath(sbx) + "/timeout", json: body}, nil)
 	return err
 }
@@ -118,7 +118,7 @@ func (c *client) pauseSandbox(ctx context.Context, sbx string) error {
 
 // resumeSandbox has a paused sandbox go on; it ends no sooner than timeout from now.
 func (c *client) resumeSandbox(ctx context.Context, sbx string, timeout time.Duration) error {
-	body := map[string]int64{"timeout": int64(timeout / time.Second)}
+	body := map[string]int64{"timeout": ceil(timeout, time.Second)}
 	_, err := c.call(ctx, &request{method: "POST", path: "/v2" + sandboxPath(sbx) + "/connect", json: body}, nil)
 	return err
 }

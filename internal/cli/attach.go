@@ -20,7 +20,7 @@ func (a *app) attachCommand() *cobra.Command {
 		Short: "Join a process: its whole record, then live, with input",
 		Long: `Join a process: its output from the beginning (or after an event), then as it
 comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
-		Args: oursArgs(cobra.ExactArgs(1)),
+		Args: oursArgs(ids(cobra.ExactArgs(1))),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -99,9 +99,11 @@ func (a *app) show(e *event, feed *feeder, end *event, say func(string, ...any))
 		say("%d bytes of %s were dropped", e.Dropped, e.Stream)
 	case "error":
 		say("%s", e.Message)
+		end.Message = e.Message
 	case "lost":
 		say("lost: %s", e.Reason)
 	case "end":
+		e.Message = end.Message
 		*end = *e
 	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
@@ -114,11 +116,14 @@ func (a *app) show(e *event, feed *feeder, end *event, say func(string, ...any))
 // errNoReader is our exit after our reader left.
 var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
 
-// exitOf is our exit after a process's.
+// exitOf is our exit after a process's. Where nothing began, what was said of that
+// is all there is to say.
 func exitOf(end *event) error {
 	switch {
 	case end.Signal != 0:
 		return &ExitError{Code: exitSignal + end.Signal}
+	case end.ExitCode == nil && end.Cause == "not_started" && end.Message != "":
+		return &ExitError{Code: ExitOurs}
 	case end.ExitCode == nil:
 		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s)", end.Cause)}
 	case *end.ExitCode == 0:

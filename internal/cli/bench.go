@@ -134,7 +134,7 @@ func (b *bench) run(ctx context.Context) error {
 		if b.sbx, err = b.c.createSandbox(ctx, sandboxSpec{TemplateID: "base", Timeout: int64(benchLife / time.Second)}); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
-		defer b.discard(ctx, b.c, b.sbx)
+		defer b.discard(ctx, b.c, b.sbx, benchLife)
 	}
 	for _, s := range scenarios() {
 		if len(b.f.only) > 0 && !slices.Contains(b.f.only, s.name) {

@@ -42,7 +42,7 @@ func (t *tenant) resume(ctx context.Context) error {
 	return t.b.c.resumeSandbox(ctx, t.sbx, benchLife)
 }
 
-func (t *tenant) end(ctx context.Context) { t.b.discard(ctx, t.b.c, t.sbx) }
+func (t *tenant) end(ctx context.Context) { t.b.discard(ctx, t.b.c, t.sbx, benchLife) }
 
 // programs make it on bench's own machine, in no sandbox.
 type programs struct{ hostload.Load }

@@ -88,6 +88,22 @@ func oursArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return ours(check(cmd, args)) }
 }
 
+// ids checks arguments that are ids or names: with none in its path a request would
+// ask for something else.
+func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return err
+		}
+		for _, s := range args {
+			if s == "" || s == "." || s == ".." {
+				return fmt.Errorf("%q is the id or name of nothing: usage: %s", s, cmd.UseLine())
+			}
+		}
+		return nil
+	}
+}
+
 func oursFlags(_ *cobra.Command, err error) error { return ours(err) }
 
 // app is one run of the program: its surroundings and the flags of all verbs.

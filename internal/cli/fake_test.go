@@ -29,6 +29,7 @@ type gate struct {
 	mortal   bool           // a cut is the end of it
 	dead     bool
 	first    int      // the first event left; 0: all are
+	most     int64    // seconds that a sandbox may be asked to live; 0: any
 	held     []string // what a host has, at one look after another; the last stays
 
 	commands []map[string]any
@@ -40,6 +41,7 @@ type gate struct {
 	created  int
 	removed  []string
 	afters   []string
+	timeouts []int64
 }
 
 const fakeID = "01hzz-iabc"
@@ -49,6 +51,12 @@ func newGate(t *testing.T, record ...string) *gate {
 	g := &gate{t: t, record: slices.Clone(record), grown: make(chan struct{}), cutAfter: map[int]bool{}, fail: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sandboxes", g.create)
+	mux.HandleFunc("POST /sandboxes/{id}/fork", func(w http.ResponseWriter, r *http.Request) {
+		if g.lives(w, r) {
+			fmt.Fprint(w, `[{"sandbox":{"sandboxID":"ifork"}}]`)
+		}
+	})
+	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
 	mux.HandleFunc("GET /v2/sandboxes", g.list)
 	mux.HandleFunc("POST /commands", g.start)
@@ -116,7 +124,25 @@ func (g *gate) grow(events ...string) {
 	})
 }
 
-func (g *gate) create(w http.ResponseWriter, _ *http.Request) {
+// lives reports whether a sandbox may live for as long as is asked for, and answers
+// if not.
+func (g *gate) lives(w http.ResponseWriter, r *http.Request) bool {
+	var body struct{ Timeout int64 }
+	json.NewDecoder(r.Body).Decode(&body)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.timeouts = append(g.timeouts, body.Timeout)
+	if g.most > 0 && body.Timeout > g.most {
+		say(w, 400, fmt.Sprintf("timeout cannot be greater than %d seconds", g.most))
+		return false
+	}
+	return true
+}
+
+func (g *gate) create(w http.ResponseWriter, r *http.Request) {
+	if !g.lives(w, r) {
+		return
+	}
 	var on func()
 	g.locked(func() { g.created, on = g.created+1, g.onCreate })
 	if on != nil {

@@ -18,7 +18,7 @@ func (a *app) hostCommand() *cobra.Command {
 	held := &cobra.Command{
 		Use:   "held HOST...",
 		Short: "List what only a host has, and would be lost if it were switched off now",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, name string) error {
 			h, err := c.held(ctx, name)
 			if err != nil {
@@ -28,7 +28,7 @@ func (a *app) hostCommand() *cobra.Command {
 		}),
 	}
 	undrain := &cobra.Command{
-		Use: "undrain HOST...", Short: "Have hosts take new sandboxes again", Args: cobra.MinimumNArgs(1),
+		Use: "undrain HOST...", Short: "Have hosts take new sandboxes again", Args: ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, name string) error { return c.tellHost(ctx, name, "undrain") }),
 	}
 	c.AddCommand(ls, a.hostDrain(), undrain, held)
@@ -49,7 +49,7 @@ is listed: it is lost when the host is switched off.
 
 With --wait that is listed again as it changes, until it is empty. Where only such things
 are left as stay there the command fails, and says what they are, and why.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, name string) error {
 			if err := c.tellHost(ctx, name, "drain"); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -50,7 +51,9 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 			for range tt.looks {
 				look <- time.Time{}
 			}
-			err = a.awaitSafe(t.Context(), c, h, look)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err = a.awaitSafe(ctx, c, h, look)
 			if (err != nil) != (tt.want != nil) {
 				t.Fatalf("error %v; want %q", err, tt.want)
 			}
@@ -68,7 +71,7 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 
 func TestDrainFailsIfItWaitsForWhatStays(t *testing.T) {
 	g := newGate(t)
-	g.held = []string{volume}
+	g.held = []string{volume, volume, ""}
 	if got := g.verb(nil, "host", "drain", "h"); got.code != 0 {
 		t.Errorf("without --wait: exit %d, %s", got.code, got.errOut)
 	}

@@ -29,7 +29,7 @@ func (a *app) keyCommand() *cobra.Command {
 		Short:   "Revoke keys for ever; not the one in use",
 		Long: `Revoke keys for ever. No gateway serves a request with one any more; what streams
 already goes on. The key that asks cannot be revoked, so that one is always left.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
 			_, err := c.call(ctx, &request{method: "DELETE", path: "/api-keys/" + url.PathEscape(id)}, nil)
 			return err

@@ -15,7 +15,7 @@ func (a *app) sandboxPause() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause SANDBOX...",
 		Short: "Have sandboxes stand still, with all that runs in them",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
 			return c.pauseSandbox(ctx, id)
 		}),
@@ -27,12 +27,12 @@ func (a *app) sandboxResume() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume SANDBOX...",
 		Short: "Have paused sandboxes go on",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: a.each(func(ctx context.Context, c *client, id string) error {
-			return c.resumeSandbox(ctx, id, timeout)
-		}),
+		Args:  ids(cobra.MinimumNArgs(1)),
 	}
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; never nearer than it was")
+	c.RunE = a.each(func(ctx context.Context, gw *client, id string) error {
+		return atMost(timeout, c.Flags().Changed("timeout"), func(most time.Duration) error { return gw.resumeSandbox(ctx, id, most) })
+	})
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; never nearer than it was; the default is less where the gateway allows less")
 	return c
 }
 
@@ -67,7 +67,7 @@ func (a *app) sandboxSnapshot() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot SANDBOX",
 		Short: "Keep a sandbox's files, and its processes where its driver can; the id that is printed is good for create --template",
-		Args:  cobra.ExactArgs(1),
+		Args:  ids(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -92,7 +92,7 @@ func (a *app) sandboxFork() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fork SANDBOX",
 		Short: "Create sandboxes with the files that one has now, and its processes where its driver can, and print their ids",
-		Args:  cobra.ExactArgs(1),
+		Args:  ids(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -102,8 +102,11 @@ func (a *app) sandboxFork() *cobra.Command {
 				Sandbox *sandboxInfo `json:"sandbox"`
 				Error   apiError     `json:"error"`
 			}
-			body := map[string]int64{"timeout": int64(timeout / time.Second), "count": int64(count)}
-			if _, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(args[0]) + "/fork", json: body}, &out); err != nil {
+			if err := atMost(timeout, cmd.Flags().Changed("timeout"), func(most time.Duration) error {
+				body := map[string]int64{"timeout": ceil(most, time.Second), "count": int64(count)}
+				_, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(args[0]) + "/fork", json: body}, &out)
+				return err
+			}); err != nil {
 				return err
 			}
 			var errs []error
@@ -117,7 +120,7 @@ func (a *app) sandboxFork() *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; the default is less where the gateway allows less")
 	c.Flags().IntVar(&count, "count", 1, "how many")
 	return c
 }
@@ -127,7 +130,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List snapshots", Args: cobra.NoArgs, RunE: a.listSnapshots,
 	}, &cobra.Command{
-		Use: "rm SNAPSHOT...", Short: "Remove snapshots", Args: cobra.MinimumNArgs(1),
+		Use: "rm SNAPSHOT...", Short: "Remove snapshots", Args: ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
 			_, err := c.call(ctx, &request{method: "DELETE", path: "/templates/" + url.PathEscape(id)}, nil)
 			return err

@@ -25,7 +25,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Write what a process printed, stored or live",
 		Long: `Write what a process printed, to the descriptors it printed it on. It is kept
 for the retention period, also when process, sandbox and host are gone.`,
-		Args: cobra.ExactArgs(1),
+		Args: ids(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.logs(cmd.Context(), &f, args[0]) },
 	}
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on until the process ends")

@@ -96,7 +96,7 @@ func (a *app) killCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kill PROCESS...",
 		Short: "Send a signal to processes and all they started",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  ids(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sig, err := parseSignal(name)
 			if err != nil {

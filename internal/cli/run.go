@@ -59,7 +59,7 @@ breaks is resumed; nothing of the output is lost or repeated.`,
 }
 
 // sandboxLife is how long a sandbox made for one command outlives us if we die;
-// it is moved on while we live.
+// it is moved on while we live. The gateway may allow less.
 const sandboxLife = 10 * time.Minute
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
@@ -76,17 +76,22 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	defer stop()
 	sbx := f.sandbox
 	if sbx == "" {
-		if sbx, err = c.createSandbox(whole, sandboxSpec{TemplateID: f.template, Timeout: int64(sandboxLife / time.Second)}); err != nil {
+		life := sandboxLife
+		if err := atMost(life, false, func(most time.Duration) (err error) {
+			life = most
+			sbx, err = c.createSandbox(whole, sandboxSpec{TemplateID: f.template, Timeout: ceil(most, time.Second)})
+			return err
+		}); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
 		if !f.keep && !f.detach {
-			defer a.discard(ctx, c, sbx)
+			defer a.discard(ctx, c, sbx, life)
 		} else {
 			a.notef("sandbox %s", sbx)
 		}
 		live, stop := context.WithCancel(ctx)
 		defer stop()
-		go prolong(live, c, sbx)
+		go prolong(live, c, sbx, life)
 	}
 	id, err := c.start(ctx, sbx, cmd)
 	if err != nil {
@@ -105,7 +110,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {
-	cmd := &command{Cwd: f.cwd, User: f.user, Tag: f.tag, TimeoutMS: f.timeout.Milliseconds()}
+	cmd := &command{Cwd: f.cwd, User: f.user, Tag: f.tag, TimeoutMS: ceil(f.timeout, time.Millisecond)}
 	cmd.Stdin = !f.noStdin && (!f.detach || f.interactive)
 	if len(args) == 1 {
 		cmd.Cmd = args[0]
@@ -143,18 +148,18 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 }
 
 // prolong keeps a sandbox from reaching its deadline while its command runs.
-func prolong(ctx context.Context, c *client, sbx string) {
-	for pause(ctx, sandboxLife/4) {
-		c.setTimeout(ctx, sbx, sandboxLife) //nolint:errcheck // the next one may succeed, and the stream tells of an end
+func prolong(ctx context.Context, c *client, sbx string, life time.Duration) {
+	for pause(ctx, life/4) {
+		c.setTimeout(ctx, sbx, life) //nolint:errcheck // the next one may succeed, and the stream tells of an end
 	}
 }
 
 // discard removes a sandbox made for one command. If that fails its deadline
 // does it.
-func (a *app) discard(ctx context.Context, c *client, sbx string) {
+func (a *app) discard(ctx context.Context, c *client, sbx string, life time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
 	if err := c.removeSandbox(ctx, sbx); err != nil {
-		a.notef("sandbox %s will end within %v: %v", sbx, sandboxLife, err)
+		a.notef("sandbox %s will end within %v: %v", sbx, life, err)
 	}
 }

@@ -45,6 +45,29 @@ func TestRunExitsAsTheCommandDid(t *testing.T) {
 	}
 }
 
+// Why nothing began is said once; who did not see it is told that much.
+func TestAProcessThatNeverBeganIsToldOfOnce(t *testing.T) {
+	record := []string{
+		`{"type":"accepted","cmd":"x","args":[]}`,
+		`{"type":"error","error_code":"invalid","message":"cwd '/nope' does not exist"}`,
+		`{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}`,
+	}
+	tests := []struct {
+		args        string
+		say, errOut string
+	}{
+		{"run -n -s iabc x", "", "millrace: cwd '/nope' does not exist\n"},
+		{"attach -n " + fakeID, "", "millrace: cwd '/nope' does not exist\n"},
+		{"attach -n --after 2 " + fakeID, "nobody saw the process end (not_started)", ""},
+	}
+	for _, tt := range tests {
+		g := newGate(t, record...)
+		if got := g.verb(nil, strings.Fields(tt.args)...); got.code != ExitOurs || got.say != tt.say || got.errOut != tt.errOut {
+			t.Errorf("%s: exit %d %q %q; want %q %q", tt.args, got.code, got.say, got.errOut, tt.say, tt.errOut)
+		}
+	}
+}
+
 // A connection that breaks after every single event loses nothing, repeats
 // nothing, and is told of.
 func TestRunResumesAfterEveryEvent(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -35,7 +36,10 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec.TemplateID, spec.Timeout = template, int64(timeout/time.Second)
+			spec.TemplateID = template
+			if !(spec.CPUs >= 0) || math.IsInf(spec.CPUs, 0) { // NaN is not, either, and JSON has neither
+				return fmt.Errorf("--cpus %v: a number of CPUs", spec.CPUs)
+			}
 			if resume {
 				spec.AutoResume = &autoResume{Enabled: true}
 			}
@@ -49,22 +53,28 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				var out any
-				if _, err := c.call(cmd.Context(), &request{method: "POST", path: "/sandboxes", json: spec}, &out); err != nil {
-					return err
+			var id string
+			var out any
+			err = atMost(timeout, cmd.Flags().Changed("timeout"), func(most time.Duration) (err error) {
+				if spec.Timeout = ceil(most, time.Second); asJSON {
+					_, err = c.call(cmd.Context(), &request{method: "POST", path: "/sandboxes", json: spec}, &out)
+				} else {
+					id, err = c.createSandbox(cmd.Context(), spec)
 				}
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
 				return a.writeJSON(out)
 			}
-			id, err := c.createSandbox(cmd.Context(), spec)
-			if err == nil {
-				_, err = fmt.Fprintln(a.Out, id)
-			}
+			_, err = fmt.Fprintln(a.Out, id)
 			return err
 		},
 	}
 	c.Flags().StringVar(&template, "template", "base", "what its root is made from")
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when it ends, from now")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when it ends, from now; the default is less where the gateway allows less")
 	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "NAME=VALUE to find it by")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for all its processes")
 	c.Flags().Float64Var(&spec.CPUs, "cpus", 0, "the most CPUs; 0: the server's default")
@@ -194,7 +204,7 @@ func (a *app) sandboxRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SANDBOX...",
 		Short: "End sandboxes with everything in them",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  ids(cobra.MinimumNArgs(1)),
 		RunE: a.each(func(ctx context.Context, c *client, id string) error {
 			return c.removeSandbox(ctx, id)
 		}),

@@ -230,7 +230,7 @@ func (a *app) templateList() *cobra.Command {
 
 func (a *app) templateShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show TEMPLATE", Short: "Show all of a template, by name, NAME:TAG or id", Args: cobra.ExactArgs(1),
+		Use: "show TEMPLATE", Short: "Show all of a template, by name, NAME:TAG or id", Args: ids(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -247,7 +247,7 @@ func (a *app) templateShow() *cobra.Command {
 
 func (a *app) templateRemove() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm TEMPLATE...", Short: "Remove names from templates, by an id all of them; what has none is gone", Args: cobra.MinimumNArgs(1),
+		Use: "rm TEMPLATE...", Short: "Remove names from templates, by an id all of them; what has none is gone", Args: ids(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {

@@ -137,6 +137,27 @@ func TestSandboxCreateAndRemove(t *testing.T) {
 	}
 }
 
+// An id that a script has lost is told before anything is asked for, also of those
+// that were given beside it.
+func TestWhatNamesNothingIsNotAskedFor(t *testing.T) {
+	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"} // nobody is there
+	for args, code := range map[string]int{
+		"sandbox rm": 1, "sandbox rm i1": 1, "sandbox pause": 1, "sandbox resume": 1, "sandbox snapshot": 1, "sandbox fork": 1, "snapshot rm": 1,
+		"logs": 1, "kill": 1, "attach": ExitOurs, "host held": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
+	} {
+		for _, id := range []string{"", ".."} {
+			if got := verb(t, env, nil, append(strings.Fields(args), id)...); got.code != code || !strings.Contains(got.say, "is the id or name of nothing") || got.errOut != "" {
+				t.Errorf("%s %q: exit %d %q %q", args, id, got.code, got.say, got.errOut)
+			}
+		}
+	}
+	for _, n := range []string{"NaN", "Inf", "-1"} {
+		if got := verb(t, env, nil, "sandbox", "create", "--cpus", n); got.code != 1 || !strings.HasPrefix(got.say, "--cpus ") {
+			t.Errorf("--cpus %s: exit %d %q", n, got.code, got.say)
+		}
+	}
+}
+
 func TestDoctorTellsOfDriversAndGateway(t *testing.T) {
 	g := newGate(t)
 	got := g.verb(nil, "doctor", "-o", "json")

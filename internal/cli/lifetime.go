@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// ceil is d in units, away from 0: what is left of one must not become 0, which is
+// never for a process, and now for a sandbox.
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	switch rest := d % unit; {
+	case rest > 0:
+		n++
+	case rest < 0:
+		n--
+	}
+	return n
+}
+
+// atMost calls f with a time to live, and once more with what the gateway allows, if
+// that is less. It is for defaults of ours: who names a time is to hear that it is
+// too long.
+func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
+	err := f(life)
+	var e *apiError
+	if named || !errors.As(err, &e) || e.Status != http.StatusBadRequest {
+		return err
+	}
+	var most int64 // seconds
+	if _, serr := fmt.Sscanf(e.Message, "timeout cannot be greater than %d seconds", &most); serr != nil || most < 1 {
+		return err
+	}
+	return f(time.Duration(most) * time.Second)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTimesAreRoundedAwayFromNone(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, 500 * time.Microsecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
+		-1: -1, -time.Second: -1000, math.MaxInt64: math.MaxInt64/1_000_000 + 1,
+	} {
+		if got := ceil(d, time.Millisecond); got != want {
+			t.Errorf("ceil(%v) = %d ms; want %d", d, got, want)
+		}
+	}
+	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	if got := g.verb(nil, "run", "-n", "--timeout", "500us", "x"); got.code != 0 || fmt.Sprint(g.commands[0]["timeout_ms"]) != "1" {
+		t.Errorf("exit %d %s, command %v", got.code, got.say, g.commands)
+	}
+}
+
+// A default of ours is not to fail where the gateway allows less; what somebody
+// named is.
+func TestOurTimeoutIsAsLongAsTheGatewayAllows(t *testing.T) {
+	tests := []struct {
+		args string
+		most int64
+		sent []int64
+		ok   bool
+	}{
+		{"sandbox create", 0, []int64{3600}, true},
+		{"sandbox create", 1800, []int64{3600, 1800}, true},
+		{"sandbox create -o json", 1800, []int64{3600, 1800}, true},
+		{"sandbox create --timeout 1h", 1800, []int64{3600}, false},
+		{"sandbox create --timeout 500ms", 1800, []int64{1}, true},
+		{"sandbox resume i1", 1800, []int64{3600, 1800}, true},
+		{"sandbox resume --timeout 2h i1", 1800, []int64{7200}, false},
+		{"sandbox fork i1", 1800, []int64{3600, 1800}, true},
+		{"sandbox fork --timeout 2h i1", 1800, []int64{7200}, false},
+		{"run -n x", 60, []int64{600, 60}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+			g.most = tt.most
+			got := g.verb(nil, strings.Fields(tt.args)...)
+			if (got.code == 0) != tt.ok || !slices.Equal(g.timeouts, tt.sent) {
+				t.Errorf("exit %d %s %s, sent %v; want %v", got.code, got.say, got.errOut, g.timeouts, tt.sent)
+			}
+			if !tt.ok && !strings.Contains(got.say+got.errOut, "timeout cannot be greater than 1800 seconds") {
+				t.Errorf("said %q, %q", got.say, got.errOut)
+			}
+		})
+	}
+}
