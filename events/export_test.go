@@ -13,22 +13,22 @@ func (v *View) SweepPartsOlder(ctx context.Context, age time.Duration) (int, err
 	return v.sweepParts(ctx, age)
 }
 
-// SweepSandboxesOlder is SweepSandboxes with another age.
+// SweepSandboxesOlder is SweepRecords of sandboxes with another age.
 func (v *View) SweepSandboxesOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepSandboxes(ctx, age)
 }
 
-// SweepSnapshotsOlder is SweepSnapshots with another age.
+// SweepSnapshotsOlder is SweepRecords of snapshots with another age.
 func (v *View) SweepSnapshotsOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepSnapshots(ctx, age)
 }
 
-// SweepVolumesOlder is SweepVolumes with another age.
+// SweepVolumesOlder is SweepRecords of volumes with another age.
 func (v *View) SweepVolumesOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepVolumes(ctx, age)
 }
 
-// SweepSecretsOlder is SweepSecrets with another age.
+// SweepSecretsOlder is SweepRecords of secrets with another age.
 func (v *View) SweepSecretsOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepSecrets(ctx, age)
 }

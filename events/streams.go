@@ -318,7 +318,7 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 }
 
 func fixedStreams(cfg Config) []jetstream.StreamConfig {
-	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>") // see SweepSandboxes
+	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>") // see SweepRecords
 	catalogue := fileStream(cfg, streamCatalogue, "proc.>")
 	catalogue.MaxMsgsPerSubject = 1
 	keepFor(&catalogue, cfg.Retention)

@@ -13,23 +13,29 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SweepSandboxes removes the records of sandboxes that ended, and to which nothing came
-// for thirty days, and gives their number. However old a sandbox is that lives, or is
-// paused, its record stays. Unavailable if the log cannot be read.
-func (v *View) SweepSandboxes(ctx context.Context) (int, error) {
-	n, err := v.sweepSandboxes(ctx, auditAge)
-	return n, kind.Wrap(kind.Unavailable, "sweep", streamSandboxes, err)
+// SweepRecords removes the records of what is over, and to which nothing came for so long:
+// of sandboxes that ended, for thirty days, and of snapshots, volumes and secrets that were
+// deleted, for two. However old a sandbox is that lives, or is paused, its record stays, and
+// so does that of a snapshot that one stands on, and of a volume that its host has not
+// removed. What can be swept is; Unavailable where the log cannot be read.
+func (v *View) SweepRecords(ctx context.Context) error {
+	var errs []error
+	for _, old := range []struct {
+		stream string
+		age    time.Duration
+		sweep  func(context.Context, time.Duration) (int, error)
+	}{
+		{streamSandboxes, auditAge, v.sweepSandboxes}, {streamSnapshots, leftAge, v.sweepSnapshots},
+		{streamVolumes, leftAge, v.sweepVolumes}, {streamVault, leftAge, v.sweepSecrets},
+	} {
+		_, err := old.sweep(ctx, old.age)
+		errs = append(errs, kind.Wrap(kind.Unavailable, "sweep", old.stream, err))
+	}
+	return errors.Join(errs...)
 }
 
 func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepRecords(ctx, &v.swept.sandboxes, streamSandboxes, "sbx.>", age, v.lives)
-}
-
-// SweepSnapshots removes the records of snapshots that were deleted two days ago or earlier,
-// and that no sandbox stands on, and gives their number. Unavailable as SweepSandboxes.
-func (v *View) SweepSnapshots(ctx context.Context) (int, error) {
-	n, err := v.sweepSnapshots(ctx, leftAge)
-	return n, kind.Wrap(kind.Unavailable, "sweep", streamSnapshots, err)
 }
 
 func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, error) {
@@ -45,13 +51,6 @@ func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, erro
 	})
 }
 
-// SweepVolumes removes the records of volumes that were deleted, and removed by their hosts,
-// two days ago or earlier, and gives their number. Unavailable as SweepSandboxes.
-func (v *View) SweepVolumes(ctx context.Context) (int, error) {
-	n, err := v.sweepVolumes(ctx, leftAge)
-	return n, kind.Wrap(kind.Unavailable, "sweep", streamVolumes, err)
-}
-
 func (v *View) sweepVolumes(ctx context.Context, age time.Duration) (int, error) {
 	return v.sweepRecords(ctx, &v.swept.volumes, streamVolumes, "vol.>", age, func(subject string) bool {
 		v.mu.Lock()
@@ -59,13 +58,6 @@ func (v *View) sweepVolumes(ctx context.Context, age time.Duration) (int, error)
 		s, ok := v.volumes[subject]
 		return ok && !s.Over()
 	})
-}
-
-// SweepSecrets removes the records of secrets that were removed two days ago or earlier, and
-// gives their number. Unavailable as SweepSandboxes.
-func (v *View) SweepSecrets(ctx context.Context) (int, error) {
-	n, err := v.sweepSecrets(ctx, leftAge)
-	return n, kind.Wrap(kind.Unavailable, "sweep", streamVault, err)
 }
 
 func (v *View) sweepSecrets(ctx context.Context, age time.Duration) (int, error) {

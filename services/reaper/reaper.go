@@ -129,16 +129,8 @@ func (r *reaper) sweep(ctx context.Context) {
 		}
 		t.Reset(r.cfg.Sweep)
 		r.dropForks(ctx)
-		for _, old := range []struct {
-			of    string
-			sweep func(context.Context) (int, error)
-		}{
-			{"sandboxes", r.view.SweepSandboxes}, {"snapshots", r.view.SweepSnapshots},
-			{"volumes", r.view.SweepVolumes}, {"secrets", r.view.SweepSecrets},
-		} {
-			if _, err := old.sweep(ctx); err != nil {
-				r.warn(ctx, "old records cannot be removed", old.of, err)
-			}
+		if err := r.view.SweepRecords(ctx); err != nil {
+			r.warn(ctx, "old records cannot be removed", "", err)
 		}
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {
