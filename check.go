@@ -31,14 +31,6 @@ func refuse(all ...setting) error {
 	return nil
 }
 
-// The least that the API lets a sandbox ask for: with less its shim could not
-// work.
-const (
-	leastCPUs = 0.01
-	leastMiB  = 16
-	leastPIDs = 16
-)
-
 // leastRetention is above what NATS takes, 100 ms, and far below what is of use.
 const leastRetention = time.Second
 
@@ -49,9 +41,9 @@ func (s *streams) check() error {
 func checkGateway(g *gateway.Config) error {
 	l := &g.Limits
 	return refuse(
-		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= leastCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0, or %v CPUs and more", leastCPUs)},
-		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= leastMiB, fmt.Sprintf("0, or %d MiB and more", leastMiB)},
-		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= leastPIDs, fmt.Sprintf("0, or %d processes and more", leastPIDs)},
+		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0, or %v CPUs and more", gateway.MinCPUs)},
+		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= gateway.MinMemory, fmt.Sprintf("0, or %d MiB and more", gateway.MinMemory)},
+		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= gateway.MinPIDs, fmt.Sprintf("0, or %d processes and more", gateway.MinPIDs)},
 		setting{"max-timeout", g.MaxTimeout, g.MaxTimeout == 0 || g.MaxTimeout >= time.Second, "0, or a second and more"}, // clients name whole seconds
 		setting{"drain-timeout", g.DrainTimeout, g.DrainTimeout >= 0, "not negative"},
 	)

@@ -25,6 +25,20 @@ func state(t *testing.T, pid int) (state string, ticks int) {
 	return f[0], ticks
 }
 
+// await looks until done says so; what says what did not come.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal(what)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc")
@@ -33,29 +47,21 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await := func(what string, done func(state string, ticks int) bool) {
+	all := func(what string, done func(state string, ticks int) bool) {
 		t.Helper()
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
 		for _, cmd := range l {
-			for s, n := state(t, cmd.Process.Pid); !done(s, n); s, n = state(t, cmd.Process.Pid) {
-				select {
-				case <-tick.C:
-				case <-t.Context().Done():
-					t.Fatalf("a program does not %s", what)
-				}
-			}
+			await(t, "a program does not "+what, func() bool { return done(state(t, cmd.Process.Pid)) })
 		}
 	}
-	await("count", func(_ string, ticks int) bool { return ticks > 1 })
+	all("count", func(_ string, ticks int) bool { return ticks > 1 })
 	if err := l.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	await("stand still", func(s string, _ int) bool { return s == "T" })
+	all("stand still", func(s string, _ int) bool { return s == "T" })
 	if err := l.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	await("go on", func(s string, _ int) bool { return s != "T" })
+	all("go on", func(s string, _ int) bool { return s != "T" })
 	l.End()
 	for _, cmd := range l {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(cmd.Process.Pid)); err == nil {
@@ -75,18 +81,8 @@ func TestLoadHasProcessesOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.End()
-	await := func(what string, done func() bool) {
-		t.Helper()
-		for tick := time.Tick(10 * time.Millisecond); !done(); {
-			select {
-			case <-tick:
-			case <-t.Context().Done():
-				t.Fatal(what)
-			}
-		}
-	}
 	var pid int
-	await("it began nothing", func() bool {
+	await(t, "it began nothing", func() bool {
 		b, _ := os.ReadFile(file)
 		pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
 		return err == nil
@@ -94,7 +90,7 @@ func TestLoadHasProcessesOfItsOwn(t *testing.T) {
 	if err := l.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	await("what it began goes on", func() bool { s, _ := state(t, pid); return s == "T" })
+	await(t, "what it began goes on", func() bool { s, _ := state(t, pid); return s == "T" })
 	l.End()
-	await("what it began is left", func() bool { return syscall.Kill(pid, 0) != nil })
+	await(t, "what it began is left", func() bool { return syscall.Kill(pid, 0) != nil })
 }

@@ -63,6 +63,13 @@ type Config struct {
 // Limits of a sandbox; 0 is no limit.
 type Limits = e2b.Limits
 
+// The least that a sandbox may ask for, and that its Limits may be.
+const (
+	MinCPUs   = e2b.MinCPUs
+	MinMemory = e2b.MinMemory // MiB
+	MinPIDs   = e2b.MinPIDs
+)
+
 // DefaultTenant owns the keys that are given by configuration. Their bearers are
 // operators: they see hosts, metrics and the events of all tenants.
 const DefaultTenant = "default"

@@ -58,8 +58,8 @@ type ResumeOptions struct {
 }
 
 // ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
-// false if it ran already: then nothing was changed but what Extend does. Unavailable if its host does
-// not do it in time or cannot; NotFound once it is over.
+// false if it ran already: then nothing was changed but what Extend does. Unavailable
+// if its host does not do it in time or cannot; NotFound once it is over.
 func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
 	if st, err = c.find(ctx, p, id); err != nil {
 		return st, false, err

@@ -47,15 +47,15 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	}
 	switch n := body.CPUCount; {
 	case n == nil:
-	case !(*n >= minCPUs && *n <= maxCPUs):
-		return invalid("cpuCount must be between %v and %v", minCPUs, maxCPUs)
+	case !(*n >= MinCPUs && *n <= maxCPUs):
+		return invalid("cpuCount must be between %v and %v", MinCPUs, maxCPUs)
 	default:
 		req.CPUMilli = uint32(math.Round(*n * 1000))
 	}
 	switch n := body.MemoryMB; {
 	case n == nil:
-	case *n < minMemory || *n > maxMemory:
-		return invalid("memoryMB must be between %d and %d", minMemory, maxMemory)
+	case *n < MinMemory || *n > maxMemory:
+		return invalid("memoryMB must be between %d and %d", MinMemory, maxMemory)
 	default:
 		req.MemoryMiB = uint32(*n)
 	}

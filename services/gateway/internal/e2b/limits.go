@@ -26,10 +26,10 @@ type limitsBody struct {
 
 // What a sandbox may ask for. Less than the least, and its shim could not work.
 const (
-	minCPUs, maxCPUs     = 0.01, 1024
-	minMemory, maxMemory = 16, 16 << 20 // MiB
+	MinCPUs, maxCPUs     = 0.01, 1024
+	MinMemory, maxMemory = 16, 16 << 20 // MiB
 	minDisk, maxDisk     = 1, 1 << 30   // MiB
-	minPIDs, maxPIDs     = 16, 1 << 22
+	MinPIDs, maxPIDs     = 16, 1 << 22
 )
 
 // limit puts what is asked for, or else the defaults, into req where it says
@@ -40,8 +40,8 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 	case b.CPUCount == nil && req.CPUMilli > 0:
 		cpus = float64(req.CPUMilli) / 1000
 	case b.CPUCount != nil:
-		if cpus = *b.CPUCount; !(cpus >= minCPUs && cpus <= maxCPUs) {
-			return invalid("cpuCount must be between %v and %v", minCPUs, maxCPUs)
+		if cpus = *b.CPUCount; !(cpus >= MinCPUs && cpus <= maxCPUs) {
+			return invalid("cpuCount must be between %v and %v", MinCPUs, maxCPUs)
 		}
 	}
 	req.CPUMilli = uint32(math.Round(cpus * 1000))
@@ -52,9 +52,9 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 		def         uint32
 		to          *uint32
 	}{
-		{"memoryMB", b.MemoryMB, minMemory, maxMemory, def.MemoryMB, &req.MemoryMiB},
+		{"memoryMB", b.MemoryMB, MinMemory, maxMemory, def.MemoryMB, &req.MemoryMiB},
 		{"diskSizeMB", b.DiskSizeMB, minDisk, maxDisk, def.DiskMB, &req.DiskMiB},
-		{"pids", b.PIDs, minPIDs, maxPIDs, def.PIDs, &req.PIDs},
+		{"pids", b.PIDs, MinPIDs, maxPIDs, def.PIDs, &req.PIDs},
 	} {
 		switch {
 		case l.asked == nil && *l.to == 0:
