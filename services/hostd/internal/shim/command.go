@@ -29,18 +29,31 @@ func (o *outcomes) find(rev uint64) (wire.Reply, bool) {
 	return wire.Reply{}, false
 }
 
-// command applies f to a process, unless it was applied before: each command is
-// taken once.
-func (s *Shim) command(err error, token string, rev uint64, f func(*proc)) error {
+// command applies f, which takes size bytes, to a process, unless it was applied before:
+// each command is taken once.
+func (s *Shim) command(err error, token string, rev uint64, size int, f func(*proc)) error {
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.apply(token, rev, size, f)
+	return nil
+}
+
+const commandCost = 256 // of a command that waits, besides its size
+
+// apply is command with Shim.mu held.
+func (s *Shim) apply(token string, rev uint64, size int, f func(*proc)) {
 	p := s.procs[token]
 	switch {
 	case p == nil:
 		s.refuse(rev, kind.NotFound, "the process has ended")
+	case p.starting && p.waits+size+commandCost > maxInput:
+		s.refuse(rev, kind.Exhausted, "too many commands wait for the process to start")
+	case p.starting:
+		p.waits += size + commandCost
+		p.waiting = append(p.waiting, func() { s.apply(token, rev, size, f) })
 	case rev <= p.rev:
 		s.again(rev)
 	case uint64(p.spool.bytes) > s.limits.SpoolProcess+maxInput:
@@ -49,7 +62,6 @@ func (s *Shim) command(err error, token string, rev uint64, f func(*proc)) error
 		p.rev = rev
 		f(p)
 	}
-	return nil
 }
 
 // again answers a command that was taken before.

@@ -61,14 +61,13 @@ func (s *Shim) end() {
 	}
 	s.ending = true
 	s.setLimits(s.limits)
-	s.endWatches()
 	for _, p := range s.procs {
 		if p.exited && p.timer != nil && !p.finished {
 			p.timer.Reset(endGrace)
 		}
 	}
 	go func() {
-		s.killAll()
+		s.reboot()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ifEnded()
@@ -76,12 +75,20 @@ func (s *Shim) end() {
 }
 
 // reboot kills everything and returns when nothing runs any more: what hostd says
-// next finds the place as a machine that was switched off and on.
+// next finds the place as a machine that was switched off and on. Who is being started
+// may have been no child yet when all were killed.
 func (s *Shim) reboot() {
-	s.mu.Lock()
-	s.endWatches()
-	s.mu.Unlock()
-	s.killAll()
+	for {
+		s.mu.Lock()
+		s.endWatches()
+		starting := s.spawning > 0
+		s.mu.Unlock()
+		s.killAll()
+		if !starting {
+			return
+		}
+		time.Sleep(killPause)
+	}
 }
 
 // endWatches ends what no signal reaches; Shim.mu is held.

@@ -31,8 +31,8 @@ const ListenFD = 3
 // sandbox's cgroup, and -memory its limit; -forks-fd N is what driver.ForksFd is; -serial IN,OUT are two descriptors of a stream to hostd
 // (package serial) instead of a socket, and -pack what package vminit wants to tell a
 // guest's files by it; -gather D lets the output of one who prints
-// much gather for so long: for a kernel whose system calls are dear; -rehearse is
-// Config.Rehearse.
+// much gather for so long: for a kernel whose system calls are dear; -execute is
+// Config.Execute, and -rehearse Config.Rehearse.
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -44,6 +44,7 @@ func Main(args []string, stderr io.Writer) int {
 	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
 	pack := flags.String(strings.TrimPrefix(vminit.PackFlag, "-"), "", "with -serial, two directories of a guest: see package vminit")
 	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
+	execute := flags.Duration("execute", 0, "how long a process may take to become its program; default: 10s")
 	rehearse := flags.Bool("rehearse", false, "run a command at once that nobody asked for")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -66,7 +67,8 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks, Gather: *gather, Rehearse: *rehearse}
+	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks,
+		Execute: *execute, Gather: *gather, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
 		return 1

@@ -18,6 +18,7 @@ func (s *Shim) move(a *wire.Attach) {
 	}
 	s.outcomes = outcomes{} // the commands of this sandbox are others
 	for _, p := range s.procs {
+		p.waiting, p.waits = nil, 0 // the other's, too
 		switch {
 		case p.finished:
 			p.discard()

@@ -22,6 +22,10 @@ type proc struct {
 	moved bool   // hostd does not know it as one of this sandbox yet
 	after uint64 // if moved: see wire.Moved
 
+	starting bool     // whether it starts is not known yet
+	waiting  []func() // commands, until that is known
+	waits    int      // bytes of waiting
+
 	queued  bool // in the session's line
 	streams []*stream
 	watch   *watch   // nil: it is a process of the kernel's

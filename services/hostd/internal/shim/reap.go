@@ -26,10 +26,11 @@ func (s *Shim) reap() {
 
 // waited is told how a child ended. Shim.mu is held, and let go.
 func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
+	s.reaps++
 	p := s.pids[pid]
 	if p == nil {
 		if s.spawning > 0 {
-			s.early[pid] = ws
+			s.early[pid] = early{status: ws, at: s.reaps}
 		}
 		s.mu.Unlock()
 		return
@@ -41,7 +42,9 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 
 // ended says how the process ended. Shim.mu is held: nobody sees it reaped and no exit.
 func (p *proc) ended(ws syscall.WaitStatus) {
-	delete(p.s.pids, p.pid)
+	if p.s.pids[p.pid] == p { // it may be another's, if this one was reaped before it was known
+		delete(p.s.pids, p.pid)
+	}
 	p.reaped, p.exit = true, p.exitOf(ws)
 	p.left()
 	if p.timer != nil {

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/hostd/internal/files"
+	"github.com/millrace/millrace/services/hostd/internal/spawn"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -21,6 +23,8 @@ type Config struct {
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
 	Memory   uint64       // MiB that the sandbox may use; 0: no limit
 	Forks    int          // descriptor of the file of the cgroup that all processes are to be in; 0: none
+
+	Execute time.Duration // how long what is started may take to become its program; default: 10 s
 
 	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
 
@@ -38,6 +42,9 @@ const (
 	defaultGraceMax     = 30 * time.Second
 )
 
+// defaultExecute is more than a disk under load takes to read a program.
+const defaultExecute = 10 * time.Second
+
 // maxProcesses is how many processes may run or wait to be acked.
 const maxProcesses = 16 << 10
 
@@ -50,9 +57,11 @@ type Shim struct {
 	passwd, group colonFile
 	denied        func() bool // nobody can set a process's groups
 
-	spawned chan struct{} // gets a value after a fork: there is something to wait for
-	done    chan struct{} // closed when the sandbox has ended and all is acked
-	broken  chan error    // has what makes it impossible to go on
+	spawner *spawn.Spawner // is the forker's
+	starts  chan struct{}  // has a value for each who is being started
+	spawned chan struct{}  // gets a value after a fork: there is something to wait for
+	done    chan struct{}  // closed when the sandbox has ended and all is acked
+	broken  chan error     // has what makes it impossible to go on
 	files   *files.Server
 	forks   chan func() // done by forker
 	expends []byte      // expendable
@@ -61,7 +70,8 @@ type Shim struct {
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
 	procs     map[string]*proc
 	pids      map[int]*proc
-	early     map[int]syscall.WaitStatus // of children that ended before spawn told who they are
+	early     map[int]early // of children that ended before spawn told who they are
+	reaps     uint64        // children that were waited for
 	spawning  int
 	watches   int       // that run
 	watched   int       // that ever ran
@@ -92,6 +102,7 @@ type Shim struct {
 
 // New makes a shim; Run runs it.
 func New(cfg Config) *Shim {
+	cfg.Execute = cmp.Or(cfg.Execute, defaultExecute)
 	s := &Shim{
 		cfg:     cfg,
 		pid1:    syscall.Getpid() == 1,
@@ -99,6 +110,7 @@ func New(cfg Config) *Shim {
 		passwd:  colonFile{path: "/etc/passwd"},
 		group:   colonFile{path: "/etc/group"},
 		denied:  sync.OnceValue(setgroupsDenied),
+		starts:  make(chan struct{}, maxStarts),
 		spawned: make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),
@@ -106,7 +118,7 @@ func New(cfg Config) *Shim {
 		expends: expendable(cfg.Memory),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
-		early:   make(map[int]syscall.WaitStatus),
+		early:   make(map[int]early),
 	}
 	s.room.L = &s.mu
 	s.setLimits(wire.Limits{})

@@ -11,61 +11,7 @@ import (
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
-
-// start spawns a process, once however often hostd asks.
-func (s *Shim) start(f *wire.Start) error {
-	spec, err := process.ParseSpec(f.Spec)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if s.procs[f.Token] != nil {
-		s.taken(f.Rev)
-		s.mu.Unlock()
-		return nil
-	}
-	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec}
-	p.pace.rate = s.limits.Rate
-	p.spool.last = 1 // Accepted
-	p.spool.resumed = true
-	refusal := s.refusal()
-	s.procs[f.Token] = p
-	s.spawning++
-	s.mu.Unlock()
-
-	if refusal == nil {
-		refusal = p.spawn(&spec)
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settled()
-	s.taken(f.Rev)
-	if refusal != nil {
-		p.fail(process.Failed{Kind: uint32(kind.Of(refusal)), Message: kind.Message(refusal)})
-	}
-	return nil
-}
-
-// settled says that one who was being spawned is known, or never was. Shim.mu is held.
-func (s *Shim) settled() {
-	if s.spawning--; s.spawning == 0 {
-		clear(s.early)
-	}
-}
-
-// refusal says why nothing can be started right now.
-func (s *Shim) refusal() error {
-	switch {
-	case s.ending:
-		return kind.New(kind.Unavailable, "start", "", "the sandbox is ending")
-	case len(s.procs) >= maxProcesses:
-		return kind.New(kind.Exhausted, "start", "", "too many processes in the sandbox")
-	}
-	return nil
-}
 
 // spawn runs what spec says and records Started. Its error says why it cannot.
 func (p *proc) spawn(spec *process.Spec) error {
@@ -99,35 +45,37 @@ func (p *proc) spawn(spec *process.Spec) error {
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	p.kills = s.readOOM()
-	pid, err := s.fork(spec, env["PATH"], attr)
+	pid, since, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeOurs()
 		return err
 	}
-	p.started(pid, spec, ends)
+	p.started(pid, since, spec, ends)
 	return nil
 }
 
 // fork runs the program. One that cannot be run is left to a shell, which says
-// so on stderr and exits with 127 or 126, as users know it.
-func fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (int, error) {
+// so on stderr and exits with 127 or 126, as users know it. Since is that of execute.
+func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (pid int, since uint64, err error) {
 	cmd := shell(spec.Cmd)
 	argv := append([]string{cmd}, spec.Args...)
-	pid, err := syscall.ForkExec(program(cmd, path, attr.Dir), argv, attr)
+	pid, since, err = s.execute(program(cmd, path, attr.Dir), argv, attr)
 	switch {
 	case err == nil:
-		return pid, nil
+		return pid, since, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, 0, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.cfg.Execute)
 	case errors.Is(err, syscall.E2BIG):
-		return 0, kind.New(kind.Invalid, "start", "", "argument list too long")
+		return 0, 0, kind.New(kind.Invalid, "start", "", "argument list too long")
 	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
-		return 0, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
+		return 0, 0, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}
 	argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, argv...)
-	if pid, shErr := syscall.ForkExec("/bin/sh", argv, attr); shErr == nil {
-		return pid, nil
+	if pid, since, shErr := s.execute("/bin/sh", argv, attr); shErr == nil {
+		return pid, since, nil
 	}
-	return 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
+	return 0, 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
 }
 
 // shell is what runs a command line. Clients of E2B ask for bash, whatever the
@@ -213,8 +161,9 @@ func pairs(env map[string]string) []string {
 	return out
 }
 
-// started puts a running process on record and begins to read its output.
-func (p *proc) started(pid int, spec *process.Spec, e *ends) {
+// started puts a running process on record and begins to read its output. Since tells it
+// from those that had its pid before.
+func (p *proc) started(pid int, since uint64, spec *process.Spec, e *ends) {
 	s := p.s
 	s.mu.Lock()
 	p.pid = pid
@@ -225,15 +174,19 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 		p.streams = append(p.streams, st)
 	}
 	p.open, p.undrained = len(p.streams), len(p.streams)
-	s.pids[pid] = p
 	if spec.Timeout > 0 {
 		p.watchTime(spec.Timeout)
 	}
-	ws, early := s.early[pid]
-	if early {
-		p.ended(ws)
+	end, early := s.early[pid]
+	if early = early && end.at > since; early {
+		p.ended(end.status)
+	} else {
+		s.pids[pid] = p
 	}
 	gone := p.finished // abandoned while it was being spawned
+	if gone {
+		p.closeInput()
+	}
 	ending := s.ending
 	s.mu.Unlock()
 	for _, st := range p.streams {
@@ -244,9 +197,5 @@ func (p *proc) started(pid int, spec *process.Spec, e *ends) {
 	}
 	if early {
 		p.drain()
-	}
-	select {
-	case s.spawned <- struct{}{}:
-	default:
 	}
 }

@@ -1,0 +1,190 @@
+package shim_test
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// leased gives a script that can be executed only once let was called.
+func leased(t *testing.T) (path string, let func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nread a; echo got $a\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	let = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
+	t.Cleanup(let)
+	signal.Ignore(unix.SIGIO)
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip("no leases: ", err)
+	}
+	return path, let
+}
+
+// failed is why a process never ran; nil: it did.
+func (h *host) failed(token string) *process.Failed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.procs[token].events {
+		if f, ok := e.Body.(process.Failed); ok {
+			return &f
+		}
+	}
+	return nil
+}
+
+// A process that is held up before it is its program holds up no other, nor hostd that
+// comes anew; what is said to it meanwhile waits, and is done once and in order.
+func TestAStartIsHeldUpAlone(t *testing.T) {
+	h := connected(t)
+	other := h.start(sh("trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done"))
+	h.awaitOutput(other, "ready")
+	path, let := leased(t)
+	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	input := wire.AppendStdin(nil, &wire.Stdin{Rev: h.nextRev(), Token: held, Command: "one", Data: []byte("a")})
+	h.send(input)
+	last := h.stdin(held, " b\n", true)
+	h.settle()
+	if r := h.awaitReply(h.signal(other, int32(syscall.SIGTERM))); r.Error != "" {
+		t.Errorf("a signal to another: %+v", r)
+	}
+	h.awaitOutput(other, "heard")
+	if p := h.awaitEnd(h.start(sh("echo hello"))); string(p.out[process.Stdout]) != "hello\n" {
+		t.Errorf("another start: %q", p.out[process.Stdout])
+	}
+	h.connect()
+	h.send(input)
+	h.settle()
+	h.mu.Lock()
+	if _, answered := h.replies[last]; answered || len(h.procs[held].events) > 0 {
+		t.Errorf("it is not held up: %+v", h.procs[held].events)
+	}
+	h.mu.Unlock()
+	let()
+	h.awaitReply(last)
+	if p := h.awaitEnd(held); string(p.out[process.Stdout]) != "got a b\n" || describe(p.exit) != "exited 0" {
+		t.Errorf("it says %q, %s", p.out[process.Stdout], describe(p.exit))
+	}
+}
+
+// It is not held up for ever.
+func TestAStartHasATimeLimit(t *testing.T) {
+	socket, _ := startShim(t, "-execute", "200ms")
+	h := newHost(t, socket)
+	h.connect()
+	path, _ := leased(t)
+	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	said := h.stdin(held, "a\n", true)
+	h.awaitEnd(held)
+	f := h.failed(held)
+	if f == nil || kind.Kind(f.Kind) != kind.Unavailable || !strings.Contains(f.Message, "could not be executed within 200ms") {
+		t.Errorf("it failed with %+v", f)
+	}
+	if r := h.awaitReply(said); r.Kind != kind.NotFound {
+		t.Errorf("input to it: %+v", r)
+	}
+	h.awaitEnd(h.start(sh("exit 0")))
+}
+
+// What waits for a process is bounded.
+func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
+	h := connected(t)
+	path, let := leased(t)
+	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	var last uint64
+	for range 5 {
+		last = h.stdin(held, strings.Repeat("x", 1<<20), false)
+	}
+	if r := h.awaitReply(last); r.Kind != kind.Exhausted {
+		t.Errorf("got %+v, want Exhausted", r)
+	}
+	end := h.signal(held, int32(syscall.SIGKILL))
+	let()
+	if r := h.awaitReply(end); r.Error != "" {
+		t.Errorf("a signal: %+v", r)
+	}
+	h.awaitEnd(held)
+}
+
+// It ends with the sandbox, with a reboot, and when hostd forgets it.
+func TestAStartThatIsHeldUpEnds(t *testing.T) {
+	for _, how := range []string{"End", "Reboot", "Forget"} {
+		t.Run(how, func(t *testing.T) {
+			h := connected(t)
+			path, _ := leased(t)
+			held := h.start(process.Spec{Cmd: path, Stdin: true})
+			h.settle()
+			switch how {
+			case "Reboot":
+				h.send(wire.AppendReboot(nil))
+				h.settle()
+				h.awaitEnd(held)
+			case "Forget":
+				h.mu.Lock()
+				delete(h.procs, held)
+				h.mu.Unlock()
+				h.send(wire.AppendForget(nil, held))
+			}
+			h.send(wire.AppendEnd(nil))
+			h.await("the end of the sandbox", func() bool { return h.ended })
+			if how == "End" {
+				h.awaitEnd(held)
+			}
+		})
+	}
+}
+
+// Who may stop the shim's children before they are their programs stops nothing else.
+func TestWhoStopsAllStopsNoShim(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts processes of others")
+	}
+	if _, err := exec.LookPath("perl"); err != nil {
+		t.Skip(err)
+	}
+	socket, _ := startShimAs(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	}, "-execute", "100ms")
+	h := newHost(t, socket)
+	h.connect()
+	stops := h.start(process.Spec{Cmd: "perl", User: "nobody", Args: []string{"-e", `$| = 1; print "ready"; kill STOP => -1 while 1`}})
+	h.awaitOutput(stops, "ready")
+	var tokens []string
+	for range 50 {
+		tokens = append(tokens, h.start(process.Spec{Cmd: "/bin/true", User: "nobody"}))
+		if p := h.awaitEnd(h.start(sh("exit 3"))); describe(p.exit) != "exited 3" {
+			t.Fatalf("root's: %s", describe(p.exit))
+		}
+	}
+	refused := 0
+	for _, token := range tokens {
+		h.await("a start", func() bool { return len(h.procs[token].events) > 0 })
+		if h.failed(token) != nil {
+			refused++
+		}
+	}
+	t.Logf("%d of %d were stopped before they were programs", refused, len(tokens))
+	if r := h.awaitReply(h.signal(stops, int32(syscall.SIGKILL))); r.Error != "" {
+		t.Errorf("it cannot be killed: %+v", r)
+	}
+	h.awaitEnd(stops)
+	if p := h.awaitEnd(h.start(process.Spec{Cmd: "/bin/true", User: "nobody"})); describe(p.exit) != "exited 0" {
+		t.Errorf("when nobody stops it: %s", describe(p.exit))
+	}
+}

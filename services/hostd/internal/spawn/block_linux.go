@@ -1,0 +1,166 @@
+//go:build amd64 || arm64
+
+package spawn
+
+import (
+	"encoding/binary"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A block is all memory that a child uses. It is not Go's: nothing moves it, or gives it
+// to others, before the child is through. The assembly has some of these places, too.
+const (
+	allMask   = 0   // every signal
+	oldMask   = 8   // those that the forking thread blocks
+	errnoAt   = 24  // why the child did not become the program; 0: it did, or was killed
+	defaultAt = 32  // a sigaction of zeros
+	limitAt   = 64  // an rlimit
+	stepsAt   = 128 // the first makes the child
+
+	stepSize  = 64 // number, six arguments, mode
+	maxSteps  = 96
+	stackAt   = stepsAt + maxSteps*stepSize
+	stackSize = 1 << 10 // the kernel wants one, the child does not
+	dataAt    = stackAt + stackSize
+
+	wordSize  = 8
+	cloneArgs = 8 * wordSize // a clone_args of the first version
+)
+
+// What a step's result is to be.
+const (
+	must  = 0 // no error
+	may   = 1 // anything
+	equal = 2 // the first argument, of a call that has none
+)
+
+type block struct {
+	b     []byte
+	steps int
+	used  int
+}
+
+// spare is a block that nobody uses, for the next who needs one.
+type spare struct {
+	mu sync.Mutex
+	k  *block
+}
+
+const spareSize = 32 << 10 // that most children find room in
+
+// get gives a block with room for so many bytes.
+func (s *spare) get(data int) (*block, error) {
+	size := max(dataAt+data, spareSize)
+	s.mu.Lock()
+	k := s.k
+	if size > spareSize {
+		k = nil
+	}
+	if k != nil {
+		s.k = nil
+	}
+	s.mu.Unlock()
+	if k != nil {
+		return k, nil
+	}
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	return &block{b: b}, nil
+}
+
+// put takes a block back, of which nothing is kept.
+func (s *spare) put(k *block) {
+	k.clear()
+	s.mu.Lock()
+	kept := s.k == nil && len(k.b) == spareSize
+	if kept {
+		s.k = k
+	}
+	s.mu.Unlock()
+	if !kept {
+		unix.Munmap(k.b) //nolint:errcheck // it is what Mmap gave
+	}
+}
+
+// clear makes a block as new.
+func (k *block) clear() {
+	clear(k.b[:k.used])
+	k.steps, k.used = 0, dataAt
+	k.word(allMask, ^uint64(0))
+}
+
+func (k *block) at(offset int) uintptr { return uintptr(unsafe.Pointer(&k.b[offset])) }
+
+func (k *block) word(offset int, v uint64) { binary.NativeEndian.PutUint64(k.b[offset:], v) }
+
+// step adds a system call to those that the child makes.
+func (k *block) step(mode uint64, number uintptr, args ...uintptr) {
+	at := stepsAt + k.steps*stepSize
+	k.word(at, uint64(number))
+	for i, a := range args {
+		k.word(at+(i+1)*wordSize, uint64(a))
+	}
+	k.word(at+stepSize-wordSize, mode)
+	k.steps++
+}
+
+// text puts a string, which ends with a zero: no byte of a block is used twice.
+func (k *block) text(s string) uintptr {
+	at := k.used
+	k.used += copy(k.b[at:], s) + 1
+	return k.at(at)
+}
+
+// texts puts a list of strings, which ends with a nil.
+func (k *block) texts(list []string) uintptr {
+	k.align()
+	first := k.used
+	k.used += (len(list) + 1) * wordSize
+	for i, s := range list {
+		k.word(first+i*wordSize, uint64(k.text(s)))
+	}
+	return k.at(first)
+}
+
+func (k *block) numbers(list []uint32) uintptr {
+	k.align()
+	first := k.used
+	for _, n := range list {
+		binary.NativeEndian.PutUint32(k.b[k.used:], n)
+		k.used += 4
+	}
+	return k.at(first)
+}
+
+func (k *block) align() { k.used = (k.used + wordSize - 1) &^ (wordSize - 1) }
+
+func (k *block) words(list ...uint64) uintptr {
+	k.align()
+	first := k.used
+	for _, n := range list {
+		k.word(k.used, n)
+		k.used += wordSize
+	}
+	return k.at(first)
+}
+
+// room is how many bytes what a child gets takes at most.
+func room(path string, argv []string, attr *syscall.ProcAttr) int {
+	const slack = 8 * wordSize // what align skips, the ends of both lists, and the place after the last
+	n := cloneArgs + slack + len(path) + 1 + len(attr.Dir) + 1
+	for _, list := range [][]string{argv, attr.Env} {
+		for _, s := range list {
+			n += len(s) + 1 + wordSize
+		}
+	}
+	if attr.Sys != nil && attr.Sys.Credential != nil {
+		n += len(attr.Sys.Credential.Groups) * 4
+	}
+	return n
+}
