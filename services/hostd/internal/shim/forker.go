@@ -11,14 +11,15 @@ import (
 
 // forker forks everything that the shim starts, one after the other, for as long as the
 // shim lives: on one thread, which alone is in the group in which the sandbox's
-// processes are counted, and with the limit that they have. Where they have used up
+// processes are counted, and with the limit that they have and cannot raise. Where they have used up
 // either, nothing can be started, but the shim still gets the threads that it needs;
 // the runtime ends a program that gets none.
 func (s *Shim) forker() {
 	runtime.LockOSThread()
 	s.enterForks()
-	s.spawner = spawn.New()
 	limit := reserve()
+	s.spawner = spawn.New()
+	s.spawner.Processes = limit.most()
 	for f := range s.forks {
 		limit.lower()
 		f()
@@ -43,10 +44,7 @@ func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (pid 
 	if err != nil {
 		return 0, 0, err
 	}
-	select {
-	case s.spawned <- struct{}{}:
-	default:
-	}
+	s.nudge()
 	if err = c.Wait(s.cfg.Execute); err == nil {
 		s.expend(c.PID)
 		return c.PID, since, nil

@@ -36,6 +36,9 @@ func reserve() processLimit {
 	return l
 }
 
+// most is what the user must not raise the limit beyond; 0: there is none.
+func (l *processLimit) most() uint64 { return l.theirs.Cur }
+
 // lower puts the limit in force for what is forked next. A thread that the runtime wants
 // meanwhile and does not get, it asks for again.
 func (l *processLimit) lower() { l.set(&l.theirs) }

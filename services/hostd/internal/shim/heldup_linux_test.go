@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,6 +149,34 @@ func TestAStartThatIsHeldUpEnds(t *testing.T) {
 				h.awaitEnd(held)
 			}
 		})
+	}
+}
+
+// What the shim has of its user's processes for itself, nobody else can take.
+func TestTheLimitOfProcessesCannotBeRaised(t *testing.T) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		t.Skip(err)
+	}
+	socket, cmd := startShimAs(t, func(cmd *exec.Cmd) {
+		cmd.Path, cmd.Args = prlimit, append([]string{"prlimit", "--nproc=5000:5032"}, cmd.Args...)
+	})
+	h := newHost(t, socket)
+	h.connect()
+	limits := h.awaitEnd(h.start(sh("cat /proc/self/limits"))).out[process.Stdout]
+	own, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "limits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		whose string
+		text  []byte
+		want  []string
+	}{{"a process's", limits, []string{"5000", "5000"}}, {"the shim's", own, []string{"5032", "5032"}}} {
+		_, line, _ := strings.Cut(string(tt.text), "Max processes")
+		if got := strings.Fields(line); len(got) < 2 || !slices.Equal(got[:2], tt.want) {
+			t.Errorf("%s: %q, want %q", tt.whose, got, tt.want)
+		}
 	}
 }
 

@@ -125,10 +125,7 @@ const (
 // killAll kills everything that runs in the sandbox, until nothing is left or
 // what is left does not die.
 func (s *Shim) killAll() {
-	select {
-	case s.spawned <- struct{}{}: // a child that others forked may have ended with nobody waiting for any
-	default:
-	}
+	s.nudge() // a child that others forked may have ended with nobody waiting for any
 	for range killRounds {
 		if s.pid1 {
 			if err := syscall.Kill(-1, syscall.SIGKILL); err == syscall.ESRCH {

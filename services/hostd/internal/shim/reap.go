@@ -24,6 +24,14 @@ func (s *Shim) reap() {
 	}
 }
 
+// nudge says that there may be a child to wait for.
+func (s *Shim) nudge() {
+	select {
+	case s.spawned <- struct{}{}:
+	default:
+	}
+}
+
 // waited is told how a child ended. Shim.mu is held, and let go.
 func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 	s.reaps++

@@ -59,7 +59,7 @@ type Shim struct {
 
 	spawner *spawn.Spawner // is the forker's
 	starts  chan struct{}  // has a value for each who is being started
-	spawned chan struct{}  // gets a value after a fork: there is something to wait for
+	spawned chan struct{}  // see nudge
 	done    chan struct{}  // closed when the sandbox has ended and all is acked
 	broken  chan error     // has what makes it impossible to go on
 	files   *files.Server

@@ -18,7 +18,6 @@ const (
 	oldMask   = 8   // those that the forking thread blocks
 	errnoAt   = 24  // why the child did not become the program; 0: it did, or was killed
 	defaultAt = 32  // a sigaction of zeros
-	limitAt   = 64  // an rlimit
 	stepsAt   = 128 // the first makes the child
 
 	stepSize  = 64 // number, six arguments, mode
@@ -152,8 +151,9 @@ func (k *block) words(list ...uint64) uintptr {
 
 // room is how many bytes what a child gets takes at most.
 func room(path string, argv []string, attr *syscall.ProcAttr) int {
+	const limits = 2 * 2 * wordSize
 	const slack = 8 * wordSize // what align skips, the ends of both lists, and the place after the last
-	n := cloneArgs + slack + len(path) + 1 + len(attr.Dir) + 1
+	n := cloneArgs + limits + slack + len(path) + 1 + len(attr.Dir) + 1
 	for _, list := range [][]string{argv, attr.Env} {
 		for _, s := range list {
 			n += len(s) + 1 + wordSize

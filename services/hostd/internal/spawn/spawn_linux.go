@@ -24,6 +24,8 @@ func fork(block uintptr) uintptr
 
 // Spawner starts programs. There is one in a process.
 type Spawner struct {
+	Processes uint64 // what programs may raise their user's limit of processes to; 0: what this process may
+
 	nofile *unix.Rlimit // what programs get instead of ours; nil: nothing else
 	old    bool         // there is no clone3, or it cannot clear handlers; guarded by syscall.ForkLock
 	spare  spare
@@ -175,7 +177,7 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 	if sys.Setctty {
 		k.step(must, unix.SYS_IOCTL, uintptr(sys.Ctty), unix.TIOCSCTTY, 1)
 	}
-	s.planLimit(k)
+	s.planLimits(k)
 	if cred := sys.Credential; cred != nil {
 		if !cred.NoSetGroups {
 			k.step(must, unix.SYS_SETGROUPS, uintptr(len(cred.Groups)), k.numbers(cred.Groups))
@@ -194,16 +196,16 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 	k.step(must, unix.SYS_EXECVE, k.text(path), k.texts(argv), k.texts(attr.Env))
 }
 
-// planLimit gives the child the limit of descriptors that we were started with, unless
-// somebody gave us another since.
-func (s *Spawner) planLimit(k *block) {
+// planLimits gives the child the limit of descriptors that we were started with, unless
+// somebody gave us another since, and keeps it from raising that of processes.
+func (s *Spawner) planLimits(k *block) {
 	var now unix.Rlimit
-	if s.nofile == nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &now) == nil && (now.Cur != now.Max-1 || now.Max != s.nofile.Max) {
-		return
+	if n := s.nofile; n != nil && unix.Getrlimit(unix.RLIMIT_NOFILE, &now) == nil && now.Cur == now.Max-1 && now.Max == n.Max {
+		k.step(may, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, k.words(n.Cur, n.Max), 0)
 	}
-	k.word(limitAt, s.nofile.Cur)
-	k.word(limitAt+wordSize, s.nofile.Max)
-	k.step(may, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, k.at(limitAt), 0)
+	if n := s.Processes; n > 0 && unix.Getrlimit(unix.RLIMIT_NPROC, &now) == nil {
+		k.step(may, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NPROC, k.words(min(now.Cur, n), min(now.Max, n)), 0)
+	}
 }
 
 // planSignals has the child handle no signal as we do, where clone3 does not see to it.
