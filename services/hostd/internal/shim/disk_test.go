@@ -138,7 +138,7 @@ func TestAFloodWhileHostdIsAway(t *testing.T) {
 
 // Hostd is there and stores nothing, as while NATS is away.
 func TestAFloodWhileNothingIsStored(t *testing.T) {
-	h, _ := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
+	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
 	h.hold = true
 	const lines = 500_000
 	done := filepath.Join(t.TempDir(), "done")

@@ -215,6 +215,9 @@ func (h *host) take(ty wire.Type, payload []byte) ([]byte, error) {
 		for _, p := range m.Processes {
 			if rec := h.procs[p.Token]; rec != nil {
 				out = wire.AppendMark(out, wire.TypeResume, wire.Mark{Token: p.Token, Seq: rec.last()})
+				if rec.acked > 0 { // what was said of it may have been lost with the connection
+					out = wire.AppendMark(out, wire.TypeAck, wire.Mark{Token: p.Token, Seq: rec.acked})
+				}
 			} else {
 				out = wire.AppendForget(out, p.Token)
 			}
