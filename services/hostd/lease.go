@@ -90,6 +90,7 @@ func (l *lease) leave(ctx context.Context) {
 
 // observe puts the host's load of the moment into the lease.
 func (l *lease) observe() {
+	began := l.h.recovered.Load() // before what a beginning finds: else there is a host without drivers
 	l.Sandboxes, l.Processes = l.h.counts()
 	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers = nil, nil, nil, nil, nil
 	for _, d := range l.h.offers() {
@@ -107,6 +108,6 @@ func (l *lease) observe() {
 	l.DiskTotal = room(l.h.cfg.DataDir).total
 	l.Templates = l.h.templatesHere()
 	drains := l.h.draining.Load()
-	l.Starting = !drains && !l.h.recovered.Load()
+	l.Starting = !drains && !began
 	l.Draining = drains || l.Starting
 }
