@@ -2,11 +2,8 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
@@ -42,6 +39,9 @@ type View struct {
 	err       error                     // why it is not kept up to date any more
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
+	next      *look // that did not begin yet; nil: nobody asked for one
+
+	looking sync.Mutex // held by the look that is at work; taken before mu
 
 	swept struct{ sandboxes, snapshots, volumes, secrets swept }
 }
@@ -164,47 +164,6 @@ func (v *View) Changes() (changed <-chan struct{}, stop func()) {
 		defer v.mu.Unlock()
 		delete(v.watchers, ch)
 	}
-}
-
-// Sync waits until everything stored before the call is in the view, through outages
-// until ctx ends. It fails with ctx's error, or with kind.Unavailable: the log was
-// closed, or could not be reached until then.
-func (v *View) Sync(ctx context.Context) error {
-	for try := 0; ; {
-		want, err := v.ends(ctx)
-		if err == nil {
-			return v.wait(ctx, func() bool { return v.reached(want) })
-		}
-		if v.l.nc.IsClosed() {
-			return err
-		}
-		if !v.l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, "sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
-		}
-	}
-}
-
-// ends are the last messages of the streams that a view is made of.
-func (v *View) ends(ctx context.Context) ([]uint64, error) {
-	ends := make([]uint64, len(folds))
-	g, ctx := errgroup.WithContext(ctx)
-	for i, f := range folds {
-		g.Go(func() (err error) {
-			ends[i], err = v.l.lastSeq(ctx, f.stream)
-			return err
-		})
-	}
-	return ends, g.Wait()
-}
-
-// reached reports whether all up to the given messages is applied; the view is locked.
-func (v *View) reached(ends []uint64) bool {
-	for i, f := range folds {
-		if v.applied[f.stream] < ends[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // wait waits until done says so; done runs with the view locked.

@@ -1,0 +1,82 @@
+package events
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+// Sync waits until everything stored before the call is in the view, through outages
+// until ctx ends. It fails with ctx's error, or with kind.Unavailable: the log was
+// closed, or could not be reached until then.
+func (v *View) Sync(ctx context.Context) error {
+	for try := 0; ; {
+		want, err := v.ends(ctx)
+		if err == nil {
+			return v.wait(ctx, func() bool { return v.reached(want) })
+		}
+		if v.l.nc.IsClosed() {
+			return err
+		}
+		if !v.l.pause(ctx, &try) {
+			return kind.Wrap(kind.Unavailable, "sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
+		}
+	}
+}
+
+// look is a look at the ends of all streams, for all who asked for it before it began.
+type look struct {
+	done chan struct{}
+	ends []uint64
+	err  error
+}
+
+// ends are the last messages of the streams that a view is made of, by a look that begins
+// after the call. Who asks while one is at work shares the next: each asks every leader.
+func (v *View) ends(ctx context.Context) ([]uint64, error) {
+	v.mu.Lock()
+	k := v.next
+	if k == nil {
+		k = &look{done: make(chan struct{}), ends: make([]uint64, len(folds))}
+		v.next = k
+		go v.look(k)
+	}
+	v.mu.Unlock()
+	select {
+	case <-k.done:
+		return k.ends, k.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// look takes its turn, and as long as a request may take.
+func (v *View) look(k *look) {
+	v.looking.Lock()
+	defer v.looking.Unlock()
+	v.mu.Lock()
+	v.next = nil
+	v.mu.Unlock()
+	g, ctx := errgroup.WithContext(context.Background())
+	for i, f := range folds {
+		g.Go(func() (err error) {
+			k.ends[i], err = v.l.lastSeq(ctx, f.stream)
+			return err
+		})
+	}
+	k.err = g.Wait()
+	close(k.done)
+}
+
+// reached reports whether all up to the given messages is applied; the view is locked.
+func (v *View) reached(ends []uint64) bool {
+	for i, f := range folds {
+		if v.applied[f.stream] < ends[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,95 @@
+package events_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// However many ask at once, each sees what was stored before it asked.
+func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	one, other := eventstest.View(t, log), eventstest.View(t, log)
+	var g errgroup.Group
+	for range 100 {
+		g.Go(func() error {
+			id := sandbox.NewID()
+			if _, err := one.CreateSandbox(t.Context(), "alice", id, sandbox.Requested{}); err != nil {
+				return err
+			}
+			if err := other.Sync(t.Context()); err != nil {
+				return err
+			}
+			if _, ok := other.Sandbox(id); !ok {
+				return errors.New("a sandbox is missing that was there before")
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Those who ask at once share what is asked of the streams' leaders.
+func TestSyncsAreShared(t *testing.T) {
+	srv := eventstest.Start(t)
+	view := eventstest.View(t, eventstest.Open(t, srv))
+	nc := eventstest.JetStream(t, srv).Conn()
+	asked, err := nc.SubscribeSync("$JS.API.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const syncs, streams = 200, 8
+	var g errgroup.Group
+	for range syncs {
+		g.Go(func() error { return view.Sync(t.Context()) })
+	}
+	if err := errors.Join(g.Wait(), nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	for n, _, _ := asked.Pending(); n > 0; n-- {
+		m, err := asked.NextMsg(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.") {
+			reads++
+		}
+	}
+	if reads == 0 || reads%streams != 0 || reads > syncs*streams/4 {
+		t.Errorf("%d reads for %d syncs of %d streams", reads, syncs, streams)
+	}
+	t.Logf("%d reads for %d syncs of %d streams", reads, syncs, streams)
+}
+
+func BenchmarkSync(b *testing.B) {
+	view := eventstest.View(b, eventstest.Open(b, eventstest.Start(b)))
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			if err := view.Sync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		b.SetParallelism(50)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := view.Sync(b.Context()); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
