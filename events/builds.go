@@ -77,7 +77,7 @@ func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 			Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		}}
 	case build.Logged:
-		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.HalfOut, HalfErr: b.Mark.HalfErr}
+		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.HalfOut, HalfErr: b.Mark.HalfErr, Layers: b.Mark.Layers}
 		for _, line := range b.Lines {
 			m.Lines = append(m.Lines, &pb.BuildLine{TimeNs: nanos(line.Time), Level: uint32(line.Level), Text: line.Text})
 		}
@@ -116,7 +116,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		}
 	case *pb.BuildFrame_Logged:
 		m := b.Logged
-		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, HalfOut: m.HalfOut, HalfErr: m.HalfErr}}
+		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, HalfOut: m.HalfOut, HalfErr: m.HalfErr, Layers: m.Layers}}
 		for _, line := range m.Lines {
 			out.Lines = append(out.Lines, build.Line{Time: fromNanos(line.TimeNs), Level: build.Level(line.Level), Text: line.Text})
 		}

@@ -214,12 +214,14 @@ type Logged struct {
 }
 
 // Mark is how far the log goes: up to the event After of the process of Step.
-// What it wrote that has no line end yet is Half.
+// What it wrote that has no line end yet is Half. Layers are the snapshots that the build
+// stands on, or is about to, the newest last: they stay for as long as the mark does.
 type Mark struct {
 	Step    uint32
 	After   uint64
 	HalfOut []byte
 	HalfErr []byte
+	Layers  []string
 }
 
 // Finished says that the template is there.

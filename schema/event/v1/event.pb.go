@@ -6025,7 +6025,7 @@ func (x *BuildBased) GetReady() string {
 }
 
 // BuildLogged are lines of the build's log, and up to where of which step's
-// record they go.
+// record they go, and what the build stands on by then.
 type BuildLogged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []*BuildLine           `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
@@ -6033,6 +6033,7 @@ type BuildLogged struct {
 	After         uint64                 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`                   // seq
 	HalfOut       []byte                 `protobuf:"bytes,4,opt,name=half_out,json=halfOut,proto3" json:"half_out,omitempty"` // that has no line end yet
 	HalfErr       []byte                 `protobuf:"bytes,5,opt,name=half_err,json=halfErr,proto3" json:"half_err,omitempty"`
+	Layers        []string               `protobuf:"bytes,6,rep,name=layers,proto3" json:"layers,omitempty"` // snapshots; the last is the newest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6098,6 +6099,13 @@ func (x *BuildLogged) GetHalfOut() []byte {
 func (x *BuildLogged) GetHalfErr() []byte {
 	if x != nil {
 		return x.HalfErr
+	}
+	return nil
+}
+
+func (x *BuildLogged) GetLayers() []string {
+	if x != nil {
+		return x.Layers
 	}
 	return nil
 }
@@ -6793,13 +6801,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05ready\x18\b \x01(\tR\x05ready\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
 	"\vBuildLogged\x122\n" +
 	"\x05lines\x18\x01 \x03(\v2\x1c.millrace.event.v1.BuildLineR\x05lines\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\rR\x04step\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\x04R\x05after\x12\x19\n" +
 	"\bhalf_out\x18\x04 \x01(\fR\ahalfOut\x12\x19\n" +
-	"\bhalf_err\x18\x05 \x01(\fR\ahalfErr\"N\n" +
+	"\bhalf_err\x18\x05 \x01(\fR\ahalfErr\x12\x16\n" +
+	"\x06layers\x18\x06 \x03(\tR\x06layers\"N\n" +
 	"\tBuildLine\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x12\n" +

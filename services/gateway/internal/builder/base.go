@@ -23,19 +23,33 @@ type origin struct {
 }
 
 // base gives what the build stands on: what its record says, or what it is found to
-// be now, which the record says from then on.
+// be now, which the record says from then on. Its files are claimed then: if they were
+// dropped before, the name means something else by now.
 func (r *run) base(ctx context.Context) (origin, error) {
 	if b := r.based(); b != nil {
-		return r.onBased(b)
+		o, err := r.onBased(b)
+		if err == nil {
+			_, err = r.cfg.Core.ClaimLayer(ctx, o.snap.ID)
+		}
+		if !kind.Is(err, kind.NotFound) || r.mark().Step > 0 {
+			return o, err
+		}
 	}
-	o, err := r.find(ctx)
-	if err != nil {
-		return o, err
+	for {
+		o, err := r.find(ctx)
+		if err != nil {
+			return o, err
+		}
+		if err := r.append(ctx, build.Based{
+			Template: o.template, Snapshot: string(o.snap.ID), Sum: o.sum,
+			Env: o.env, User: o.user, Workdir: o.workdir, Start: o.start, Ready: o.ready,
+		}); err != nil {
+			return o, err
+		}
+		if _, err := r.cfg.Core.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
+			return o, err
+		}
 	}
-	return o, r.append(ctx, build.Based{
-		Template: o.template, Snapshot: string(o.snap.ID), Sum: o.sum,
-		Env: o.env, User: o.user, Workdir: o.workdir, Start: o.start, Ready: o.ready,
-	})
 }
 
 func (r *run) based() *build.Based {

@@ -19,7 +19,9 @@
 // are to begin with, is the template; see events/template.Built.
 //
 // What the build stands on is in its record, too: the template that its names meant
-// when it was begun, not what they mean to who follows. It stays as long as the build.
+// when it was begun, not what they mean to who follows. It stays as long as the build. So is
+// the newest layer, which stays until there is another on it: who drops layers that nobody
+// uses and who picks one cannot both have it (core.ClaimLayer), and who loses makes it anew.
 //
 // # Limits
 // A layer is on the host that made it; the template is in the store, too, before the

@@ -19,6 +19,7 @@ import (
 type final struct {
 	*core.Core
 	t     *testing.T
+	log   *events.Log
 	who   core.Principal
 	view  *events.View
 	host  *coretest.Host // has not begun
@@ -30,7 +31,7 @@ type final struct {
 func newFinal(t *testing.T, start, ready string) *final {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))
-	f := &final{t: t, view: eventstest.View(t, log)}
+	f := &final{t: t, log: log, view: eventstest.View(t, log)}
 	f.host = coretest.New(t, log, f.view)
 	f.Core, f.who, f.next = livesOn(t, log)
 	f.state = begin(t, f.Core, f.who, build.Spec{Template: template.Base, Start: start, Ready: ready})
@@ -107,7 +108,7 @@ func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
 	l := layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"fail"}}}
 	for range 2 {
 		r := f.life()
-		if _, err := r.make(t.Context(), f.from, &l, sandbox.NewSnapshotID()); !kind.Is(err, kind.Precondition) {
+		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) {
 			t.Errorf("%v, want that the command failed", err)
 		}
 	}

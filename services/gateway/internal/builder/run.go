@@ -197,7 +197,11 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range layers {
+	from, done, err := r.reached(ctx, from, layers)
+	if err != nil {
+		return err
+	}
+	for i := done; i < len(layers); i++ {
 		if from, err = r.layer(ctx, from, &layers[i]); err != nil {
 			return at(strconv.Itoa(layers[i].step), err)
 		}
@@ -228,8 +232,8 @@ func (r *run) build(ctx context.Context) error {
 // maxTitle bounds how many bytes of a step its title shows.
 const maxTitle = 2048
 
-// layer makes a layer on another, unless there is one that was made alike.
-func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
+// title is what the log says when a step begins.
+func (r *run) title(l *layer) string {
 	title := "WORKDIR"
 	if n := len(l.dirs); l.do == nil && l.dirs[n-1].path == "" {
 		title = "USER"
@@ -240,30 +244,87 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 			title += " " + l.do.Args[1]
 		}
 	}
-	title = fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title[:min(len(title), maxTitle)])
-	own := sandbox.KeyedSnapshotID(r.key("layer", l.step))
-	snap, ok := r.cfg.Core.LayerOf(own)
-	mark := r.mark()
-	begun := int(mark.Step) >= l.step
-	if !ok && !l.force {
-		if snap, ok = r.cfg.Core.Layer(r.who, l.sum); ok && !begun {
-			title = "CACHED " + title
+	return fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title[:min(len(title), maxTitle)])
+}
+
+// layer makes a layer on another, unless there is one that was made alike. What it picks
+// is on record first, and claimed then: whoever drops layers leaves it from then on.
+func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
+	for begun := int(r.mark().Step) >= l.step; ; begun = false {
+		own, _ := r.own(l.step)
+		snap, ok := r.cfg.Core.LayerOf(own)
+		title := r.title(l)
+		if !ok && !l.force {
+			if snap, ok = r.cfg.Core.Layer(r.who, l.sum); ok {
+				title = "CACHED " + title
+			}
 		}
-	}
-	if !begun {
-		if err := r.log(ctx, build.Mark{Step: uint32(l.step)}, r.line(build.Info, title)); err != nil {
+		mark, lines := r.mark(), []build.Line(nil)
+		if !begun {
+			mark, lines = build.Mark{Step: uint32(l.step)}, append(lines, r.line(build.Info, title))
+		}
+		mark.Layers = stands(from, snap.ID)
+		if err := r.log(ctx, mark, lines...); err != nil {
 			return from, err
 		}
-	}
-	if !ok {
 		var err error
-		if snap, err = r.make(ctx, from, l, own); err != nil {
+		if ok {
+			snap, err = r.cfg.Core.ClaimLayer(ctx, snap.ID)
+			if kind.Is(err, kind.NotFound) {
+				continue // it was dropped meanwhile: there may be another, or it is made
+			}
+		} else {
+			snap, err = r.make(ctx, from, l)
+		}
+		if err != nil {
 			return from, err
 		}
+		// Who went before may have stood on another template, whose tag has moved since.
+		from.snap, from.template = snap, snap.Template
+		return from, nil
 	}
-	// Who went before may have stood on another template, whose tag has moved since.
-	from.snap, from.template = snap, snap.Template
-	return from, nil
+}
+
+// reached gives what the build's record has it stand on, and how many of the layers that
+// has: what is below the newest may have been dropped, and is not needed.
+func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin, int, error) {
+	for n := len(layers); n > 0; n-- {
+		snap, ok := r.cfg.Core.LayerAmong(r.mark().Layers, layers[n-1].sum)
+		if !ok {
+			continue
+		}
+		snap, err := r.cfg.Core.ClaimLayer(ctx, snap.ID)
+		if kind.Is(err, kind.NotFound) {
+			continue
+		}
+		from.snap, from.template = snap, snap.Template
+		return from, n, err
+	}
+	return from, 0, nil
+}
+
+// stands are the layers that must stay while one is put on another; the new one may be
+// none yet.
+func stands(on origin, id sandbox.SnapshotID) []string {
+	var ids []string
+	for _, id := range []sandbox.SnapshotID{on.snap.ID, id} {
+		if id != "" {
+			ids = append(ids, string(id))
+		}
+	}
+	return ids
+}
+
+// own is the name of the layer that the build makes of a step, and how many it made before
+// that were dropped.
+func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
+	for what := "layer"; ; what = "layer." + strconv.Itoa(dropped) {
+		id = sandbox.KeyedSnapshotID(r.key(what, step))
+		if s, ok := r.cfg.Core.LayerOf(id); ok || !s.Deleted {
+			return id, dropped
+		}
+		dropped++
+	}
 }
 
 // key names something of the build's that has a number.
@@ -273,7 +334,7 @@ func (r *run) key(what string, n int) string {
 
 // make makes a layer in a sandbox of its own, which stays until it is made: who goes on
 // needs it, and of a build that fails clean ends it.
-func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.SnapshotID) (snap sandbox.Snapshot, err error) {
+func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Snapshot, err error) {
 	sbx, err := r.sandbox(ctx, from, l.facts, l.step)
 	if err != nil {
 		return snap, err
@@ -292,14 +353,10 @@ func (r *run) make(ctx context.Context, from origin, l *layer, id sandbox.Snapsh
 			return snap, err
 		}
 	}
-	if err := r.keep(ctx, sbx, id, l.sum); err != nil {
+	if snap, err = r.keep(ctx, sbx, from, l); err != nil {
 		return snap, err
 	}
 	r.destroy(ctx, sbx)
-	snap, ok := r.cfg.Core.LayerOf(id)
-	if !ok {
-		return snap, kind.New(kind.Internal, "build", string(id), "a layer was made and is not there")
-	}
 	return snap, nil
 }
 
@@ -320,7 +377,8 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 	if err := r.start(ctx, sbx, &from.facts); err != nil {
 		return err
 	}
-	if err := r.log(ctx, build.Mark{Step: uint32(n)}, r.line(build.Info, "[finalize] The template's command was run")); err != nil {
+	mark := build.Mark{Step: uint32(n), Layers: r.mark().Layers}
+	if err := r.log(ctx, mark, r.line(build.Info, "[finalize] The template's command was run")); err != nil {
 		return err
 	}
 	r.destroy(ctx, sbx)

@@ -3,23 +3,20 @@ package builder
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // A build that is taken over goes on with the layers that it has, whatever its base's
 // name means by then.
 func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	view := eventstest.View(t, log)
-	c := core.New(core.Config{Log: log, View: view, Secret: []byte("secret"), CallTimeout: 5 * time.Second})
-	r := &run{Builder: New(Config{Core: c}), state: build.State{ID: build.NewID(), Mark: build.Mark{Step: 1}}}
+	c, who, next := livesOn(t, log)
+	r := next(begin(t, c, who, build.Spec{Template: template.Base}))
 	first, moved := string(template.SumOf([]byte("first"))), string(template.SumOf([]byte("moved")))
 	own := sandbox.Snapshot{ID: sandbox.KeyedSnapshotID(r.key("layer", 1)), Tenant: "t", Template: first}
 	err := log.PutSnapshot(t.Context(), &own)

@@ -33,8 +33,12 @@ const (
 // it is waited for.
 func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox.ID, error) {
 	req := r.requested(from, f)
+	what := "sandbox."
+	if _, dropped := r.own(n); dropped > 0 { // that in which it was made has ended
+		what += strconv.Itoa(dropped) + "."
+	}
 	for try := 0; ; try++ {
-		id := sandbox.KeyedID(r.key("sandbox."+strconv.Itoa(try), n)) // one that was refused is so for ever
+		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // one that was refused is so for ever
 		_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
 		if !kind.Is(err, kind.Exhausted) || try == maxTries {
 			return id, err
@@ -84,9 +88,23 @@ func (r *run) destroy(ctx context.Context, id sandbox.ID) {
 	}
 }
 
-// keep makes a snapshot of a step's sandbox.
-func (r *run) keep(ctx context.Context, sbx sandbox.ID, id sandbox.SnapshotID, sum string) error {
-	return r.cfg.Core.EnsureLayer(ctx, r.who, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: sum})
+// keep makes a layer of a step's sandbox, on which the build stands from then on: another
+// one if it was dropped before the record said so.
+func (r *run) keep(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
+	for {
+		id, _ := r.own(l.step)
+		if err := r.cfg.Core.EnsureLayer(ctx, r.who, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
+			return sandbox.Snapshot{}, err
+		}
+		mark := r.mark()
+		mark.Layers = stands(from, id)
+		if err := r.log(ctx, mark); err != nil {
+			return sandbox.Snapshot{}, err
+		}
+		if snap, err := r.cfg.Core.ClaimLayer(ctx, id); !kind.Is(err, kind.NotFound) {
+			return snap, err
+		}
+	}
 }
 
 // makeDir has a directory that a step works in, or looks for a user.

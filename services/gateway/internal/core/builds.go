@@ -249,14 +249,29 @@ func filesGone(op string, id sandbox.SnapshotID) error {
 // that lives or in the store.
 func (c *Core) Layer(p Principal, sum string) (sandbox.Snapshot, bool) {
 	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
-		if s.Copy.Manifest != "" || c.HostAlive(s.Host) {
+		if c.reachable(&s) {
 			return s, true
 		}
 	}
 	return sandbox.Snapshot{}, false
 }
 
-// LayerOf gives a snapshot by its id.
+// LayerAmong is Layer of some snapshots only.
+func (c *Core) LayerAmong(ids []string, sum string) (sandbox.Snapshot, bool) {
+	for _, id := range ids {
+		if s, ok := c.LayerOf(sandbox.SnapshotID(id)); ok && s.Layer == sum && c.reachable(&s) {
+			return s, true
+		}
+	}
+	return sandbox.Snapshot{}, false
+}
+
+// reachable reports whether a snapshot is in the store, or on a host that lives.
+func (c *Core) reachable(s *sandbox.Snapshot) bool {
+	return s.Copy.Manifest != "" || c.HostAlive(s.Host)
+}
+
+// LayerOf gives a snapshot by its id; one that was dropped is not there.
 func (c *Core) LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
 	s, ok := c.view.Snapshot(id)
 	return s, ok && !s.Deleted

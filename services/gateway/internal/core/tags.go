@@ -64,7 +64,7 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	err := c.claimLayer(ctx, files)
+	_, err := c.ClaimLayer(ctx, files)
 	// Who deletes it takes away the tags that he finds after the builds have gone.
 	if done, ok := c.view.Build(build.ID(b.Build)); ok && done.Phase == build.PhaseDeleted {
 		err = kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
@@ -82,17 +82,18 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	return err
 }
 
-// claimLayer has who is about to drop a layer look once more, after something was put
-// on it: its record changes. NotFound if it was dropped before.
-func (c *Core) claimLayer(ctx context.Context, id sandbox.SnapshotID) error {
+// ClaimLayer has who is about to drop a layer look once more, after something was put
+// on it, or a build's record says that it stands on it: the layer's record changes.
+// NotFound if it was dropped before. No layer is there for ever.
+func (c *Core) ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	if id == "" {
-		return nil
+		return sandbox.Snapshot{}, nil
 	}
 	s, err := c.view.ChangeSnapshot(ctx, id, func(*sandbox.Snapshot) bool { return true })
 	if err == nil && s.Deleted || kind.Is(err, kind.NotFound) {
-		return filesGone("tag template", id)
+		return s, filesGone("claim layer", id)
 	}
-	return logError("tag template", string(id), err)
+	return s, logError("claim layer", string(id), err)
 }
 
 // AssignTags puts more tags on a principal's own template, which is named by NAME
@@ -238,7 +239,7 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 		return err
 	}
 	all := c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
-	// Looked up after the layers: one that claimLayer has changed since is not dropped,
+	// Looked up after the layers: one that ClaimLayer has changed since is not dropped,
 	// and what was put on one that it changed before is seen.
 	if err := c.Sync(ctx); err != nil {
 		return err
@@ -247,6 +248,9 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
 			used[sandbox.SnapshotID(b.Base.Snapshot)] = true
+		}
+		for _, id := range b.Mark.Layers {
+			used[sandbox.SnapshotID(id)] = true
 		}
 	}
 	spare := 0
