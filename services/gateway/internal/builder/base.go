@@ -26,7 +26,7 @@ type origin struct {
 // be now, which the record says from then on. Its files are claimed then: if they were
 // dropped before, the name means something else by now.
 func (r *run) base(ctx context.Context) (origin, error) {
-	if b := r.based(); b != nil {
+	if b := r.now().Base; b != nil {
 		o, err := r.onBased(b)
 		if err == nil {
 			_, err = r.cfg.Core.ClaimLayer(ctx, o.snap.ID)
@@ -50,12 +50,6 @@ func (r *run) base(ctx context.Context) (origin, error) {
 			return o, err
 		}
 	}
-}
-
-func (r *run) based() *build.Based {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state.Base
 }
 
 // onBased goes on with what the build was begun on, whatever that is called now.
@@ -85,7 +79,7 @@ func (r *run) find(ctx context.Context) (origin, error) {
 	if r.spec.Image != "" {
 		name = r.spec.Image
 	}
-	if r.mark().Step == 0 && r.lines() == 0 {
+	if r.mark().Step == 0 && r.now().Lines == 0 {
 		if err := r.say(ctx, "[base] FROM "+name); err != nil {
 			return origin{}, err
 		}
@@ -104,12 +98,6 @@ func (r *run) find(ctx context.Context) (origin, error) {
 		return origin{}, err
 	}
 	return r.onImage(ctx, name)
-}
-
-func (r *run) lines() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state.Lines
 }
 
 // isBase reports whether an image is one of E2B's own, in whose place there are

@@ -184,7 +184,7 @@ func TestABaseThatWasDroppedIsFoundAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := f.next(again(t, f.Core, f.who, &s))
-	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.based().Snapshot != string(now) {
+	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.now().Base.Snapshot != string(now) {
 		t.Errorf("it stands on %q, %v; want %s", on.snap.ID, err, now)
 	}
 }
@@ -203,5 +203,44 @@ func TestTheRecordHasTheLayers(t *testing.T) {
 	b := f.Builds(f.who, func(b *events.Build) bool { return b.ID == f.state.ID })
 	if len(b) != 1 || fmt.Sprint(b[0].Mark.Layers) != fmt.Sprint(want) {
 		t.Errorf("got %+v", b)
+	}
+}
+
+// Where what was made of a step is gone, its command is read from its beginning, however far
+// the build had come.
+func TestAnEarlierStepIsReadFromItsBeginning(t *testing.T) {
+	f := newFinal(t, "", "")
+	f.host.Start()
+	r := f.life()
+	if err := r.log(t.Context(), build.Mark{Step: 2, After: 4, HalfOut: []byte("of another ")}); err != nil {
+		t.Fatal(err)
+	}
+	was := r.now().Lines
+	l := layer{step: 1, sum: "one", do: &build.Step{Type: build.Run, Args: []string{"echo a b"}}}
+	if _, err := r.layer(t.Context(), f.from, &l); err != nil || r.now().Lines != was+2 || r.mark().Step != 1 {
+		t.Errorf("%v, %d lines more, and it has come to step %d", err, r.now().Lines-was, r.mark().Step)
+	}
+}
+
+// Who builds says so while he does other things.
+func TestABuildIsReadWhileItsRecordGrows(t *testing.T) {
+	f := newFinal(t, "", "")
+	r := f.life()
+	var held error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 20 {
+			if held = r.append(t.Context(), build.Held{By: "a life"}); held != nil {
+				return
+			}
+		}
+	})
+	for range 200 {
+		if req := r.requested(f.from, facts{}); req.Build != string(f.state.ID) || r.key("sandbox", 1) == "" {
+			t.Errorf("it is of build %q", req.Build)
+		}
+	}
+	if wg.Wait(); held != nil {
+		t.Error(held)
 	}
 }

@@ -30,11 +30,7 @@ func (r *run) line(level build.Level, text string) build.Line {
 	return build.Line{Time: time.Now(), Level: level, Text: text}
 }
 
-func (r *run) mark() build.Mark {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state.Mark
-}
+func (r *run) mark() build.Mark { return r.now().Mark }
 
 func (r *run) logged(level build.Level, text string) build.Logged {
 	return build.Logged{Lines: []build.Line{r.line(level, text)}, Mark: r.mark()}
@@ -109,9 +105,7 @@ func (o *output) rest() {
 func (r *run) flush(ctx context.Context, o *output) error {
 	lines, size := o.lines, o.size
 	o.lines, o.size = nil, 0
-	r.mu.Lock()
-	had := r.state.Lines
-	r.mu.Unlock()
+	had := r.now().Lines
 	full := had >= maxLines || r.bytes >= maxBytes
 	if r.bytes += size; full {
 		return nil

@@ -24,8 +24,8 @@ type run struct {
 	bytes int // of output that was logged in this life
 
 	mu    sync.Mutex
-	state build.State
-	quiet time.Time // when the record was last appended to
+	state build.State // see now
+	quiet time.Time   // when the record was last appended to
 }
 
 // The names that E2B has for what comes before the steps and after them.
@@ -58,7 +58,7 @@ func at(step string, err error) error {
 
 // do does the build to its end, or as far as it may.
 func (r *run) do(ctx context.Context) {
-	ctx, cancel := context.WithDeadlineCause(ctx, r.state.Created.Add(within), errTooLong)
+	ctx, cancel := context.WithDeadlineCause(ctx, r.now().Created.Add(within), errTooLong)
 	defer cancel()
 	ctx, fence := context.WithCancelCause(ctx)
 	defer fence(nil)
@@ -75,7 +75,14 @@ func (r *run) do(ctx context.Context) {
 // and users made. It would end one gateway after the other, as each takes over what the one
 // before left.
 func (r *run) guarded(ctx context.Context) error {
-	return recovery.Do(r.cfg.Slog.With("build", r.state.ID), "build", func() error { return r.build(ctx) })
+	return recovery.Do(r.cfg.Slog.With("build", r.now().ID), "build", func() error { return r.build(ctx) })
+}
+
+// now is the build as its record has it; hold may add to that at any time.
+func (r *run) now() build.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
 }
 
 // hold says that the build is being done, until ctx ends or somebody else does it.
@@ -128,15 +135,15 @@ func (r *run) end(ctx context.Context, err, cause error) {
 	if !errors.Is(err, errFenced) {
 		err = r.append(ctx, r.verdict(err, cause)...)
 	}
-	switch {
+	switch now := r.now(); {
 	case errors.Is(err, errFenced):
-		r.cfg.Slog.Warn("a build was taken over, or deleted", "build", r.state.ID)
+		r.cfg.Slog.Warn("a build was taken over, or deleted", "build", now.ID)
 		if r.over(ctx) {
 			r.clean(ctx)
 		}
 	case err != nil:
-		r.cfg.Slog.Warn("a build's end cannot be stored", "build", r.state.ID, "err", err)
-	case r.state.Over():
+		r.cfg.Slog.Warn("a build's end cannot be stored", "build", now.ID, "err", err)
+	case now.Over():
 		r.clean(ctx)
 	}
 }
@@ -158,14 +165,16 @@ func (r *run) verdict(err, cause error) []build.Body {
 // over reports whether nobody does the build any more, so that what this life made after
 // its end is nobody's.
 func (r *run) over(ctx context.Context) bool {
-	b, err := r.cfg.Core.Build(ctx, r.who, r.state.Request.Template, r.state.ID)
+	s := r.now()
+	b, err := r.cfg.Core.Build(ctx, r.who, s.Request.Template, s.ID)
 	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
 }
 
 // clean removes what the build leaves, as far as it comes: its sandboxes end by
 // themselves.
 func (r *run) clean(ctx context.Context) {
-	r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.Request.Build == string(r.state.ID) })
+	id := string(r.now().ID)
+	r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.Request.Build == id })
 	if err := r.cfg.Core.PruneLayers(ctx, r.who); err != nil {
 		r.cfg.Slog.Warn("layers of builds are left", "tenant", r.who.Tenant, "err", err)
 	}
@@ -182,7 +191,7 @@ func stepOf(err error) string {
 func (r *run) failed(err error) build.Failed {
 	text := kind.Message(err)
 	if kind.Of(err) == kind.Internal {
-		r.cfg.Slog.Error("a build failed", "build", r.state.ID, "err", err)
+		r.cfg.Slog.Error("a build failed", "build", r.now().ID, "err", err)
 	}
 	return build.Failed{Step: stepOf(err), Message: text}
 }
@@ -215,15 +224,16 @@ func (r *run) build(ctx context.Context) error {
 			return at(stepFinalize, err)
 		}
 	}
+	s := r.now()
 	b := &template.Built{
-		ID: template.ID(r.state.Request.Template), Build: string(r.state.ID), Base: from.template, Snapshot: string(from.snap.ID),
+		ID: template.ID(s.Request.Template), Build: string(s.ID), Base: from.template, Snapshot: string(from.snap.ID),
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
-		CPUMilli: r.state.Request.CPUMilli, MemoryMiB: r.state.Request.MemoryMiB,
+		CPUMilli: s.Request.CPUMilli, MemoryMiB: s.Request.MemoryMiB,
 	}
 	if err := r.append(ctx, build.Held{By: r.name}); err != nil {
 		return err // its template was deleted meanwhile, and must not come back
 	}
-	if err := r.cfg.Core.TagBuilt(ctx, r.who, r.state.Request.Name, r.state.Request.Tags, b); err != nil {
+	if err := r.cfg.Core.TagBuilt(ctx, r.who, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err
 	}
 	return r.say(ctx, "Build finished")
@@ -329,7 +339,7 @@ func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
 
 // key names something of the build's that has a number.
 func (r *run) key(what string, n int) string {
-	return r.cfg.Core.Secretly("build." + string(r.state.ID) + "." + what + "." + strconv.Itoa(n))
+	return r.cfg.Core.Secretly("build." + string(r.now().ID) + "." + what + "." + strconv.Itoa(n))
 }
 
 // make makes a layer in a sandbox of its own, which stays until it is made: who goes on

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -60,19 +61,20 @@ const (
 )
 
 func (r *run) requested(from origin, f facts) sandbox.Requested {
+	s := r.now()
 	req := sandbox.Requested{
-		Template: from.template, Built: r.state.Request.Template, Build: string(r.state.ID), Alias: r.state.Request.Name,
-		Env: f.env, User: f.user, Workdir: f.workdir, Deadline: r.state.Created.Add(within + last),
+		Template: from.template, Built: s.Request.Template, Build: string(s.ID), Alias: s.Request.Name,
+		Env: f.env, User: f.user, Workdir: f.workdir, Deadline: s.Created.Add(within + last),
 		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
 	}
 	if from.snap.ID != "" {
 		req = core.From(&from.snap, req)
 	}
-	if r.state.Request.CPUMilli > 0 {
-		req.CPUMilli = r.state.Request.CPUMilli
+	if s.Request.CPUMilli > 0 {
+		req.CPUMilli = s.Request.CPUMilli
 	}
-	if r.state.Request.MemoryMiB > 0 {
-		req.MemoryMiB = r.state.Request.MemoryMiB
+	if s.Request.MemoryMiB > 0 {
+		req.MemoryMiB = s.Request.MemoryMiB
 	}
 	return req
 }
@@ -137,6 +139,9 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	reader := a.Reader
 	o := &output{prefix: fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps)), mark: r.mark()}
+	if int(o.mark.Step) != l.step { // who was before had come further, and what he had is gone
+		o.mark = build.Mark{Step: uint32(l.step), Layers: o.mark.Layers}
+	}
 	if o.mark.After > 0 {
 		reader.Close()
 		if reader, err = r.cfg.Core.Read(ctx, r.who, a.ID, o.mark.After); err != nil {
