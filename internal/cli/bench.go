@@ -109,7 +109,7 @@ func (a *app) benchCommand() *cobra.Command {
 }
 
 const (
-	benchLife      = 30 * time.Minute // of bench's own sandbox, at most
+	benchLife      = 30 * time.Minute // of bench's own sandboxes, once bench has gone
 	benchCollector = 1000             // percent: its own collector, else at work at each eighth start, is not what is measured
 )
 
@@ -131,10 +131,12 @@ func (b *bench) run(ctx context.Context) error {
 	b.pid = b.server()
 	b.sbx = b.f.sandbox
 	if b.sbx == "" {
-		if b.sbx, err = b.c.createSandbox(ctx, sandboxSpec{TemplateID: "base", Timeout: int64(benchLife / time.Second)}); err != nil {
+		own, err := b.box(ctx, sandboxSpec{TemplateID: "base"})
+		if err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
-		defer b.discard(ctx, b.c, b.sbx, benchLife)
+		defer own.end(ctx)
+		b.sbx = own.sbx
 	}
 	for _, s := range scenarios() {
 		if len(b.f.only) > 0 && !slices.Contains(b.f.only, s.name) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/internal/hostload"
@@ -14,21 +15,43 @@ type neighbour interface {
 	end(context.Context)
 }
 
-// tenant makes it in a sandbox.
-type tenant struct {
-	b   *bench
-	sbx string
+// box is a sandbox of bench's own, which lives until bench ends it.
+type box struct {
+	b    *bench
+	sbx  string
+	life time.Duration // without bench
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
-func (b *bench) noisySandbox(ctx context.Context, n *noise) (neighbour, error) {
-	spec := sandboxSpec{TemplateID: "base", Timeout: int64(benchLife / time.Second), PIDs: noisyPIDs}
-	sbx, err := b.c.createSandbox(ctx, spec)
+func (b *bench) box(ctx context.Context, spec sandboxSpec) (*box, error) {
+	sbx, life, err := b.c.createFor(ctx, spec, benchLife)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenant{b, sbx}
+	x := &box{b: b, sbx: sbx, life: life}
+	ctx, x.stop = context.WithCancel(ctx)
+	x.done.Go(func() { prolong(ctx, b.c, sbx, life) })
+	return x, nil
+}
+
+func (x *box) end(ctx context.Context) {
+	x.stop()
+	x.done.Wait()
+	x.b.discard(ctx, x.b.c, x.sbx, x.life)
+}
+
+// tenant makes it in a sandbox.
+type tenant struct{ *box }
+
+func (b *bench) noisySandbox(ctx context.Context, n *noise) (neighbour, error) {
+	own, err := b.box(ctx, sandboxSpec{TemplateID: "base", PIDs: noisyPIDs})
+	if err != nil {
+		return nil, err
+	}
+	t := tenant{own}
 	for range n.copies {
-		if _, err := b.c.start(ctx, sbx, &command{Cmd: "/bin/bash", Args: []string{"-c", n.script}}); err != nil {
+		if _, err := b.c.start(ctx, t.sbx, &command{Cmd: "/bin/bash", Args: []string{"-c", n.script}}); err != nil {
 			t.end(ctx)
 			return nil, err
 		}
@@ -36,13 +59,11 @@ func (b *bench) noisySandbox(ctx context.Context, n *noise) (neighbour, error) {
 	return t, nil
 }
 
-func (t *tenant) pause(ctx context.Context) error { return t.b.c.pauseSandbox(ctx, t.sbx) }
+func (t tenant) pause(ctx context.Context) error { return t.b.c.pauseSandbox(ctx, t.sbx) }
 
-func (t *tenant) resume(ctx context.Context) error {
-	return t.b.c.resumeSandbox(ctx, t.sbx, benchLife)
+func (t tenant) resume(ctx context.Context) error {
+	return t.b.c.resumeSandbox(ctx, t.sbx, t.life)
 }
-
-func (t *tenant) end(ctx context.Context) { t.b.discard(ctx, t.b.c, t.sbx, benchLife) }
 
 // programs make it on bench's own machine, in no sandbox.
 type programs struct{ hostload.Load }

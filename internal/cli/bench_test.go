@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -65,5 +68,30 @@ func TestNothingThatCounts(t *testing.T) {
 		if got := tt.s.none(); got != tt.want {
 			t.Errorf("%s: none = %v, want %v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// Bench's own sandboxes live as long as the gateway allows, and go with it.
+func TestBenchAsksForNoMoreThanTheGatewayAllows(t *testing.T) {
+	g := newGate(t)
+	g.most = 1200
+	if got := g.verb(nil, "bench", "--only", "start", "--count", "1"); strings.Contains(got.errOut+got.say, "timeout") {
+		t.Errorf("exit %d %s %s", got.code, got.say, got.errOut)
+	}
+	c, err := newClient(g.srv.URL, "e2b_00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{app: &app{Config: Config{Err: io.Discard}}, c: c}
+	n, err := b.noisySandbox(t.Context(), &noise{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.resume(t.Context()); err != nil {
+		t.Error(err)
+	}
+	n.end(t.Context())
+	if want := []int64{1800, 1200, 1800, 1200, 1200}; !slices.Equal(g.timeouts, want) || len(g.removed) != 2 {
+		t.Errorf("asked for %v, want %v; %d were removed, want 2", g.timeouts, want, len(g.removed))
 	}
 }

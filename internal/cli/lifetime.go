@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,4 +35,15 @@ func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
 		return err
 	}
 	return f(time.Duration(most) * time.Second)
+}
+
+// createFor makes a sandbox that lives for life, or for as long as the gateway allows, if
+// that is less; it says which. See prolong.
+func (c *client) createFor(ctx context.Context, spec sandboxSpec, life time.Duration) (sbx string, granted time.Duration, err error) {
+	err = atMost(life, false, func(most time.Duration) (err error) {
+		granted, spec.Timeout = most, ceil(most, time.Second)
+		sbx, err = c.createSandbox(ctx, spec)
+		return err
+	})
+	return sbx, granted, err
 }

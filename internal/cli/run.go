@@ -76,12 +76,8 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	defer stop()
 	sbx := f.sandbox
 	if sbx == "" {
-		life := sandboxLife
-		if err := atMost(life, false, func(most time.Duration) (err error) {
-			life = most
-			sbx, err = c.createSandbox(whole, sandboxSpec{TemplateID: f.template, Timeout: ceil(most, time.Second)})
-			return err
-		}); err != nil {
+		var life time.Duration
+		if sbx, life, err = c.createFor(whole, sandboxSpec{TemplateID: f.template}, sandboxLife); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
 		if !f.keep && !f.detach {
