@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 )
 
 // Held is something that one host has and nobody else: it is lost with the host.
@@ -41,25 +42,16 @@ func (c *Core) Held(ctx context.Context, host string) (fleet.Host, []Held, error
 // held is Held of several hosts, as the view has it.
 func (c *Core) held(hosts map[string]bool) []Held {
 	out := []Held{}
+	all := c.view.Hosts()
 	for _, s := range c.view.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
-		why := "it ends with its host; wait for its end, or begin another from a snapshot of it"
-		out = append(out, Held{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: why, host: s.Host})
+		out = append(out, Held{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: c.ending(&s, all), host: s.Host})
 	}
 	for _, s := range c.onlyAt(hosts) {
-		item := Held{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, State: heldStays, host: s.Host}
+		item := Held{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, host: s.Host}
 		if s.Internal {
 			item.Kind = "template"
 		}
-		switch {
-		case s.Fits == "":
-			item.Reason = "what driver " + s.Driver + " keeps is of use on its host only"
-		case s.Copy.Wanted:
-			item.State, item.Reason = heldCopying, "it is being copied to the store"
-		case s.Copy.Reason != "":
-			item.Reason = s.Copy.Reason + "; drain again to try again"
-		default:
-			item.Reason = "it has not been copied to the store yet; drain to have it copied"
-		}
+		item.State, item.Reason = c.copied(&s, all)
 		out = append(out, item)
 	}
 	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
@@ -67,6 +59,60 @@ func (c *Core) held(hosts map[string]bool) []Held {
 		out = append(out, Held{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: heldStays, Reason: why, host: v.Host})
 	}
 	return out
+}
+
+// ending is what may be done about a sandbox, which ends with its host.
+func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
+	why := "it ends with its host; wait for its end"
+	h, ok := c.view.Host(s.Host)
+	n := fleet.Needs{System: template.IsHost(s.Request.Template), CPU: s.Can.Memory}
+	switch fits := h.Fit(s.Driver, n); {
+	case !ok || !h.Alive(time.Now()) || !s.Can.Files && !s.Can.Memory:
+		return why
+	case fits == "":
+		return why + ": a snapshot of it is of use on its host only"
+	case !elsewhere(s.Host, fits, n, all):
+		return why + ": no other host could use a snapshot of it now"
+	}
+	return why + ", or begin another from a snapshot of it"
+}
+
+// copied is how a snapshot is on its way to the store, and what may be done about it.
+func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
+	h, ok := c.view.Host(s.Host)
+	switch {
+	case s.Fits == "":
+		reason = "what driver " + s.Driver + " keeps is of use on its host only; delete it"
+		if s.Internal {
+			reason += ", or build it again, which another host does"
+		}
+		return heldStays, reason
+	case s.Copy.Manifest == "" && (!ok || !h.Alive(time.Now())):
+		return heldStays, "it is not in the store, and cannot be copied before its host is back"
+	case s.Copy.Wanted:
+		state, reason = heldCopying, "it is being copied to the store"
+	case s.Copy.Reason != "":
+		state, reason = heldStays, s.Copy.Reason+"; drain again to try again"
+	case h.Draining && !h.Starting:
+		state, reason = heldStays, "it was made since its host drains; drain again to have it copied"
+	default:
+		state, reason = heldStays, "it has not been copied to the store yet; drain to have it copied"
+	}
+	if !elsewhere(s.Host, s.Fits, fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory}, all) {
+		reason += ", though no other host could use it now"
+	}
+	return state, reason
+}
+
+// elsewhere reports whether there is a host besides one that takes sandboxes and can use
+// snapshots that fit so. What one that starts can is not known yet.
+func elsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
+	return slices.ContainsFunc(all, func(h fleet.Host) bool {
+		if h.Host == host || !h.Alive(time.Now()) || h.Draining && !h.Starting {
+			return false
+		}
+		return h.Starting && len(h.Drivers) == 0 || slices.ContainsFunc(h.Drivers, func(d string) bool { return h.Fit(d, n) == fits })
+	})
 }
 
 // onlyAt are the snapshots that hosts have and the store does not: those that clients
