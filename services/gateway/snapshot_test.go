@@ -74,6 +74,36 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	}
 }
 
+// A name means one snapshot, as a template's does: the one that got it last.
+func TestASnapshotsNameMoves(t *testing.T) {
+	f := newFront(t)
+	path := "/sandboxes/" + f.create(`{"templateID":"base"}`).ID + "/snapshots"
+	take := func(name string) (s snapshotMade) {
+		f.do("POST", path, `{"name":"`+name+`"}`).want(t, name, 201, "").decode(t, &s)
+		return s
+	}
+	list := func(query string) string {
+		var all []snapshotMade
+		f.do("GET", "/snapshots"+query, "").want(t, query, 200, "").decode(t, &all)
+		var said []string
+		for _, s := range all {
+			said = append(said, s.ID+strings.Join(s.Names, ""))
+		}
+		return strings.Join(said, " ")
+	}
+	first, other, second := take("mine"), take("mine:v1"), take("mine:default")
+	if got, want := list(""), second.ID+"mine:default "+other.ID+"mine:v1 "+first.ID; got != want {
+		t.Errorf("listed are %s, want %s", got, want)
+	}
+	if got := list("?name=mine:default"); got != second.ID+"mine:default" {
+		t.Errorf("of the name there are %s", got)
+	}
+	f.do("DELETE", "/templates/mine:default", "").want(t, "delete by name", 204, "")
+	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "by the name that was deleted", 404)
+	f.create(`{"templateID":"` + first.ID + `"}`)
+	f.create(`{"templateID":"mine:v1"}`)
+}
+
 func TestForkOnTheWire(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"k":"v"}}`)

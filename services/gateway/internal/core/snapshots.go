@@ -23,11 +23,37 @@ const (
 )
 
 // CreateSnapshot keeps a sandbox as it is now, under a name that may be empty, and
-// returns when that is done; the sandbox goes on. Where its driver can, its
+// returns when that is done; the sandbox goes on. A name that another has moves, as a
+// template's does: that one is there by its id alone. Where its driver can, its
 // processes are kept with its files, which Snapshot.Memory tells. Unimplemented if
 // nothing can be kept; NotFound unless it runs or is paused.
 func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
-	return c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
+	s, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
+	if err == nil && name != "" {
+		c.moveName(ctx, p, name)
+	}
+	return s, err
+}
+
+// moveName takes a name from all snapshots but the newest: else it would mean an older one
+// again when that is deleted. Where it fails the next of the name does it.
+func (c *Core) moveName(ctx context.Context, p Principal, name string) {
+	all := c.named(p, name)
+	for i := 1; i < len(all); i++ {
+		_, err := c.view.ChangeSnapshot(ctx, all[i].ID, func(s *sandbox.Snapshot) bool {
+			had := s.Name != ""
+			s.Name = ""
+			return had
+		})
+		if err != nil && !kind.Is(err, kind.NotFound) {
+			c.slog.Warn("a snapshot keeps a name that has moved", "snapshot", all[i].ID, "name", name, "err", err)
+		}
+	}
+}
+
+// named gives a principal's snapshots that have a name, the newest first.
+func (c *Core) named(p Principal, name string) []sandbox.Snapshot {
+	return c.Snapshots(p, func(s *sandbox.Snapshot) bool { return s.Name != "" && Tagged(s.Name) == Tagged(name) })
 }
 
 func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take events.TakeSnapshot) (sandbox.Snapshot, error) {
@@ -78,7 +104,7 @@ func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandb
 		}
 		return sandbox.Snapshot{}, none
 	}
-	found := c.Snapshots(p, func(s *sandbox.Snapshot) bool { return s.Name != "" && Tagged(s.Name) == Tagged(ref) })
+	found := c.named(p, ref)
 	if len(found) == 0 {
 		return sandbox.Snapshot{}, none
 	}
