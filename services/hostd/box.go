@@ -202,7 +202,7 @@ func (b *box) create(ctx context.Context) error {
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.setSandbox(b.id, made{driver: b.driver.Name()}); err != nil {
+	if err := h.journal.setSandbox(b.id, made{driver: b.driver.Name(), trees: treesOf(b.tree, b.from)}); err != nil {
 		return err
 	}
 	if err := h.fault("journaled"); err != nil {
@@ -244,7 +244,8 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 // says that it runs; a life that ends in between leaves a place that is nobody's.
 func (b *box) moveIn(ready warmPlace) error {
 	b.place, b.inst = ready.id, ready.inst
-	b.handing.Go(func() { b.handed = b.h.journal.hand(b.id, made{b.driver.Name(), ready.id}) })
+	m := made{b.driver.Name(), ready.id, treesOf(b.tree, b.from)}
+	b.handing.Go(func() { b.handed = b.h.journal.hand(b.id, m) })
 	return b.h.fault("created")
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 const (
@@ -116,7 +119,8 @@ func (k *keeper) look(ctx context.Context, d disk) {
 }
 
 // makeRoom is evict before a life has its lease: where there is no room at all none can be
-// stored, and without one nothing be ended. Who has a limit is not known yet.
+// stored, and without one nothing be ended. Who has a limit is not known yet. Which templates
+// are used is, unless an older host made one of the sandboxes.
 func (h *host) makeRoom(ctx context.Context) error {
 	if len(room(h.cfg.DataDir).short(1)) == 0 {
 		return nil
@@ -137,8 +141,17 @@ func (h *host) makeRoom(ctx context.Context) error {
 	}
 	h.ousted = make(map[sandbox.ID]bool)
 	defer h.wg.Wait() // what is attached to is not being removed
+	held, known := h.holdNoted(noted)
+	defer func() {
+		for _, t := range held {
+			t.Release()
+		}
+	}()
 	for {
 		short := room(h.cfg.DataDir).short(1)
+		if len(short) > 0 && known && h.templates.Shed() {
+			continue
+		}
 		hog := h.evictOne(ctx, boxes, nil, short)
 		if hog == nil {
 			h.tellFull(short)
@@ -149,6 +162,30 @@ func (h *host) makeRoom(ctx context.Context) error {
 		}
 		boxes = slices.DeleteFunc(boxes, func(b *box) bool { return h.ousted[b.id] })
 	}
+}
+
+// holdNoted uses the templates that sandboxes stand on, and tells whether it is known of all
+// of them which those are.
+func (h *host) holdNoted(noted map[sandbox.ID]made) (held []*templates.Tree, known bool) {
+	places := make(map[string]bool)
+	known = true
+	for id, was := range noted {
+		places[string(cmp.Or(was.place, id))] = true
+		known = known && was.trees != nil
+		for _, id := range was.trees {
+			if t, ok := h.templates.Hold(id); ok {
+				held = append(held, t)
+			}
+		}
+	}
+	there, err := os.ReadDir(h.root())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return held, false
+	}
+	for _, e := range there {
+		known = known && places[e.Name()] // what a damaged journal had is not in this one
+	}
+	return held, known
 }
 
 // evictOne ends who has most of something that the disk is short of, or sees a volume that

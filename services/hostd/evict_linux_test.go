@@ -81,11 +81,7 @@ func (r *rig) keepTree(size int) (root string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := template.Manifest{Arch: runtime.GOARCH, Files: 1, Size: int64(size), Tar: 1, Parts: []template.Sum{template.SumOf(nil)}}
-	raw, id, err := m.Encode()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	raw, id := treeOf(r.t, size)
 	dir := filepath.Join(r.cfg.DataDir, "tree")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		r.t.Fatal(err)
@@ -97,6 +93,17 @@ func (r *rig) keepTree(size int) (root string) {
 		r.t.Fatal(err)
 	}
 	return filepath.Join(r.cfg.DataDir, templatesDir, string(id), "root")
+}
+
+// treeOf is the manifest of what keepTree makes, and its name.
+func treeOf(t testing.TB, size int) ([]byte, template.ID) {
+	t.Helper()
+	m := template.Manifest{Arch: runtime.GOARCH, Files: 1, Size: int64(size), Tar: 1, Parts: []template.Sum{template.SumOf(nil)}}
+	raw, id, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw, id
 }
 
 // onSmallDisk has the host's data on a file system of its own.
@@ -155,6 +162,52 @@ func TestALifeBeginsOnAFullDisk(t *testing.T) {
 	r.awaitOutput(held, "\n20\n")
 	r.stopSandbox(beside)
 	wantCount(t, "beside it", r.whole(held).upTo(1<<60))
+}
+
+// Before that, too, templates go that nobody uses, but none that a sandbox stands on, or might.
+func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
+	const size = 120 << 20
+	_, tree := treeOf(t, size)
+	for name, tt := range map[string]struct {
+		noted map[sandbox.ID]made
+		dirs  []string // of places
+		want  bool     // it is kept
+	}{
+		"of nobody":                   {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
+		"of another":                  {map[sandbox.ID]made{"a": {driver: "direct", place: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
+		"of a sandbox":                {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
+		"of whom nobody knows":        {map[sandbox.ID]made{"a": {driver: "direct"}}, []string{"a"}, true},
+		"of what no journal knows of": {nil, []string{"a"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.onSmallDisk("size=124m")
+			root := r.keepTree(size)
+			j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.close() //nolint:errcheck // the end of the test
+			for id, m := range tt.noted {
+				err = errors.Join(err, j.setSandbox(id, m))
+			}
+			cache, cerr := openTemplates(&r.cfg)
+			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j, templates: cache}
+			err = errors.Join(err, h.findShim())
+			for _, dir := range tt.dirs {
+				err = errors.Join(err, os.MkdirAll(h.dirOf(sandbox.ID(dir)), 0o700))
+			}
+			if err = errors.Join(err, cerr); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.makeRoom(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(root); (err == nil) != tt.want {
+				t.Errorf("kept: %v, want %v", err == nil, tt.want)
+			}
+		})
+	}
 }
 
 // What the disk is short of is all looked at.

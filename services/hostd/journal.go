@@ -20,11 +20,13 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 // journal is what a host must know after a restart and the log does not say:
-// how far its commands are done, and by which driver each sandbox was made.
+// how far its commands are done, and by which driver each sandbox was made, of what.
 type journal struct {
 	db *bbolt.DB
 
@@ -35,7 +37,7 @@ type journal struct {
 
 // note is a change that somebody waits for.
 type note struct {
-	change func(sandboxes *bbolt.Bucket) error
+	change func(sandboxes, trees *bbolt.Bucket) error
 	done   bool // by turn, as is err
 	err    error
 }
@@ -43,6 +45,7 @@ type note struct {
 const (
 	bucketMeta      = "meta"
 	bucketSandboxes = "sandboxes"
+	bucketTrees     = "trees" // of sandboxes; a bucket of its own, of which older hosts know nothing
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
 
@@ -75,7 +78,8 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists([]byte(bucketMeta))
 		_, err2 := tx.CreateBucketIfNotExists([]byte(bucketSandboxes))
-		return errors.Join(err1, err2)
+		_, err3 := tx.CreateBucketIfNotExists([]byte(bucketTrees))
+		return errors.Join(err1, err2, err3)
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare journal: %w", err), db.Close())
@@ -156,6 +160,45 @@ func (j *journal) setDraining(drain bool) error {
 type made struct {
 	driver string
 	place  sandbox.ID // the name of its place; empty: its own
+	trees  treeIDs    // of the cache that it stands on; nil: it is not known which
+}
+
+// treeIDs are names of trees in the cache.
+type treeIDs []template.ID
+
+func treesOf(all ...*templates.Tree) treeIDs {
+	out := treeIDs{}
+	for _, t := range all {
+		if t != nil {
+			out = append(out, t.ID())
+		}
+	}
+	return out
+}
+
+// The separator is in no tree's name.
+const treeMark = " "
+
+func (ids treeIDs) put(trees *bbolt.Bucket, of sandbox.ID) error {
+	if ids == nil {
+		return trees.Delete([]byte(of))
+	}
+	var out []byte
+	for _, id := range ids {
+		out = append(append(out, id...), treeMark...)
+	}
+	return trees.Put([]byte(of), out)
+}
+
+func treesIn(b []byte) treeIDs {
+	if b == nil {
+		return nil
+	}
+	out := treeIDs{}
+	for id := range strings.FieldsSeq(string(b)) {
+		out = append(out, template.ID(id))
+	}
+	return out
 }
 
 // The separator is in no driver's name.
@@ -170,12 +213,12 @@ func (m made) bytes() []byte {
 
 func madeOf(b []byte) made {
 	name, place, _ := strings.Cut(string(b), placeMark)
-	return made{name, sandbox.ID(place)}
+	return made{driver: name, place: sandbox.ID(place)}
 }
 
 // write makes a change of the sandboxes durable. What others want while one sync is
 // under way the next one has in it: each create waits for one.
-func (j *journal) write(change func(sandboxes *bbolt.Bucket) error) error {
+func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
 	n := &note{change: change}
 	j.mu.Lock()
 	j.wait = append(j.wait, n)
@@ -191,9 +234,9 @@ func (j *journal) write(change func(sandboxes *bbolt.Bucket) error) error {
 	j.wait = nil
 	j.mu.Unlock()
 	err := j.db.Update(func(tx *bbolt.Tx) error {
-		sandboxes := tx.Bucket([]byte(bucketSandboxes))
+		sandboxes, trees := tx.Bucket([]byte(bucketSandboxes)), tx.Bucket([]byte(bucketTrees))
 		for _, n := range all {
-			if err := n.change(sandboxes); err != nil {
+			if err := n.change(sandboxes, trees); err != nil {
 				return err
 			}
 		}
@@ -207,26 +250,32 @@ func (j *journal) write(change func(sandboxes *bbolt.Bucket) error) error {
 
 // setSandbox notes how a sandbox is made, before the driver is called.
 func (j *journal) setSandbox(id sandbox.ID, m made) error {
-	return j.write(func(b *bbolt.Bucket) error { return b.Put([]byte(id), m.bytes()) })
+	return j.write(func(b, trees *bbolt.Bucket) error {
+		return errors.Join(b.Put([]byte(id), m.bytes()), m.trees.put(trees, id))
+	})
 }
 
 // hand notes that a place which was nobody's is a sandbox's from now on.
 func (j *journal) hand(id sandbox.ID, m made) error {
-	return j.write(func(b *bbolt.Bucket) error {
-		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()))
+	return j.write(func(b, trees *bbolt.Bucket) error {
+		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()),
+			trees.Delete([]byte(m.place)), m.trees.put(trees, id))
 	})
 }
 
 func (j *journal) forgetSandbox(id sandbox.ID) error {
-	return j.write(func(b *bbolt.Bucket) error { return b.Delete([]byte(id)) })
+	return j.write(func(b, trees *bbolt.Bucket) error { return errors.Join(b.Delete([]byte(id)), trees.Delete([]byte(id))) })
 }
 
 // sandboxes are all that were noted and not forgotten, with how they were made.
 func (j *journal) sandboxes() (map[sandbox.ID]made, error) {
 	out := make(map[sandbox.ID]made)
 	err := j.db.View(func(tx *bbolt.Tx) error {
+		trees := tx.Bucket([]byte(bucketTrees))
 		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
-			out[sandbox.ID(k)] = madeOf(v)
+			m := madeOf(v)
+			m.trees = treesIn(trees.Get(k))
+			out[sandbox.ID(k)] = m
 			return nil
 		})
 	})

@@ -219,7 +219,7 @@ func (h *host) stock(ctx context.Context, k *warmKind) {
 	var inst driver.Instance
 	err := os.MkdirAll(spec.Dir, 0o700)
 	if err == nil {
-		err = h.journal.setSandbox(spec.ID, made{driver: k.driver.Name()})
+		err = h.journal.setSandbox(spec.ID, made{driver: k.driver.Name(), trees: treesOf(k.tree)})
 	}
 	if err == nil {
 		err = prepare(ctx, k.driver, &spec)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -98,7 +99,13 @@ func TestJournalKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.forgetSandbox("c"); err != nil {
+	of := map[sandbox.ID]treeIDs{"a": {"one", "two"}, "place": {}, "moved": {"one"}}
+	for id, trees := range of {
+		if err := j.setSandbox(id, made{driver: "direct", trees: trees}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(j.hand("moved", made{"direct", "place", of["moved"]}), j.forgetSandbox("c")); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.close(); err != nil {
@@ -110,8 +117,11 @@ func TestJournalKeeps(t *testing.T) {
 	defer j.close() //nolint:errcheck // the end of the test
 	rev, err := j.cursor()
 	all, err2 := j.sandboxes()
-	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 2 || all["a"].driver != "direct" || all["b"].driver != "namespace" {
+	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 3 || all["a"].driver != "direct" || all["b"].driver != "namespace" {
 		t.Errorf("%d, %v, %v, %v", rev, err, all, err2)
+	}
+	if all["b"].trees != nil || !slices.Equal(all["a"].trees, of["a"]) || all["moved"].place != "place" || !slices.Equal(all["moved"].trees, of["moved"]) {
+		t.Errorf("they stand on %v", all)
 	}
 }
 

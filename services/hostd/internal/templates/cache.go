@@ -204,6 +204,9 @@ func (c *Cache) use(t *tree) *Tree {
 	return &Tree{Root: filepath.Join(c.cfg.Dir, string(t.id), treeName), Manifest: t.m, c: c, t: t}
 }
 
+// ID is what the cache calls it.
+func (t *Tree) ID() template.ID { return t.t.id }
+
 // Release lets go of a template. It may be called more than once, and of nil.
 func (t *Tree) Release() {
 	if t == nil {
