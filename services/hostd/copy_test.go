@@ -101,6 +101,9 @@ func TestACopyIsHeldOverLives(t *testing.T) {
 	s := two.begunFrom(&snap)
 	two.write(s.ID, "now")
 	two.kill()
+	if on := two.noted()[s.ID].trees; len(on) != 1 || on[0] != copyID(&snap.Copy) {
+		t.Errorf("the journal has it stand on %v", on)
+	}
 	two.begin()
 	two.awaitLease(1)
 	if got := two.file(s.ID, "file"); got != "now\n" {
@@ -117,6 +120,21 @@ func TestACopyIsHeldOverLives(t *testing.T) {
 	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
 	one.forget(snap)
 	two.awaitTrue(func() bool { return trees() == 0 })
+}
+
+// noted is what the journal has of a host that does not live.
+func (r *rig) noted() map[sandbox.ID]made {
+	r.t.Helper()
+	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer j.close() //nolint:errcheck // it was only read
+	all, err := j.sandboxes()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
 }
 
 // awaitTrue waits for what a host does after some change of the log.
