@@ -84,6 +84,9 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 		if err := c.alive(&st); err != nil {
 			return st, false, err
 		}
+		if st.Phase == sandbox.PhasePaused { // it went on, and was paused again before anybody looked
+			continue
+		}
 		was := st.Phase
 		if _, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
 			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox does not go on in time, try again", Err: err}
