@@ -110,3 +110,16 @@ func TestTrafficResumes(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox that is paused before its creator sees it run was made all the same.
+func TestASandboxIsMadeThoughItIsPaused(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	if err := h.PauseSandbox(t.Context(), alice, st.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	got, err := h.EnsureSandbox(t.Context(), alice, st.ID, st.Request)
+	if err != nil || got.Phase != sandbox.PhasePaused {
+		t.Errorf("it is %q, %v; want that it is paused", got.Phase, err)
+	}
+}

@@ -42,12 +42,15 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 	} else if err != nil {
 		return sandbox.State{}, logError("create sandbox", string(id), err)
 	}
-	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool { return s.Live() || s.Over() || s.Phase == sandbox.PhaseStopping })
+	made := func(s *sandbox.State) bool { return s.Live() || s.Standing() } // it may be paused before anybody looks
+	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool {
+		return made(s) || s.Over() || s.Phase == sandbox.PhaseStopping
+	})
 	if err != nil {
 		return sandbox.State{}, &kind.Error{Op: "create sandbox", ID: string(id), Kind: kind.Unavailable,
 			Msg: "the sandbox did not start in time, try again", Err: err}
 	}
-	if !st.Live() {
+	if !made(&st) {
 		return sandbox.State{}, notMade(&st)
 	}
 	return st, nil
