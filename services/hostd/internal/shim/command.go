@@ -1,6 +1,9 @@
 package shim
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -49,11 +52,8 @@ func (s *Shim) apply(token string, rev uint64, size int, f func(*proc)) {
 	switch {
 	case p == nil:
 		s.refuse(rev, kind.NotFound, "the process has ended")
-	case p.starting && p.waits+size+commandCost > maxInput:
-		s.refuse(rev, kind.Exhausted, "too many commands wait for the process to start")
 	case p.starting:
-		p.waits += size + commandCost
-		p.waiting = append(p.waiting, func() { s.apply(token, rev, size, f) })
+		p.postpone(rev, size, func() { s.apply(token, rev, size, f) })
 	case rev <= p.rev:
 		s.again(rev)
 	case uint64(p.spool.bytes) > s.limits.SpoolProcess+maxInput:
@@ -62,6 +62,30 @@ func (s *Shim) apply(token string, rev uint64, size int, f func(*proc)) {
 		p.rev = rev
 		f(p)
 	}
+}
+
+// waiting is a command for a process that is starting.
+type waiting struct {
+	rev uint64
+	do  func()
+}
+
+// postpone has a command wait until it is known whether p starts. What waits is not taken,
+// so that hostd says it again on its next connection.
+func (p *proc) postpone(rev uint64, size int, do func()) {
+	s := p.s
+	if n := len(p.waiting); n > 0 && rev <= p.waiting[n-1].rev {
+		if _, waits := slices.BinarySearchFunc(p.waiting, rev, func(w waiting, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
+			s.again(rev) // there was no room for it
+		}
+		return
+	}
+	if p.waits+size+commandCost > maxInput {
+		s.refuse(rev, kind.Exhausted, "too many commands wait for the process to start")
+		return
+	}
+	p.waits += size + commandCost
+	p.waiting = append(p.waiting, waiting{rev: rev, do: do})
 }
 
 // again answers a command that was taken before.

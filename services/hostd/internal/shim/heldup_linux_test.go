@@ -1,6 +1,7 @@
 package shim_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -121,6 +122,36 @@ func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	if r := h.awaitReply(end); r.Error != "" {
 		t.Errorf("a signal: %+v", r)
 	}
+	h.awaitEnd(held)
+}
+
+// What waits for a process is sent again to a connection that is made anew, and counts once.
+func TestCommandsThatWaitForAStartComeAgain(t *testing.T) {
+	h := connected(t)
+	path, let := leased(t)
+	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	var frames [][]byte
+	var revs []uint64
+	for range 3 {
+		f := wire.Stdin{Rev: h.nextRev(), Token: held, Command: "c", Data: bytes.Repeat([]byte("x"), 1<<20)}
+		frames, revs = append(frames, wire.AppendStdin(nil, &f)), append(revs, f.Rev)
+	}
+	for range 3 {
+		for _, f := range frames {
+			h.send(f)
+		}
+		h.settle()
+		h.connect()
+	}
+	h.mu.Lock()
+	for _, rev := range revs {
+		if r, answered := h.replies[rev]; answered {
+			t.Errorf("command %d was answered: %+v", rev, r)
+		}
+	}
+	h.mu.Unlock()
+	h.signal(held, int32(syscall.SIGKILL))
+	let()
 	h.awaitEnd(held)
 }
 

@@ -79,10 +79,10 @@ func (s *Shim) launched(p *proc, rev uint64, refusal error) {
 	if refusal != nil {
 		p.fail(process.Failed{Kind: uint32(kind.Of(refusal)), Message: kind.Message(refusal)})
 	}
-	waiting := p.waiting
+	commands := p.waiting
 	p.waiting, p.waits = nil, 0
-	for _, do := range waiting {
-		do()
+	for _, c := range commands {
+		c.do()
 	}
 }
 
