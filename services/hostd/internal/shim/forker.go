@@ -27,35 +27,44 @@ func (s *Shim) forker() {
 	}
 }
 
-// execute has the forker make a child, and waits until it has become the program. Since
-// is Shim.reaps from before there was a child. The error is os.ErrDeadlineExceeded if it
-// took too long: whoever is the child's user, or has the program open, can hold it up.
-func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (pid int, since uint64, err error) {
-	var c *spawn.Child
+// execute has the forker make a child, and waits until it has become the program. The
+// error is os.ErrDeadlineExceeded if it took too long: whoever is the child's user, or has
+// the program open, can hold it up.
+func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (c *child, err error) {
+	var forked *spawn.Child
 	done := make(chan struct{})
 	s.forks <- func() {
 		defer close(done)
+		s.forking.Lock()
+		defer s.forking.Unlock()
+		if forked, err = s.spawner.Start(path, argv, attr); err != nil {
+			return
+		}
+		c = &child{pid: forked.PID}
 		s.mu.Lock()
-		since = s.reaps
+		s.born[c.pid] = c
 		s.mu.Unlock()
-		c, err = s.spawner.Start(path, argv, attr)
 	}
 	<-done
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	s.nudge()
-	if err = c.Wait(s.cfg.Execute); err == nil {
-		s.expend(c.PID)
-		return c.PID, since, nil
+	if err = forked.Wait(s.cfg.Execute); err == nil {
+		s.expend(c.pid)
+		return c, nil
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.mu.Lock()
-		if e, ok := s.early[c.PID]; !ok || e.at <= since { // else the pid may be another's
-			syscall.Kill(c.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	late := errors.Is(err, os.ErrDeadlineExceeded)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.ended { // else the pid may be another's
+		delete(s.born, c.pid)
+		if late {
+			syscall.Kill(c.pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
 		}
-		s.mu.Unlock()
-		go c.Wait(0) //nolint:errcheck // it lets go of its memory, whenever it ends
 	}
-	return 0, 0, err
+	if late {
+		go forked.Wait(0) //nolint:errcheck // it lets go of its memory, whenever it ends
+	}
+	return nil, err
 }

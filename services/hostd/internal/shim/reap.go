@@ -32,14 +32,29 @@ func (s *Shim) nudge() {
 	}
 }
 
+// meet locks Shim.mu once it is known whether a child that has ended is ours: it may be the
+// one that is being forked. Until it is waited for, nobody else gets its pid.
+func (s *Shim) meet(pid int) {
+	s.mu.Lock()
+	if s.pids[pid] != nil || s.born[pid] != nil {
+		return
+	}
+	s.mu.Unlock()
+	s.forking.Lock()
+	s.mu.Lock()
+	s.forking.Unlock()
+}
+
 // waited is told how a child ended. Shim.mu is held, and let go.
 func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
-	s.reaps++
+	if c := s.born[pid]; c != nil {
+		delete(s.born, pid)
+		c.ended, c.status = true, ws
+		s.mu.Unlock()
+		return
+	}
 	p := s.pids[pid]
-	if p == nil {
-		if s.spawning > 0 {
-			s.early[pid] = early{status: ws, at: s.reaps}
-		}
+	if p == nil { // adopted
 		s.mu.Unlock()
 		return
 	}

@@ -21,5 +21,5 @@ func (s *Shim) rehearse() {
 	p.spawn(&spec) //nolint:errcheck // nobody waits for it: whoever starts something is told what is wrong
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled()
+	s.spawning--
 }

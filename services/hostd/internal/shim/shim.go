@@ -66,12 +66,12 @@ type Shim struct {
 	forks   chan func() // done by forker
 	expends []byte      // expendable
 	install sync.Mutex  // one connection after the other
+	forking sync.Mutex  // held until who is being forked is in born; taken before mu
 
 	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
 	procs     map[string]*proc
 	pids      map[int]*proc
-	early     map[int]early // of children that ended before spawn told who they are
-	reaps     uint64        // children that were waited for
+	born      map[int]*child // that run, until their processes are known
 	spawning  int
 	watches   int       // that run
 	watched   int       // that ever ran
@@ -118,7 +118,7 @@ func New(cfg Config) *Shim {
 		expends: expendable(cfg.Memory),
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
-		early:   make(map[int]early),
+		born:    make(map[int]*child),
 	}
 	s.room.L = &s.mu
 	s.setLimits(wire.Limits{})

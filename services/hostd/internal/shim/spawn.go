@@ -45,37 +45,37 @@ func (p *proc) spawn(spec *process.Spec) error {
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	p.kills = s.readOOM()
-	pid, since, err := s.fork(spec, env["PATH"], attr)
+	c, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeOurs()
 		return err
 	}
-	p.started(pid, since, spec, ends)
+	p.started(c, spec, ends)
 	return nil
 }
 
 // fork runs the program. One that cannot be run is left to a shell, which says
-// so on stderr and exits with 127 or 126, as users know it. Since is that of execute.
-func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (pid int, since uint64, err error) {
+// so on stderr and exits with 127 or 126, as users know it.
+func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*child, error) {
 	cmd := shell(spec.Cmd)
 	argv := append([]string{cmd}, spec.Args...)
-	pid, since, err = s.execute(program(cmd, path, attr.Dir), argv, attr)
+	c, err := s.execute(program(cmd, path, attr.Dir), argv, attr)
 	switch {
 	case err == nil:
-		return pid, since, nil
+		return c, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, 0, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.cfg.Execute)
+		return nil, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.cfg.Execute)
 	case errors.Is(err, syscall.E2BIG):
-		return 0, 0, kind.New(kind.Invalid, "start", "", "argument list too long")
+		return nil, kind.New(kind.Invalid, "start", "", "argument list too long")
 	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
-		return 0, 0, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
+		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}
 	argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, argv...)
-	if pid, since, shErr := s.execute("/bin/sh", argv, attr); shErr == nil {
-		return pid, since, nil
+	if c, shErr := s.execute("/bin/sh", argv, attr); shErr == nil {
+		return c, nil
 	}
-	return 0, 0, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
+	return nil, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
 }
 
 // shell is what runs a command line. Clients of E2B ask for bash, whatever the
@@ -161,11 +161,11 @@ func pairs(env map[string]string) []string {
 	return out
 }
 
-// started puts a running process on record and begins to read its output. Since tells it
-// from those that had its pid before.
-func (p *proc) started(pid int, since uint64, spec *process.Spec, e *ends) {
+// started puts a running process on record and begins to read its output.
+func (p *proc) started(c *child, spec *process.Spec, e *ends) {
 	s := p.s
 	s.mu.Lock()
+	pid := c.pid
 	p.pid = pid
 	p.in, p.tty = e.in, e.tty
 	p.record(process.Started{PID: uint32(pid)})
@@ -177,10 +177,11 @@ func (p *proc) started(pid int, since uint64, spec *process.Spec, e *ends) {
 	if spec.Timeout > 0 {
 		p.watchTime(spec.Timeout)
 	}
-	end, early := s.early[pid]
-	if early = early && end.at > since; early {
-		p.ended(end.status)
+	early := c.ended
+	if early {
+		p.ended(c.status)
 	} else {
+		delete(s.born, pid)
 		s.pids[pid] = p
 	}
 	gone := p.finished // abandoned while it was being spawned

@@ -71,7 +71,7 @@ func (s *Shim) launch(p *proc, spec *process.Spec, rev uint64) {
 
 // launched says what became of a start, and does what waited for that. Shim.mu is held.
 func (s *Shim) launched(p *proc, rev uint64, refusal error) {
-	s.settled()
+	s.spawning--
 	p.starting = false
 	if p.rev == rev { // else it is another sandbox's now, which did not ask for it
 		s.taken(rev)
@@ -86,15 +86,9 @@ func (s *Shim) launched(p *proc, rev uint64, refusal error) {
 	}
 }
 
-// settled says that one who was being spawned is known, or never was. Shim.mu is held.
-func (s *Shim) settled() {
-	if s.spawning--; s.spawning == 0 {
-		clear(s.early)
-	}
-}
-
-// early is the end of a child that nobody knew yet.
-type early struct {
+// child is one that the forker made. Shim.mu guards it.
+type child struct {
+	pid    int
+	ended  bool // before its process was known
 	status syscall.WaitStatus
-	at     uint64 // Shim.reaps by then
 }

@@ -10,7 +10,7 @@ func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
 	if pid, err = ended(); err != nil {
 		return 0, 0, err
 	}
-	s.mu.Lock()
+	s.meet(pid)
 	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); err != nil || got != pid {
 		s.mu.Unlock()
 		return 0, 0, syscall.EAGAIN

@@ -74,7 +74,7 @@ func (p *proc) startWatch(spec *process.Spec) error {
 		})
 	}
 	s.mu.Unlock()
-	p.started(pid, 0, spec, e)
+	p.started(&child{pid: pid}, spec, e)
 	go p.runWatch(pid)
 	return nil
 }

@@ -1,0 +1,92 @@
+package shim
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// forking gives a shim that only forks; nobody waits for its children but the test.
+func forking(t *testing.T) *Shim {
+	t.Helper()
+	s := New(Config{})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.forker()
+	}()
+	t.Cleanup(func() {
+		close(s.forks)
+		<-over
+	})
+	return s
+}
+
+// spawned starts a process that only a signal ends.
+func spawned(t *testing.T, s *Shim) *proc {
+	p := &proc{s: s, abandoned: true}
+	s.mu.Lock()
+	s.spawning++
+	s.mu.Unlock()
+	if err := p.spawn(&process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "kill -STOP $$"}}); err != nil {
+		t.Error(err)
+		return p
+	}
+	t.Cleanup(func() {
+		syscall.Kill(p.pid, syscall.SIGKILL) //nolint:errcheck // it is ours, and not waited for
+		syscall.Wait4(p.pid, nil, 0, nil)    //nolint:errcheck // as above
+	})
+	return p
+}
+
+// What ends while a process is about to be made is not that one, whatever pid it gets.
+func TestAnEndBeforeTheForkIsAnothers(t *testing.T) {
+	s := forking(t)
+	const next = 1000
+	first := spawned(t, s).pid
+	syscall.ForkLock.RLock() // nothing is forked
+	done := make(chan *proc)
+	go func() { done <- spawned(t, s) }()
+	for syscall.ForkLock.TryRLock() {
+		syscall.ForkLock.RUnlock()
+		runtime.Gosched()
+	}
+	for pid := first + 1; pid <= first+next; pid++ { // they were others' children, whom we adopted
+		s.mu.Lock()
+		s.waited(pid, syscall.WaitStatus(syscall.SIGKILL))
+	}
+	syscall.ForkLock.RUnlock()
+	p := <-done
+	if p.pid <= first || p.pid > first+next {
+		t.Skipf("pid %d comes long after %d", p.pid, first)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.reaped || s.pids[p.pid] != p {
+		t.Errorf("it has ended: %+v", p.exit)
+	}
+}
+
+// Of children that the shim adopted it keeps nothing, also while something is started.
+func TestNothingIsKeptOfAdoptedChildren(t *testing.T) {
+	s := New(Config{})
+	s.spawning++
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	const children, most = 1 << 18, 1 << 20
+	before := heap()
+	for pid := range children {
+		s.mu.Lock()
+		s.waited(pid+1, 0)
+	}
+	if grown := heap() - before; grown > most {
+		t.Errorf("%d bytes of %d children", grown, children)
+	}
+	runtime.KeepAlive(s)
+}
