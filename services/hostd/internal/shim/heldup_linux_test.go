@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/shim"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -83,6 +84,39 @@ func TestAStartIsHeldUpAlone(t *testing.T) {
 	h.awaitReply(last)
 	if p := h.awaitEnd(held); string(p.out[process.Stdout]) != "got a b\n" || describe(p.exit) != "exited 0" {
 		t.Errorf("it says %q, %s", p.out[process.Stdout], describe(p.exit))
+	}
+}
+
+// Whoever holds up the starts of one user holds up no other user's, however many.
+func TestStartsOfOneUserAreHeldUpAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts processes of others")
+	}
+	socket, _ := startShim(t, "-execute", "1h")
+	h := newHost(t, socket)
+	h.connect()
+	path, let := leased(t)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var held []string
+	for range 2 * shim.MaxStarts {
+		held = append(held, h.start(process.Spec{Cmd: path, User: "nobody"}))
+	}
+	h.settle()
+	h.awaitEnd(h.start(sh("exit 0")))
+	h.mu.Lock()
+	for _, token := range held {
+		if n := len(h.procs[token].events); n > 0 {
+			t.Errorf("one was not held up: %d events", n)
+		}
+	}
+	h.mu.Unlock()
+	let()
+	for _, token := range held {
+		if p := h.awaitEnd(token); describe(p.exit) != "exited 0" {
+			t.Errorf("it was held up and then %s, %+v", describe(p.exit), h.failed(token))
+		}
 	}
 }
 

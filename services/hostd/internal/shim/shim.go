@@ -58,7 +58,6 @@ type Shim struct {
 	denied        func() bool // nobody can set a process's groups
 
 	spawner *spawn.Spawner // is the forker's
-	starts  chan struct{}  // has a value for each who is being started
 	spawned chan struct{}  // see nudge
 	done    chan struct{}  // closed when the sandbox has ended and all is acked
 	broken  chan error     // has what makes it impossible to go on
@@ -73,6 +72,7 @@ type Shim struct {
 	pids      map[int]*proc
 	born      map[int]*child // that run, until their processes are known
 	spawning  int
+	turns     map[int]chan struct{}
 	watches   int       // that run
 	watched   int       // that ever ran
 	bytes     int       // of all spools, in memory
@@ -110,7 +110,6 @@ func New(cfg Config) *Shim {
 		passwd:  colonFile{path: "/etc/passwd"},
 		group:   colonFile{path: "/etc/group"},
 		denied:  sync.OnceValue(setgroupsDenied),
-		starts:  make(chan struct{}, maxStarts),
 		spawned: make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		broken:  make(chan error, 1),
@@ -119,6 +118,7 @@ func New(cfg Config) *Shim {
 		procs:   make(map[string]*proc),
 		pids:    make(map[int]*proc),
 		born:    make(map[int]*child),
+		turns:   make(map[int]chan struct{}),
 	}
 	s.room.L = &s.mu
 	s.setLimits(wire.Limits{})

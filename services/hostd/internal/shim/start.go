@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// maxStarts is how many processes are started at a time. Each may be held up by what
-// runs here already, until its time is over.
+// maxStarts is how many processes of a user are started at a time. Each may be held up by
+// what runs here already as that user, until its time is over.
 const maxStarts = 16
 
 // start spawns a process, once however often hostd asks. It does not wait until that is
@@ -53,20 +53,41 @@ func (s *Shim) refusal() error {
 
 func errEnding() error { return kind.New(kind.Unavailable, "start", "", "the sandbox is ending") }
 
-// launch spawns p when it is its turn.
+// launch spawns p and says what became of that.
 func (s *Shim) launch(p *proc, spec *process.Spec, rev uint64) {
-	s.starts <- struct{}{}
-	defer func() { <-s.starts }()
-	s.mu.Lock()
-	unwanted := s.ending || p.finished
-	s.mu.Unlock()
-	refusal := errEnding() // of one that is forgotten nobody hears it
-	if !unwanted {
-		refusal = p.spawn(spec)
-	}
+	refusal := p.spawnInTurn(spec)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.launched(p, rev, refusal)
+}
+
+// spawnInTurn is spawn when it is p's turn among those of its user.
+func (p *proc) spawnInTurn(spec *process.Spec) error {
+	s := p.s
+	who, err := s.lookup(spec.User)
+	if err != nil {
+		return err
+	}
+	turn := s.turn(who.uid)
+	turn <- struct{}{}
+	defer func() { <-turn }()
+	s.mu.Lock()
+	unwanted := s.ending || p.finished
+	s.mu.Unlock()
+	if unwanted {
+		return errEnding() // of one that is forgotten nobody hears it
+	}
+	return p.spawn(spec)
+}
+
+// turn has a value for each process of a user that is being started.
+func (s *Shim) turn(uid int) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turns[uid] == nil {
+		s.turns[uid] = make(chan struct{}, maxStarts)
+	}
+	return s.turns[uid]
 }
 
 // launched says what became of a start, and does what waited for that. Shim.mu is held.

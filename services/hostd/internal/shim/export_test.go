@@ -1,0 +1,4 @@
+package shim
+
+// MaxStarts is maxStarts.
+const MaxStarts = maxStarts
