@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
@@ -214,6 +215,34 @@ func TestAStartThatIsHeldUpEnds(t *testing.T) {
 				h.awaitEnd(held)
 			}
 		})
+	}
+}
+
+// In another sandbox it starts without what was said to it in the first. A watch that waits
+// for it is nobody's there.
+func TestAStartThatIsHeldUpMoves(t *testing.T) {
+	h := connected(t)
+	path, let := leased(t)
+	var held []string
+	for range 2 * shim.MaxStarts {
+		held = append(held, h.start(process.Spec{Cmd: path, Stdin: true}))
+	}
+	h.stdin(held[0], "a\n", false)
+	h.settle()
+	watch := h.start(process.Spec{Cmd: file.WatchCmd, Args: []string{"/", "0s"}})
+	h.settle()
+	o := h.elsewhere(false, held...)
+	if o.moved[watch] != nil {
+		t.Error("the watch moved")
+	}
+	o.stdin(held[0], "b\n", true)
+	o.settle()
+	let()
+	if p := o.awaitEnd(held[0]); string(p.out[process.Stdout]) != "got b\n" || describe(p.exit) != "exited 0" {
+		t.Errorf("it says %q, %s", p.out[process.Stdout], describe(p.exit))
+	}
+	if o.taken[1] {
+		t.Error("its start was taken where nobody asked for it")
 	}
 }
 

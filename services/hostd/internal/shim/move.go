@@ -22,7 +22,7 @@ func (s *Shim) move(a *wire.Attach) {
 		switch {
 		case p.finished:
 			p.discard()
-		case p.watch != nil, a.Version < 3: // hostd could not know what it is
+		case p.watches, a.Version < 3: // hostd could not know what it is
 			p.abandon(0) //nolint:errcheck // it never fails
 		default:
 			p.move()

@@ -28,7 +28,8 @@ type proc struct {
 
 	queued  bool // in the session's line
 	streams []*stream
-	watch   *watch   // nil: it is a process of the kernel's
+	watches bool     // it is a watch
+	watch   *watch   // nil: it is a process of the kernel's, or starts
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 

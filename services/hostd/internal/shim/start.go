@@ -3,6 +3,7 @@ package shim
 import (
 	"syscall"
 
+	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -25,7 +26,7 @@ func (s *Shim) start(f *wire.Start) error {
 		s.taken(f.Rev)
 		return nil
 	}
-	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec, starting: true}
+	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec, starting: true, watches: spec.Cmd == file.WatchCmd}
 	p.pace.rate = s.limits.Rate
 	p.spool.last = 1 // Accepted
 	p.spool.resumed = true
