@@ -37,6 +37,9 @@ func (d *disk) used() uint64 {
 	return uint64(d.live)
 }
 
+// full reports whether a write may find no room.
+func (d *disk) full() bool { return d.used()+spillBatch > d.limit }
+
 // put writes b; false if there is no room. What it then has written in vain is
 // written over.
 func (d *disk) put(b []byte) (extent, bool) {

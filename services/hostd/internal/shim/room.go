@@ -36,7 +36,7 @@ func (s *Shim) hasRoom(p *proc) bool {
 // fits reports whether memory has room for more of p, or the disk: what is in flight, or was
 // when hostd went, may be all that memory holds, and cannot go to the disk.
 func (s *Shim) fits(p *proc) bool {
-	if s.away() && p.spool.loose < s.spillAt() {
+	if s.away() && !s.disk.full() && p.spool.loose < s.spillAt() {
 		return true
 	}
 	return uint64(p.spool.bytes) < s.limits.SpoolProcess && uint64(s.bytes) < s.limits.SpoolTotal
