@@ -78,6 +78,7 @@ func startShimAs(t testing.TB, change func(*exec.Cmd), args ...string) (socket s
 
 // rec is what a host has of one process.
 type rec struct {
+	rev     uint64          // of its start
 	events  []process.Event // from seq 2 on
 	out     map[process.Stream][]byte
 	acked   uint64
@@ -312,7 +313,7 @@ func (h *host) start(spec process.Spec) string {
 	h.mu.Lock()
 	h.rev++
 	token := strings.ToLower(ulid.Make().String())
-	h.procs[token] = &rec{out: make(map[process.Stream][]byte)}
+	h.procs[token] = &rec{rev: h.rev, out: make(map[process.Stream][]byte)}
 	f := wire.Start{Rev: h.rev, Token: token, Spec: process.AppendSpec(nil, &spec)}
 	h.mu.Unlock()
 	h.send(wire.AppendStart(nil, &f))

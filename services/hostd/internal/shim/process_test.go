@@ -28,6 +28,37 @@ func (h *host) awaitOutput(token, want string) {
 	})
 }
 
+// A start is taken before anything is said of the process: hostd would else ask for it again
+// on its next connection when it knows its end, and the shim does not know it any more.
+func TestAStartIsTakenFirst(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	untaken := make(map[string]bool)
+	h.onEach = func(h *host) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for token, p := range h.procs {
+			untaken[token] = untaken[token] || len(p.events) > 0 && !h.taken[p.rev]
+		}
+	}
+	h.connect()
+	for range 100 {
+		h.awaitEnd(h.start(sh("exit 0")))
+	}
+	h.await("all starts", func() bool { return len(h.taken) == len(h.procs) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, was := range untaken {
+		if was {
+			n++
+		}
+	}
+	if n > 0 {
+		t.Errorf("of %d of %d something was said before", n, len(h.procs))
+	}
+}
+
 func TestStdin(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "cat", Stdin: true})

@@ -18,8 +18,10 @@ func (s *Shim) rehearse() {
 	s.spawning++
 	s.mu.Unlock()
 	p := &proc{s: s, abandoned: true}
-	p.spawn(&spec) //nolint:errcheck // nobody waits for it: whoever starts something is told what is wrong
+	if p.spawn(&spec) == nil { // else whoever starts something is told what is wrong
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.spawning--
+	p.launched()
 }

@@ -166,6 +166,7 @@ func (p *proc) started(c *child, spec *process.Spec, e *ends) {
 	s := p.s
 	s.mu.Lock()
 	pid := c.pid
+	p.launched()
 	p.pid = pid
 	p.in, p.tty = e.in, e.tty
 	p.record(process.Started{PID: uint32(pid)})
@@ -184,6 +185,7 @@ func (p *proc) started(c *child, spec *process.Spec, e *ends) {
 		delete(s.born, pid)
 		s.pids[pid] = p
 	}
+	p.catchUp()
 	gone := p.finished // abandoned while it was being spawned
 	if gone {
 		p.closeInput()

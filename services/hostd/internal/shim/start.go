@@ -34,10 +34,10 @@ func (s *Shim) start(f *wire.Start) error {
 	s.procs[f.Token] = p
 	s.spawning++
 	if refusal != nil {
-		s.launched(p, f.Rev, refusal)
+		p.refused(refusal)
 		return nil
 	}
-	go s.launch(p, &spec, f.Rev)
+	go p.launch(&spec)
 	return nil
 }
 
@@ -54,12 +54,13 @@ func (s *Shim) refusal() error {
 
 func errEnding() error { return kind.New(kind.Unavailable, "start", "", "the sandbox is ending") }
 
-// launch spawns p and says what became of that.
-func (s *Shim) launch(p *proc, spec *process.Spec, rev uint64) {
-	refusal := p.spawnInTurn(spec)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.launched(p, rev, refusal)
+// launch spawns p, or says why it does not.
+func (p *proc) launch(spec *process.Spec) {
+	if refusal := p.spawnInTurn(spec); refusal != nil {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		p.refused(refusal)
+	}
 }
 
 // spawnInTurn is spawn when it is p's turn among those of its user.
@@ -91,16 +92,26 @@ func (s *Shim) turn(uid int) chan struct{} {
 	return s.turns[uid]
 }
 
-// launched says what became of a start, and does what waited for that. Shim.mu is held.
-func (s *Shim) launched(p *proc, rev uint64, refusal error) {
+// refused says that p does not start. Shim.mu is held.
+func (p *proc) refused(why error) {
+	p.launched()
+	p.fail(process.Failed{Kind: uint32(kind.Of(why)), Message: kind.Message(why)})
+	p.catchUp()
+}
+
+// launched says that it is known what became of a start, before anything else is said of p:
+// hostd need not ask for it again, when p may be forgotten. Shim.mu is held.
+func (p *proc) launched() {
+	s := p.s
 	s.spawning--
 	p.starting = false
-	if p.rev == rev { // else it is another sandbox's now, which did not ask for it
-		s.taken(rev)
+	if p.rev > 0 { // else nobody asked for it, or another sandbox did
+		s.taken(p.rev)
 	}
-	if refusal != nil {
-		p.fail(process.Failed{Kind: uint32(kind.Of(refusal)), Message: kind.Message(refusal)})
-	}
+}
+
+// catchUp does what waited for the start. Shim.mu is held.
+func (p *proc) catchUp() {
 	commands := p.waiting
 	p.waiting, p.waits = nil, 0
 	for _, c := range commands {
