@@ -32,60 +32,70 @@ func (o *outcomes) find(rev uint64) (wire.Reply, bool) {
 	return wire.Reply{}, false
 }
 
-// command applies f, which takes size bytes, to a process, unless it was applied before:
-// each command is taken once.
-func (s *Shim) command(err error, token string, rev uint64, size int, f func(*proc)) error {
+// command is one that hostd gives for a process.
+type command struct {
+	token string
+	rev   uint64
+	size  int
+	input bool
+	do    func(*proc)
+}
+
+// command applies what hostd says to a process, unless it was applied before: each command
+// is taken once.
+func (s *Shim) command(err error, c *command) error {
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.apply(token, rev, size, f)
+	s.apply(c)
 	return nil
 }
 
-const commandCost = 256 // of a command that waits, besides its size
-
 // apply is command with Shim.mu held.
-func (s *Shim) apply(token string, rev uint64, size int, f func(*proc)) {
-	p := s.procs[token]
+func (s *Shim) apply(c *command) {
+	p := s.procs[c.token]
 	switch {
 	case p == nil:
-		s.refuse(rev, kind.NotFound, "the process has ended")
+		s.refuse(c.rev, kind.NotFound, "the process has ended")
 	case p.starting:
-		p.postpone(rev, size, func() { s.apply(token, rev, size, f) })
-	case rev <= p.rev:
-		s.again(rev)
+		p.postpone(c)
+	case c.rev <= p.rev:
+		s.again(c.rev)
 	case uint64(p.spool.bytes) > s.limits.SpoolProcess+maxInput:
-		s.refuse(rev, kind.Exhausted, "too many commands wait to be recorded")
+		s.refuse(c.rev, kind.Exhausted, "too many commands wait to be recorded")
 	default:
-		p.rev = rev
-		f(p)
+		p.rev = c.rev
+		c.do(p)
 	}
 }
 
-// waiting is a command for a process that is starting.
-type waiting struct {
-	rev uint64
-	do  func()
-}
+const (
+	commandCost = 256          // of a command that waits, besides its size
+	notInput    = maxInput / 8 // is kept from input: what ends a process is to go through
+)
 
 // postpone has a command wait until it is known whether p starts. What waits is not taken,
 // so that hostd says it again on its next connection.
-func (p *proc) postpone(rev uint64, size int, do func()) {
+func (p *proc) postpone(c *command) {
 	s := p.s
-	if n := len(p.waiting); n > 0 && rev <= p.waiting[n-1].rev {
-		if _, waits := slices.BinarySearchFunc(p.waiting, rev, func(w waiting, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
-			s.again(rev) // there was no room for it
+	if n := len(p.waiting); n > 0 && c.rev <= p.waiting[n-1].rev {
+		if _, waits := slices.BinarySearchFunc(p.waiting, c.rev, func(w *command, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
+			s.again(c.rev) // there was no room for it
 		}
 		return
 	}
-	if p.waits+size+commandCost > maxInput {
-		s.refuse(rev, kind.Exhausted, "too many commands wait for the process to start")
+	most := maxInput
+	if c.input {
+		most -= notInput
+	}
+	if p.waits+c.size+commandCost > most {
+		s.refuse(c.rev, kind.Exhausted, "too many commands wait for the process to start")
 		return
 	}
-	p.waits += size + commandCost
-	p.waiting = append(p.waiting, waiting{rev: rev, do: do})
+	p.waits += c.size + commandCost
+	p.waiting = append(p.waiting, c)
 }
 
 // again answers a command that was taken before.

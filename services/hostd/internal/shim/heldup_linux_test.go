@@ -152,7 +152,17 @@ func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	if r := h.awaitReply(last); r.Kind != kind.Exhausted {
 		t.Errorf("got %+v, want Exhausted", r)
 	}
+	for _, size := range []int{1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1} { // until there is room for nothing
+		for refused := false; !refused; {
+			rev := h.stdin(held, strings.Repeat("x", size), false)
+			h.settle()
+			h.mu.Lock()
+			_, refused = h.replies[rev]
+			h.mu.Unlock()
+		}
+	}
 	end := h.signal(held, int32(syscall.SIGKILL))
+	h.settle()
 	let()
 	if r := h.awaitReply(end); r.Error != "" {
 		t.Errorf("a signal: %+v", r)

@@ -22,9 +22,9 @@ type proc struct {
 	moved bool   // hostd does not know it as one of this sandbox yet
 	after uint64 // if moved: see wire.Moved
 
-	starting bool      // whether it starts is not known yet
-	waiting  []waiting // commands, until that is known, in the order of their revs
-	waits    int       // bytes of waiting
+	starting bool       // whether it starts is not known yet
+	waiting  []*command // until that is known, in the order of their revs
+	waits    int        // bytes of waiting
 
 	queued  bool // in the session's line
 	streams []*stream

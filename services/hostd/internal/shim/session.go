@@ -154,13 +154,13 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		return s.start(&f)
 	case wire.TypeStdin:
 		f, err := wire.ParseStdin(b)
-		return s.command(err, f.Token, f.Rev, len(b), func(p *proc) { p.write(&f) })
+		return s.command(err, &command{token: f.Token, rev: f.Rev, size: len(b), input: true, do: func(p *proc) { p.write(&f) }})
 	case wire.TypeSignal:
 		f, err := wire.ParseSignal(b)
-		return s.command(err, f.Token, f.Rev, len(b), func(p *proc) { p.signal(&f) })
+		return s.command(err, &command{token: f.Token, rev: f.Rev, size: len(b), do: func(p *proc) { p.signal(&f) }})
 	case wire.TypeResize:
 		f, err := wire.ParseResize(b)
-		return s.command(err, f.Token, f.Rev, len(b), func(p *proc) { p.resize(&f) })
+		return s.command(err, &command{token: f.Token, rev: f.Rev, size: len(b), do: func(p *proc) { p.resize(&f) }})
 	case wire.TypeResume:
 		m, err := wire.ParseMark(b)
 		return c.mark(err, m, (*proc).resume)

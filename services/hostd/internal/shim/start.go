@@ -115,7 +115,7 @@ func (p *proc) catchUp() {
 	commands := p.waiting
 	p.waiting, p.waits = nil, 0
 	for _, c := range commands {
-		c.do()
+		p.s.apply(c)
 	}
 }
 
