@@ -50,21 +50,31 @@ func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (c *c
 		return nil, err
 	}
 	s.nudge()
-	if err = forked.Wait(s.cfg.Execute); err == nil {
+	if err = forked.Wait(s.cfg.Execute); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = s.abort(c, forked)
+	}
+	if err == nil {
 		s.expend(c.pid)
 		return c, nil
 	}
-	late := errors.Is(err, os.ErrDeadlineExceeded)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !c.ended { // else the pid may be another's
 		delete(s.born, c.pid)
-		if late {
-			syscall.Kill(c.pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
-		}
-	}
-	if late {
-		go forked.Wait(0) //nolint:errcheck // it lets go of its memory, whenever it ends
 	}
 	return nil, err
+}
+
+// abort kills a child that took too long, unless it has become the program after all.
+func (s *Shim) abort(c *child, forked *spawn.Child) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.ended { // the pid may be another's
+		return forked.Wait(0)
+	}
+	err := forked.Abort()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		go forked.Wait(0) //nolint:errcheck // it lets go of its memory, whenever it ends
+	}
+	return err
 }

@@ -263,3 +263,33 @@ func (c *Child) Wait(limit time.Duration) error {
 	}
 	return nil
 }
+
+// Abort kills a child that is not the program yet, of which not a step is run then: the
+// error is os.ErrDeadlineExceeded, and Wait is to be called again. Else it is Wait's. The
+// child has not been reaped.
+func (c *Child) Abort() error {
+	syscall.Kill(c.PID, syscall.SIGSTOP) //nolint:errcheck // it may have ended
+	if c.through() {
+		syscall.Kill(c.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended
+		return c.Wait(0)
+	}
+	syscall.Kill(c.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	return os.ErrDeadlineExceeded
+}
+
+// through reports whether Wait would not wait.
+func (c *Child) through() (is bool) {
+	rc, err := c.done.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = rc.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		for err == unix.EINTR {
+			n, err = unix.Poll(p, 0)
+		}
+		is = n > 0
+	})
+	return is && err == nil
+}

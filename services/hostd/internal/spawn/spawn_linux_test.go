@@ -337,6 +337,37 @@ func TestKilledBefore(t *testing.T) {
 	}
 }
 
+// Who is the program by now is not aborted; who is not runs no step of it.
+func TestAbort(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		path, let := leased(t)
+		c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %v, want a deadline exceeded", err)
+		}
+		if !held {
+			let()
+			if err := unix.Waitid(unix.P_PID, c.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Abort(); errors.Is(err, os.ErrDeadlineExceeded) != held || !held && err != nil {
+			t.Errorf("held up %v: %v", held, err)
+		}
+		if held {
+			if err := c.Wait(patience); err != nil {
+				t.Error(err)
+			}
+		}
+		if ws := reap(c.PID); held != (ws.Signal() == syscall.SIGKILL) || !held && ws.ExitStatus() != 7 {
+			t.Errorf("held up %v: got %v", held, ws)
+		}
+	}
+}
+
 // Many at a time, while the runtime collects garbage all the time, and signals come.
 func TestManyStarts(t *testing.T) { manyStarts(t, spawn.New()) }
 

@@ -29,3 +29,6 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 
 // Wait does nothing: the child is the program.
 func (c *Child) Wait(time.Duration) error { return nil }
+
+// Abort does nothing, as Wait.
+func (c *Child) Abort() error { return nil }
