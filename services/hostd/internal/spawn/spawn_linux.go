@@ -184,6 +184,9 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 		}
 		k.step(must, unix.SYS_SETGID, uintptr(cred.Gid))
 		k.step(must, unix.SYS_SETUID, uintptr(cred.Uid))
+		// Before 5.16 a core dump ends all who share the memory, and a new user may have one
+		// (fs.suid_dumpable). It counts for the parent, too, which had lost that by the change.
+		k.step(may, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
 	}
 	if attr.Dir != "" {
 		k.step(must, unix.SYS_CHDIR, k.text(attr.Dir))
