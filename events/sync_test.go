@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/eventstest"
@@ -37,32 +38,47 @@ func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
 	}
 }
 
-// Those who ask at once share what is asked of the streams' leaders.
-func TestSyncsAreShared(t *testing.T) {
-	srv := eventstest.Start(t)
-	view := eventstest.View(t, eventstest.Open(t, srv))
+// spy gives what was asked of the server since the last call.
+func spy(t *testing.T, srv *eventstest.Server) (asked func() []*nats.Msg) {
+	t.Helper()
 	nc := eventstest.JetStream(t, srv).Conn()
-	asked, err := nc.SubscribeSync("$JS.API.>")
+	sub, err := nc.SubscribeSync("$JS.API.>")
 	if err == nil {
 		err = nc.Flush()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return func() (all []*nats.Msg) {
+		t.Helper()
+		err := nc.Flush()
+		for n, _, _ := sub.Pending(); n > 0 && err == nil; n-- {
+			var m *nats.Msg
+			m, err = sub.NextMsg(time.Minute)
+			all = append(all, m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+}
+
+// Those who ask at once share what is asked of the streams' leaders.
+func TestSyncsAreShared(t *testing.T) {
+	srv := eventstest.Start(t)
+	view := eventstest.View(t, eventstest.Open(t, srv))
+	asked := spy(t, srv)
 	const syncs, streams = 200, 8
 	var g errgroup.Group
 	for range syncs {
 		g.Go(func() error { return view.Sync(t.Context()) })
 	}
-	if err := errors.Join(g.Wait(), nc.Flush()); err != nil {
+	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	reads := 0
-	for n, _, _ := asked.Pending(); n > 0; n-- {
-		m, err := asked.NextMsg(time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, m := range asked() {
 		if strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.") {
 			reads++
 		}
