@@ -1,0 +1,47 @@
+package hostd
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/events/process"
+)
+
+// A process that no life saw run, and whose shim is gone, has an end: its command is read
+// again until something is known of it.
+func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
+	r := newRig(t)
+	r.begin()
+	sbx := r.sandbox()
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	signal.Ignore(unix.SIGIO)
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip("no leases: ", err)
+	}
+	id := r.start(sbx, process.Spec{Cmd: path})
+	r.read(id, func(rec *record) bool { return len(rec.events) > 0 })
+	r.file(sbx, "/etc/passwd") // which the shim was asked for after it
+	for range 2 {
+		r.kill()
+		r.begin()
+		r.file(sbx, "/etc/passwd")
+	}
+	r.kill()
+	r.killShim(sbx)
+	r.begin()
+	if rec := r.whole(id); rec.types() != "accepted error end " {
+		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	}
+}
