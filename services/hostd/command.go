@@ -143,16 +143,16 @@ func noProcess(id process.ID) error {
 // nothing new.
 func (h *host) begin(b *box, c events.Command, spec process.Spec) {
 	p := h.newProc(b, c.Process)
-	p.start, p.spec, p.hash = &c, spec, spec.Hash()
+	p.start, p.spec, p.hash, p.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if b != nil {
 		token := c.Process.Token()
 		b.mu.Lock()
 		if b.closed {
 			p.b = nil
-		} else if b.procs[token] != nil {
+		} else if known := b.procs[token]; known != nil {
 			b.mu.Unlock()
-			h.cursor.end(c.Rev)
+			known.owe(c.Rev)
 			return
 		} else {
 			b.procs[token] = p

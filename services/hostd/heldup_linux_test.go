@@ -41,7 +41,7 @@ func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
 	r.kill()
 	r.killShim(sbx)
 	r.begin()
-	if rec := r.whole(id); rec.types() != "accepted error end " {
-		t.Errorf("%s: %s", describe(rec.end()), rec.types())
+	if end := describe(r.whole(id).end()); end != "not_started" && end != "shim_lost" { // it may be met once more while it dies
+		t.Errorf("it is %s", end)
 	}
 }

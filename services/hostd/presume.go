@@ -23,6 +23,7 @@ func (p *proc) presume() bool {
 	last := p.known.First - 1 // the shim was told that it is stored
 	p.mu.Unlock()
 	p.goOn(last)
+	p.note()
 	p.setSent()
 	return true
 }

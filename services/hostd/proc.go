@@ -29,7 +29,6 @@ type proc struct {
 	frame []byte          // the Start for the shim
 	spec  process.Spec    // its Env goes into the catalogue, never into the record
 	hash  []byte
-	noted bool // the start need not be looked at again
 	sum   process.Summary
 	rev   uint64 // of the catalogue's entry
 	// Where the record ends was not asked yet; see presume.
@@ -48,6 +47,8 @@ type proc struct {
 	sent    bool             // the start was sent: commands may follow
 	early   []events.Command // those that came before
 	over    bool             // done: what comes late is refused
+	noted   bool             // its starts need not be looked at again; written by its goroutine
+	starts  []uint64         // commands that begin it, until then
 	answers []answer
 }
 
@@ -195,11 +196,35 @@ func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 	p.h.answer(c, r)
 }
 
+// owe has a command that begins p, which is known already, be read again by the next life as
+// long as nothing is known of it but that it was claimed: without a shim it has no end else.
+func (p *proc) owe(rev uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noted {
+		p.h.cursor.end(rev)
+		return
+	}
+	p.starts = append(p.starts, rev)
+}
+
+// note says that p's starts need not be looked at again: more than its claim is on record.
+func (p *proc) note() {
+	if p.noted {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noted = true
+	for _, rev := range p.starts {
+		p.h.cursor.end(rev)
+	}
+	p.starts = nil
+}
+
 // close ends p's time here: nothing waits for it any more.
 func (p *proc) close() {
-	if p.start != nil {
-		p.h.cursor.end(p.start.Rev)
-	}
+	p.note()
 	p.mu.Lock()
 	p.over = true
 	if p.b != nil {

@@ -168,10 +168,7 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	if err := p.h.fault("stored"); err != nil {
 		return err
 	}
-	if p.start != nil && !p.noted {
-		p.noted = true
-		p.h.cursor.end(p.start.Rev)
-	}
+	p.note()
 	p.settled(evs[len(evs)-1].Seq)
 	return nil
 }

@@ -222,7 +222,10 @@ func (p *proc) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.goOn(p.w.Last())
+	last := p.w.Last()
+	if p.goOn(last); last > 1 {
+		p.note()
+	}
 	p.setSent()
 	return nil
 }
