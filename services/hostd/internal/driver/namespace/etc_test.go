@@ -144,3 +144,31 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 		t.Error("a copy of an earlier version, whose users are not known, is gone")
 	}
 }
+
+// A daemon that was killed while it removed a copy left half of it; the same copy, made
+// again since, goes all the same.
+func TestHalfACopyOfEtcHoldsNothingUp(t *testing.T) {
+	etc, templates := t.TempDir(), t.TempDir()
+	hold := func(body string) string {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(etc, "services"), []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates, "")
+		if err := errors.Join(err, held.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	first := hold("x")
+	half := filepath.Join(templates, newPrefix+filepath.Base(first))
+	if err := os.MkdirAll(filepath.Join(half, "pam.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hold("xx")
+	for _, dir := range []string{first, half} {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+}

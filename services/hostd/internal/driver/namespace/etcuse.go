@@ -79,6 +79,9 @@ func pruneEtc(templates, current string) error {
 		}
 		// No half of one is ever taken for a whole.
 		gone := filepath.Join(templates, newPrefix+filepath.Base(dir))
+		if err := os.RemoveAll(gone); err != nil { // what who was killed here left of an earlier one
+			return err
+		}
 		if err := os.Rename(dir, gone); err != nil {
 			return err
 		}
