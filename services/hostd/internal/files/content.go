@@ -43,6 +43,9 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // read sends a file's entry, then the part of it that is asked for.
 func (o *op) read() error {
 	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY) // opening a FIFO must not wait
+	if oneOf(err, unix.ENXIO, unix.EXDEV) {
+		return o.unlikeFile(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -93,6 +96,24 @@ func (o *op) sendPart(f *os.File, part file.Range) error {
 		err = kind.Newf(kind.Unavailable, "read", "", "path '%s' became shorter while it was read", o.path)
 	}
 	return err
+}
+
+// unlikeFile tells of what is no file that it is none: the error of opening it does not say
+// so of a socket (ENXIO), nor, in a gVisor, of a FIFO (EXDEV).
+func (o *op) unlikeFile(failed error) error {
+	fd, err := o.open(o.path, unix.O_PATH)
+	if err != nil {
+		return failed
+	}
+	defer closeFd(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return failed
+	}
+	if err := regular(o.path, &st); err != nil {
+		return err
+	}
+	return failed
 }
 
 func regular(p string, st *unix.Stat_t) error {

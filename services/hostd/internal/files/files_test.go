@@ -228,6 +228,11 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	if err := unix.Mkfifo(r.at("home/u/fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.at("home/u/sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
 	tests := []struct {
 		name string
 		req  file.Request
@@ -260,6 +265,11 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 				t.Errorf("got %v, want kind %v", err, tt.want)
 			}
 		})
+	}
+	for _, p := range []string{"fifo", "sock"} {
+		if _, err := r.read(t, p, file.Range{Length: -1}); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+			t.Errorf("reading the %s: %v", p, err)
+		}
 	}
 	if _, err := os.Lstat(r.at("home/u/yes")); err == nil {
 		t.Error("a move of nothing made directories")

@@ -43,8 +43,8 @@ const (
 )
 
 // Watch begins to watch, so that what happens after it returns is told. Errors:
-// NotFound, Invalid for what is no directory or lies on the network, Exhausted
-// where the kernel watches no more.
+// NotFound, Denied, Invalid for what is no directory or lies on the network, Exhausted
+// where the kernel watches no more. What is below and not ours to see is left out.
 func (s *Server) Watch(req *file.Watch) (*Watcher, error) {
 	who, err := s.cfg.Lookup(req.User)
 	if err != nil {
@@ -84,6 +84,8 @@ func (w *Watcher) begin() error {
 	switch err := w.add(dir, "", false); {
 	case oneOf(err, unix.ENOSPC): // which says nothing of the disk
 		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: the sandbox's watches have more directories than the kernel watches for it", w.o.path)
+	case oneOf(err, unix.EACCES):
+		return errorOf(w.o.path, err)
 	case err != nil:
 		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: %s", w.o.path, err)
 	}
@@ -108,7 +110,10 @@ func onNetwork(fd int) bool {
 // says whether what is in it is news.
 func (w *Watcher) add(dir int, rel string, tell bool) error {
 	wd, err := unix.InotifyAddWatch(w.fd, procPath(dir), watchMask)
-	if err != nil {
+	switch {
+	case rel != "" && oneOf(err, unix.EACCES, unix.ENOENT, unix.ESRCH):
+		return nil // it is not ours to see, or went meanwhile, as a process's directory does
+	case err != nil:
 		return err
 	}
 	w.dirs[int32(wd)] = rel

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -194,5 +195,34 @@ func TestWhatCannotBeWatched(t *testing.T) {
 		if w, err := r.Watch(&tt.req); !kind.Is(err, tt.want) {
 			t.Errorf("%+v: %v, %v", tt.req, w, err)
 		}
+	}
+}
+
+// A watch leaves out what is below it and nobody lets it see; of what it was asked for it
+// says so.
+func TestWhatIsNotOursToSeeIsNotWatched(t *testing.T) {
+	r := newRig(t)
+	if err := os.MkdirAll(r.at("home/u/shut/in"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(r.at("home/u/shut"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // this thread alone is nobody, and without root's way through modes
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		unix.Setfsuid(65534)   //nolint:errcheck // the check below fails without it
+		defer unix.Setfsuid(0) //nolint:errcheck // root can
+	}
+	w, err := r.Watch(&file.Watch{Path: "/home", Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if len(w.dirs) != 2 {
+		t.Errorf("watched are %v, want /home and /home/u", w.dirs)
+	}
+	if w, err := r.Watch(&file.Watch{Path: "shut"}); !kind.Is(err, kind.Denied) {
+		t.Errorf("what is shut itself: %v, %v", w, err)
 	}
 }
