@@ -57,6 +57,26 @@ func (l *Log) HurryTunnels(times time.Duration) {
 // Hurry is HurryTunnels.
 func (t *Tunnels) Hurry(times time.Duration) { t.l.HurryTunnels(times) }
 
+// TunnelHearsAfter is what an end of a tunnel hears when the other one goes: after a message
+// that was stored or, where it was given up before, was not.
+func (l *Log) TunnelHearsAfter(ctx context.Context, name string, stored bool) error {
+	w := tunnelWriter{t: l.newTunnel(name+tunnelDown, name+tunnelUp, mux.Config{})}
+	if err := w.put(ctx); err != nil {
+		return err
+	}
+	given, cancel := context.WithCancel(ctx)
+	if !stored {
+		cancel()
+	}
+	defer cancel()
+	if err := w.put(given); (err == nil) != stored {
+		return err
+	}
+	w.unsure = true // where it was stored, as if nobody had told
+	w.bye()
+	return l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: func(*mux.Stream) {}}).receive(ctx)
+}
+
 // Forget is forget.
 func (v *View) Forget(before time.Time) { v.forget(before) }
 

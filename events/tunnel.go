@@ -109,11 +109,11 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 	defer ping.Stop()
 	back := t.l.onReconnect()
 	for {
-		if err := w.put(ctx, tunnelFrames); err != nil {
+		if err := w.put(ctx); err != nil {
 			return err
 		}
 		for t.mux.Pending() {
-			if err := w.put(ctx, tunnelFrames); err != nil {
+			if err := w.put(ctx); err != nil {
 				return err
 			}
 		}
@@ -137,6 +137,8 @@ type tunnelWriter struct {
 	n   uint64 // of the last message
 	rev uint64 // stream sequence of the last message that was stored
 	buf []byte
+
+	unsure bool // nobody told whether the last message was stored
 }
 
 func (w *tunnelWriter) head(kind byte) {
@@ -145,14 +147,16 @@ func (w *tunnelWriter) head(kind byte) {
 }
 
 // put stores one message with what is at hand, once or twice.
-func (w *tunnelWriter) put(ctx context.Context, k byte) error {
-	w.head(k)
+func (w *tunnelWriter) put(ctx context.Context) error {
+	w.head(tunnelFrames)
 	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
 	try, cancel := context.WithTimeout(ctx, tunnelPatience)
 	defer cancel()
+	w.unsure = true
 	for n := 0; ; {
 		rev, err := w.t.l.publishPlain(try, w.t.out, w.buf)
 		if err == nil {
+			w.unsure = false
 			if rev <= w.rev {
 				return errTunnelHole // the stream was made anew: what was in it is lost
 			}
@@ -166,8 +170,14 @@ func (w *tunnelWriter) put(ctx context.Context, k byte) error {
 }
 
 // bye tells the other end that there is no more to wait for, if that can be
-// done at once.
+// done at once. Where it is not known whether the last message was stored, it is said
+// in its place, too: else it would look as if that had been lost.
 func (w *tunnelWriter) bye() {
+	if w.unsure {
+		w.n--
+		w.head(tunnelBye)
+		w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // as below
+	}
 	w.head(tunnelBye)
 	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // then it hears silence
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,6 +260,18 @@ func TestAHostThatEndsCutsItsStreams(t *testing.T) {
 		}
 		if ctx.Err() != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// An end that goes while a message of its is on the way, or was given up, is gone: nothing
+// was lost.
+func TestAnEndThatGoesLeavesNoHole(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	for i, stored := range []bool{true, false} {
+		err := log.TunnelHearsAfter(t.Context(), "tunnel.h.t"+strconv.Itoa(i), stored)
+		if err == nil || !strings.Contains(err.Error(), "the other end of the tunnel is gone") {
+			t.Errorf("the last message stored: %v: heard %v", stored, err)
 		}
 	}
 }
