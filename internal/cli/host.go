@@ -165,7 +165,7 @@ func (a *app) showHeld(h heldInfo) error {
 			return err
 		}
 	}
-	verdict := fmt.Sprintf("host %s must not be switched off: %d things that only it has would be lost", h.Host, len(h.Held))
+	verdict := fmt.Sprintf("host %s must not be switched off: what only it has would be lost (%d)", h.Host, len(h.Held))
 	switch {
 	case h.Safe:
 		verdict = fmt.Sprintf("host %s may be switched off: nothing would be lost", h.Host)
