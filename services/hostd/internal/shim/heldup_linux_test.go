@@ -294,7 +294,7 @@ func TestWhoStopsAllStopsNoShim(t *testing.T) {
 	}
 	socket, _ := startShimAs(t, func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-	}, "-execute", "100ms")
+	}, "-execute", "5s")
 	h := newHost(t, socket)
 	h.connect()
 	stops := h.start(process.Spec{Cmd: "perl", User: "nobody", Args: []string{"-e", `$| = 1; print "ready"; kill STOP => -1 while 1`}})
