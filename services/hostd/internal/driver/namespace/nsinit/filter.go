@@ -37,7 +37,7 @@ const (
 	retProto   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)
 	retNothing = unix.SECCOMP_RET_ERRNO // it succeeds
 	retOption  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
-	retMemory  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)
+	retFlag    = unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)
 
 	opLoad = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	opEq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -75,9 +75,10 @@ func conditions() []condition {
 			choice{unix.SOL_TCP, oneOf(2, retAllow, refuse(unix.TCP_ULP, retOption))},
 			choice{unix.SOL_SOCKET, oneOf(2, retAllow, refuse(unix.SO_ATTACH_FILTER, retOption),
 				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
-		// The machine's pool of huge pages is nobody's memory that is counted.
+		// The machine's pool of huge pages is nobody's memory that is counted. Chromium asks with all
+		// flags, and does without the file only if that is told as a kernel tells it.
 		{unix.SYS_MEMFD_CREATE, []unix.SockFilter{
-			load(1), {Code: opSet, K: unix.MFD_HUGETLB, Jt: 0, Jf: 1}, ret(retMemory), ret(retAllow)}},
+			load(1), {Code: opSet, K: unix.MFD_HUGETLB, Jt: 0, Jf: 1}, ret(retFlag), ret(retAllow)}},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PRLIMIT64, ownLimits()},
 		// It would wait for all that anybody has written to the host's disks, and have all
