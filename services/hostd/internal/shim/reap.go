@@ -58,6 +58,7 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 		s.mu.Unlock()
 		return
 	}
+	delete(s.pids, pid)
 	p.ended(ws)
 	s.mu.Unlock()
 	p.drain()
@@ -65,9 +66,6 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 
 // ended says how the process ended. Shim.mu is held: nobody sees it reaped and no exit.
 func (p *proc) ended(ws syscall.WaitStatus) {
-	if p.s.pids[p.pid] == p { // it may be another's, if this one was reaped before it was known
-		delete(p.s.pids, p.pid)
-	}
 	p.reaped, p.exit = true, p.exitOf(ws)
 	p.left()
 	if p.timer != nil {

@@ -30,7 +30,7 @@ func spawned(t *testing.T, s *Shim) *proc {
 	s.mu.Lock()
 	s.spawning++
 	s.mu.Unlock()
-	if err := p.spawn(&process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "kill -STOP $$"}}); err != nil {
+	if err := p.spawnInTurn(&process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "kill -STOP $$"}}); err != nil {
 		t.Error(err)
 		return p
 	}

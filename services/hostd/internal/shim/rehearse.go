@@ -18,7 +18,7 @@ func (s *Shim) rehearse() {
 	s.spawning++
 	s.mu.Unlock()
 	p := &proc{s: s, abandoned: true}
-	if p.spawn(&spec) == nil { // else whoever starts something is told what is wrong
+	if p.spawnInTurn(&spec) == nil { // else whoever starts something is told what is wrong
 		return
 	}
 	s.mu.Lock()

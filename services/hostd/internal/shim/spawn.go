@@ -8,34 +8,29 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
-// spawn runs what spec says and records Started. Its error says why it cannot.
-func (p *proc) spawn(spec *process.Spec) error {
-	if spec.Cmd == file.WatchCmd {
+// spawn runs what spec says, for that user, and records Started. Its error says why it cannot.
+func (p *proc) spawn(spec *process.Spec, who *account) error {
+	if p.watches {
 		return p.startWatch(spec)
 	}
 	s := p.s
-	who, err := s.lookup(spec.User)
+	dir, err := s.cwd(who, spec.Cwd)
 	if err != nil {
 		return err
 	}
-	dir, err := s.cwd(&who, spec.Cwd)
+	cred, err := s.credential(who)
 	if err != nil {
 		return err
 	}
-	cred, err := s.credential(&who)
+	ends, err := openEnds(spec, who)
 	if err != nil {
 		return err
 	}
-	ends, err := openEnds(spec, &who)
-	if err != nil {
-		return err
-	}
-	env := s.environ(&who, spec.Env)
+	env := s.environ(who, spec.Env)
 	attr := &syscall.ProcAttr{
 		Dir: dir, Env: pairs(env), Files: ends.child[:],
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},

@@ -79,7 +79,7 @@ func (p *proc) spawnInTurn(spec *process.Spec) error {
 	if unwanted {
 		return errEnding() // of one that is forgotten nobody hears it
 	}
-	return p.spawn(spec)
+	return p.spawn(spec, &who)
 }
 
 // turn has a value for each process of a user that is being started.
