@@ -2,13 +2,11 @@ package hostd
 
 import (
 	"os"
-	"os/signal"
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/spawn/spawntest"
 )
 
 // A process that no life saw run, and whose shim is gone, has an end: its command is read
@@ -21,15 +19,7 @@ func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	signal.Ignore(unix.SIGIO)
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Skip("no leases: ", err)
-	}
+	spawntest.Lease(t, path)
 	id := r.start(sbx, process.Spec{Cmd: path})
 	r.read(id, func(rec *record) bool { return len(rec.events) > 0 })
 	r.file(sbx, "/etc/passwd") // which the shim was asked for after it

@@ -4,21 +4,18 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
+	"github.com/millrace/millrace/services/hostd/internal/spawn/spawntest"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -29,17 +26,7 @@ func leased(t *testing.T) (path string, let func()) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nread a; echo got $a\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	let = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
-	t.Cleanup(let)
-	signal.Ignore(unix.SIGIO)
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Skip("no leases: ", err)
-	}
-	return path, let
+	return path, spawntest.Lease(t, path)
 }
 
 // failed is why a process never ran; nil: it did.

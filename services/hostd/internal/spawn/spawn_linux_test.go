@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/spawn"
+	"github.com/millrace/millrace/services/hostd/internal/spawn/spawntest"
 )
 
 const patience = time.Minute
@@ -286,17 +287,7 @@ func TestFilesOfAnyNumber(t *testing.T) {
 func leased(t *testing.T) (path string, let func()) {
 	t.Helper()
 	path = script(t, "leased", "#!/bin/sh\nexit 7\n", 0o755)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	let = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
-	t.Cleanup(let)
-	signal.Ignore(unix.SIGIO)
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Skip("no leases: ", err)
-	}
-	return path, let
+	return path, spawntest.Lease(t, path)
 }
 
 // Who is held up holds up neither the runtime, nor Wait for longer than it is to.
