@@ -64,10 +64,10 @@ func (c *Core) held(hosts map[string]bool) []Held {
 // ending is what may be done about a sandbox, which ends with its host.
 func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
 	why := "it ends with its host; wait for its end"
-	h, ok := c.view.Host(s.Host)
+	h, _ := c.view.Host(s.Host)
 	n := fleet.Needs{System: template.IsHost(s.Request.Template), CPU: s.Can.Memory}
 	switch fits := h.Fit(s.Driver, n); {
-	case !ok || !h.Alive(time.Now()) || !s.Can.Files && !s.Can.Memory:
+	case !c.HostAlive(s.Host) || !s.Can.Files && !s.Can.Memory:
 		return why
 	case fits == "":
 		return why + ": a snapshot of it is of use on its host only"
@@ -79,7 +79,7 @@ func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
 
 // copied is how a snapshot is on its way to the store, and what may be done about it.
 func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
-	h, ok := c.view.Host(s.Host)
+	h, _ := c.view.Host(s.Host)
 	switch {
 	case s.Fits == "":
 		reason = "what driver " + s.Driver + " keeps is of use on its host only; delete it"
@@ -87,7 +87,7 @@ func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason stri
 			reason += ", or build it again, which another host does"
 		}
 		return heldStays, reason
-	case s.Copy.Manifest == "" && (!ok || !h.Alive(time.Now())):
+	case !c.reachable(s):
 		return heldStays, "it is not in the store, and cannot be copied before its host is back"
 	case s.Copy.Wanted:
 		state, reason = heldCopying, "it is being copied to the store"
