@@ -63,8 +63,7 @@ func conditions() []condition {
 			allowIf(unix.AF_UNIX), choice{unix.AF_INET, inet()}, choice{unix.AF_INET6, inet()},
 			choice{unix.AF_NETLINK, oneOf(2, retFamily, allowIf(unix.NETLINK_ROUTE))})},
 		{unix.SYS_SOCKETPAIR, oneOf(0, retFamily, allowIf(unix.AF_UNIX))},
-		{unix.SYS_CLONE, []unix.SockFilter{
-			load(0), {Code: opSet, K: newNamespace, Jt: 0, Jf: 1}, ret(retPerm), ret(retAllow)}},
+		{unix.SYS_CLONE, without(0, newNamespace, retPerm)},
 		// Its flags are in memory, where a filter cannot look: fall back to clone.
 		{unix.SYS_CLONE3, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PERSONALITY, oneOf(0, retPerm, allowIf(0), allowIf(0x0008), allowIf(0x20000), allowIf(0x20008), allowIf(0xffffffff))},
@@ -77,8 +76,7 @@ func conditions() []condition {
 				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
 		// The machine's pool of huge pages is nobody's memory that is counted. Chromium asks with all
 		// flags, and does without the file only if that is told as a kernel tells it.
-		{unix.SYS_MEMFD_CREATE, []unix.SockFilter{
-			load(1), {Code: opSet, K: unix.MFD_HUGETLB, Jt: 0, Jf: 1}, ret(retFlag), ret(retAllow)}},
+		{unix.SYS_MEMFD_CREATE, without(1, unix.MFD_HUGETLB, retFlag)},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PRLIMIT64, ownLimits()},
 		// It would wait for all that anybody has written to the host's disks, and have all
@@ -87,6 +85,11 @@ func conditions() []condition {
 		// These two put characters into a terminal's input.
 		{unix.SYS_IOCTL, oneOf(1, retAllow, refuse(unix.TIOCSTI, retPerm), refuse(unix.TIOCLINUX, retPerm))},
 	}
+}
+
+// without lets an argument through that has none of these flags.
+func without(arg, flags, refusal uint32) []unix.SockFilter {
+	return []unix.SockFilter{load(arg), {Code: opSet, K: flags, Jt: 0, Jf: 1}, ret(refusal), ret(retAllow)}
 }
 
 // inet decides about a socket of the internet's by its type, without its flags, and its
