@@ -321,6 +321,9 @@ func TestDirectoriesAreMadeMovedAndRemoved(t *testing.T) {
 	if got, err := os.ReadFile(r.at("home/u/new/parent/a/b/f")); string(got) != "moved" {
 		t.Errorf("%q, %v", got, err)
 	}
+	if es, err = r.ask(t, file.Request{Op: file.OpMove, Path: "new/parent", To: "/home/u/new/parent"}); err != nil || es[0].GetPath() != "/home/u/new/parent" {
+		t.Fatalf("onto itself: %v, %v", es, err)
+	}
 	r.put(t, "keep/f", "kept")
 	r.link(t, "/keep", "home/u/new/link")
 	for range 2 { // what is not there is removed already

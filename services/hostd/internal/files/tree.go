@@ -267,6 +267,9 @@ func (o *op) move() error {
 	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err // before anything is made
 	}
+	if to == o.path {
+		return o.sendStat(to) // a gVisor takes a directory for full here
+	}
 	if _, err := o.ensure(path.Dir(to)); err != nil {
 		return errorOf(to, err)
 	}
