@@ -60,6 +60,7 @@ func TestFaultAllGatewaysKilled(t *testing.T) {
 // A client leaves after every single event and goes on at the other gateway:
 // TORTURE 27.
 func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 3 * time.Millisecond}.spec())

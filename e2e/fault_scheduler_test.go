@@ -91,6 +91,7 @@ func nothingWaits(t *testing.T, a *rig.API, running int) {
 // that runs or with a word why not, and no host takes more than it may: TORTURE
 // 51, 56.
 func TestFaultSchedulerKilled(t *testing.T) {
+	t.Parallel()
 	const capacity = 5
 	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, HostArgs: []string{"--capacity", fmt.Sprint(capacity)}})
 	var refused, made int

@@ -32,6 +32,7 @@ func soakTime(t *testing.T) time.Duration {
 // Anything is killed at any moment, one a second or so, under clients that never
 // stop: each sees each byte once, in order, and the true end: TORTURE 69.
 func TestFaultRandomKiller(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
 	over := make(chan struct{})
 	var clients sync.WaitGroup

@@ -115,6 +115,7 @@ func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []strin
 // Processes end while gateways, the host and NATS die around their last words:
 // every surface gives the end once, after all output: TORTURE 41.
 func TestFaultExitSeenOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	victims := []string{"gateway-1", "host-1", "gateway-2", "nats-1", ""}

@@ -103,10 +103,13 @@ func (p *Program) signal(s syscall.Signal) {
 }
 
 // termTimeout is how long a program may take to drain.
-const termTimeout = 20 * time.Second
+const (
+	termTimeout = 20 * time.Second
+	dumpTimeout = 5 * time.Second
+)
 
 // Term asks the program to end and returns how it did: nil for exit code 0. One
-// that does not end in time is killed, which is an error.
+// that does not end in time is killed, which is an error that tells what it waited for.
 func (p *Program) Term() error {
 	if !p.Running() {
 		return p.err
@@ -122,8 +125,14 @@ func (p *Program) Term() error {
 		}
 		return nil
 	case <-t.C:
-		p.Kill9()
-		return fmt.Errorf("%s did not end within %v of SIGTERM", p.Name, termTimeout)
+		p.signal(syscall.SIGQUIT) // it says what its goroutines wait for
+		t.Reset(dumpTimeout)
+		select {
+		case <-p.done:
+		case <-t.C:
+			p.Kill9()
+		}
+		return fmt.Errorf("%s did not end within %v of SIGTERM:\n%s", p.Name, termTimeout, p.Log())
 	}
 }
 
