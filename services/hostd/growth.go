@@ -52,7 +52,7 @@ func (g *growth) look(ctx context.Context, boxes []*box) []holding {
 }
 
 func (v *grown) look(ctx context.Context, path string) (err error) {
-	v.at.DiskBytes, v.at.DiskFiles, err = v.disk.Of(ctx, path)
+	v.at.DiskBytes, v.at.DiskFiles, err = v.disk.Of(ctx, path, 0)
 	if err == nil && !v.seen {
 		v.seen, v.from = true, v.at
 	}

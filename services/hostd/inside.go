@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
@@ -29,8 +30,10 @@ func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	}
 	switch args[1] {
 	case shimRole:
+		natsd.Hush()
 		return shim.Main(args[2:], stderr), true
 	case tick.Arg:
+		natsd.Hush()
 		return tick.Main(), true
 	case vminit.Arg:
 		vminit.Init(args[2:]) //nolint:errcheck // it has said so on the console

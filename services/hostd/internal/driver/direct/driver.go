@@ -217,7 +217,7 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &live.Box{
-		State: state, Dir: dir, Proc: proc,
+		State: state, Dir: dir, Proc: proc, Group: group,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state.PID) },
 	}
@@ -243,11 +243,11 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 // measure is what a sandbox uses; of the disk, what is in its home, and
 // what is nowhere but open.
 func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, pid int) (driver.Stats, error) {
-	s, processes, err := live.Measure(group, pid)
+	s, running, err := live.Measure(group, pid)
 	if err != nil {
 		return s, err
 	}
-	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, homeDir), processes...)
+	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, homeDir), running.CPU, running.PIDs...)
 	return s, err
 }
 

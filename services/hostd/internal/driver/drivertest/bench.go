@@ -20,7 +20,7 @@ import (
 // Bench measures what a sandbox costs: the time from Create to the first answer
 // of its shim and of its first command, of `true` in it, of pausing, resuming, a
 // snapshot and a place made from that where the driver can, of Destroy; the same
-// for a hundred that are asked for at once; and the memory of an idle one.
+// for a hundred that are asked for at once; and what an idle one takes of memory and CPU time.
 func Bench(b *testing.B, d driver.Driver) {
 	b.Helper()
 	BenchBurst(b, d, 100)
@@ -36,6 +36,7 @@ func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	b.Log(caps.Notes)
 	m := &meter{b: b, d: d, root: b.TempDir(), took: map[string][]time.Duration{}}
 	if in := m.create("first-", ""); in != nil { // makes what is kept for good
+		m.idle(in)
 		m.time("first-destroy", func() error { return in.Destroy(context.Background()) })
 	}
 	for b.Loop() {
@@ -69,6 +70,7 @@ type meter struct {
 	mu     sync.Mutex
 	took   map[string][]time.Duration // by mu
 	memory []uint64
+	idleUS float64 // CPU time of each second
 }
 
 func (m *meter) time(what string, f func() error) {
@@ -100,6 +102,18 @@ func (m *meter) create(prefix, from string) driver.Instance {
 		return answers(m.b.Context(), in, "true")
 	})
 	return in
+}
+
+// idle measures the CPU time of a place in which nothing happens.
+func (m *meter) idle(in driver.Instance) {
+	const each = 10 * time.Second
+	before, err := in.Stats(m.b.Context())
+	<-time.After(each)
+	after, err2 := in.Stats(m.b.Context())
+	if err := errors.Join(err, err2); err != nil {
+		m.b.Error(err)
+	}
+	m.idleUS = float64((after.CPU - before.CPU).Microseconds()) / each.Seconds()
 }
 
 // fork takes a snapshot of a place with a hundred files of 10 KB, and makes
@@ -141,6 +155,7 @@ func (m *meter) burst(n int) {
 }
 
 func (m *meter) report() {
+	m.b.ReportMetric(m.idleUS, "idle-us-per-s")
 	for what, all := range m.took {
 		slices.Sort(all)
 		m.b.ReportMetric(ms(all[len(all)/2]), what+"-p50-ms")

@@ -48,13 +48,13 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &box{d: d, r: r, group: group, control: newControl(r)}
 	b.Box = &live.Box{
-		State: state, Dir: dir, Proc: proc,
+		State: state, Dir: dir, Proc: proc, Group: group,
 		Brake: tasks{b},
 		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) {
-			s, processes, err := live.Measure(group, state.PID)
+			s, running, err := live.Measure(group, state.PID)
 			if err == nil { // what it wrote is in a file that has no name
-				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), processes...)
+				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), running.CPU, running.PIDs...)
 			}
 			if n := b.processes(ctx); n != 0 { // else it is of an older hostd, or was never asked: gVisor's own are told
 				s.Processes = n

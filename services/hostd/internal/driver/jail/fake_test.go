@@ -215,7 +215,7 @@ func (f fake) list(args []string, set string) error {
 		if err != nil {
 			return err
 		}
-		n, _, err := new(usage.Disk).Of(context.Background(), root, processes...)
+		n, _, err := new(usage.Disk).Of(context.Background(), root, 0, processes...)
 		fmt.Println(n)
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -106,7 +105,7 @@ func (d *Driver) measure(ctx context.Context, state *live.State) (driver.Stats, 
 		return s, err
 	}
 	if !d.limited() {
-		s, _, err = live.Measure(cgroup.Reopen(nil), state.PID)
+		s, _, err = live.Measure(nil, state.PID)
 		s.DiskBytes = number(disk)
 		return s, err
 	}

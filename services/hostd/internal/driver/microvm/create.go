@@ -111,12 +111,13 @@ func start(
 
 // machineBox is a machine as all that is common to both drivers sees it.
 func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep) *live.Box {
+	group := cgroup.Reopen(state.Cgroups)
 	return &live.Box{
-		State: state, Dir: dir, Proc: proc,
+		State: state, Dir: dir, Proc: proc, Group: group,
 		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
 		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
 		Measure: func(context.Context) (driver.Stats, error) {
-			s, _, err := live.Measure(cgroup.Reopen(state.Cgroups), proc.PID)
+			s, _, err := live.Measure(group, proc.PID)
 			return s, err
 		},
 	}

@@ -162,7 +162,7 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &live.Box{
-		State: state, Dir: dir, Proc: proc, Net: true,
+		State: state, Dir: dir, Proc: proc, Group: group, Net: true,
 		Brake:   signals{dir, state.PID},
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state) },
@@ -177,7 +177,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 
 // measure is what a sandbox uses.
 func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, state live.State) (driver.Stats, error) {
-	s, processes, err := live.Measure(group, state.PID)
+	s, running, err := live.Measure(group, state.PID)
 	if err != nil {
 		return s, err
 	}
@@ -190,7 +190,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.D
 		s.DiskBytes = (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
 		return s, nil
 	}
-	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, workDir), processes...)
+	s.DiskBytes, s.DiskFiles, err = disk.Of(ctx, filepath.Join(dir, workDir), running.CPU, running.PIDs...)
 	return s, err
 }
 

@@ -14,7 +14,7 @@ func TestFilesWithoutANameCount(t *testing.T) {
 	dir := t.TempDir()
 	of := func() uint64 {
 		t.Helper()
-		bytes, _, err := new(Disk).Of(t.Context(), dir, os.Getpid(), os.Getpid())
+		bytes, _, err := new(Disk).Of(t.Context(), dir, 0, os.Getpid(), os.Getpid())
 		if err != nil {
 			t.Fatal(err)
 		}

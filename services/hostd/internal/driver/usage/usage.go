@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
@@ -22,7 +23,8 @@ type Disk struct {
 	mu    sync.Mutex
 	bytes uint64
 	files uint64
-	skip  int // looks that are left out
+	skip  int           // looks that are left out
+	cpu   time.Duration // that was used before a look that saw all; 0: there was none
 }
 
 var errEnough = errors.New("enough files")
@@ -31,10 +33,14 @@ var errEnough = errors.New("enough files")
 // are in it: of very many files those that were looked at, or were when they were looked at
 // last. What a look that ctx ends has found counts, too. Files that have no name any more
 // and that the processes have open or mapped are added; not seen are those that are on
-// their way through a socket.
-func (d *Disk) Of(ctx context.Context, path string, processes ...int) (bytes, files uint64, err error) {
+// their way through a socket. cpu is the time that all who may write there have used, to
+// the last of it: nothing is looked at anew as long as it is the same. 0: nobody counts it so.
+func (d *Disk) Of(ctx context.Context, path string, cpu time.Duration, processes ...int) (bytes, files uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.cpu != 0 && d.cpu == cpu {
+		return d.bytes, d.files, nil
+	}
 	if d.skip > 0 {
 		d.skip--
 		return d.bytes, d.files, nil
@@ -45,6 +51,9 @@ func (d *Disk) Of(ctx context.Context, path string, processes ...int) (bytes, fi
 	}
 	open, opened, err2 := d.look(ctx, func(each func() error) (uint64, error) { return nameless(path, processes, each) })
 	whole := err == nil && err2 == nil
+	if d.cpu = 0; whole {
+		d.cpu = cpu
+	}
 	if whole || named+open > d.bytes {
 		d.bytes = named + open
 	}

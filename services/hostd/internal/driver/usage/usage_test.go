@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // fill makes files of a block each.
@@ -30,7 +31,7 @@ func TestALookIsBounded(t *testing.T) {
 	u := Disk{most: 100, step: 10}
 	look := func() uint64 {
 		t.Helper()
-		n, files, err := u.Of(t.Context(), dir)
+		n, files, err := u.Of(t.Context(), dir, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,33 @@ func TestALookIsBounded(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if n, _, err := u.Of(over, dir); err != nil || n == 0 {
+	if n, _, err := u.Of(over, dir, 0); err != nil || n == 0 {
 		t.Errorf("without time: %d bytes, %v", n, err)
+	}
+}
+
+// Where nobody has used the CPU nobody has written either.
+func TestOnlyWhoRanIsLookedAt(t *testing.T) {
+	dir := t.TempDir()
+	var u Disk
+	var last uint64
+	for _, tt := range []struct {
+		what string
+		cpu  time.Duration
+		more bool
+	}{
+		{"the first time", time.Second, true},
+		{"who did not run", time.Second, false},
+		{"who ran", time.Second + 1, true},
+		{"who is not counted", 0, true},
+		{"who is not counted, again", 0, true},
+		{"who is counted again", time.Second + 1, true},
+	} {
+		fill(t, dir, int(last), int(last)+10)
+		n, files, err := u.Of(t.Context(), dir, tt.cpu)
+		if err != nil || (files > last) != tt.more || n == 0 {
+			t.Errorf("%s: %d bytes in %d files, %v", tt.what, n, files, err)
+		}
+		last = files
 	}
 }

@@ -184,7 +184,10 @@ func isV2(dir string) bool {
 }
 
 func (g *Group) paths() []string {
-	if g.v2 == "" {
+	switch {
+	case g == nil:
+		return nil
+	case g.v2 == "":
 		return g.v1
 	}
 	return append([]string{g.v2}, g.v1...)

@@ -23,6 +23,7 @@ type Box struct {
 	State State
 	Dir   string
 	Proc  *Proc
+	Group *cgroup.Group // of its processes; nil: there is none
 
 	// Kill ends every process of the sandbox, frozen or not, and returns when
 	// they are gone.
@@ -192,7 +193,7 @@ func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
 
 // Burned is driver.Yielding.Burned.
 func (b *Box) Burned() (time.Duration, error) {
-	cpu, ok := cgroup.Reopen(b.State.Cgroups).CPU()
+	cpu, ok := b.Group.CPU()
 	switch {
 	case b.over():
 		return 0, kind.Wrap(kind.Unavailable, "measure sandbox", string(b.State.ID), errGone)
@@ -205,7 +206,7 @@ func (b *Box) Burned() (time.Duration, error) {
 // Yield is driver.Yielding.Yield.
 func (b *Box) Yield(yes bool) error {
 	const what = "let others go before"
-	err := cgroup.Reopen(b.State.Cgroups).Yield(yes)
+	err := b.Group.Yield(yes)
 	switch {
 	case err == nil:
 		return nil
