@@ -4,8 +4,9 @@
 //
 // Of runsc it has the commands that the driver uses and those with which runsc
 // calls itself, and one flag more (view.go); of their system call filters, those that are
-// compiled already (package filters). gVisor promises no stable API: the version is
-// pinned in go.mod, and the driver's contract tests say whether another one fits.
+// compiled already (package filters); and it leaves alone what a sandbox has said (pipes.go).
+// gVisor promises no stable API: the version is pinned in go.mod, and the driver's contract
+// tests say whether another one fits.
 package main
 
 import (
@@ -22,6 +23,9 @@ import (
 
 func main() {
 	args, err := makeView(os.Args)
+	if err == nil {
+		err = onlyWrite(args)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "millrace-runsc:", err)
 		os.Exit(1)
