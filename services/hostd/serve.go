@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 const (
 	dialTimeout = 30 * time.Second // a shim that lives and does not answer for so long is given up
+	dialLook    = 5 * time.Second  // between looks at why it does not
 	dialPause   = 20 * time.Millisecond
 	briefly     = time.Second // a connection that ends sooner is not made anew at once,
 	maxPause    = time.Second // and ever later
@@ -155,9 +158,15 @@ func (b *box) stored() (sum process.Seq) {
 	return sum
 }
 
-// connect dials the shim until it answers.
+// connect dials the shim until it answers, or is given up.
 func (b *box) connect(ctx context.Context) (*link.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithCancel(ctx)
+	var late sync.WaitGroup
+	late.Go(func() {
+		b.patience(ctx)
+		cancel()
+	})
+	defer late.Wait()
 	defer cancel()
 	a := wire.Attach{
 		Version: wire.Version, Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(), Limits: b.h.cfg.limits(),
@@ -190,6 +199,18 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 		}
 		if !rest(ctx, dialPause) {
 			return nil, errShimGone
+		}
+	}
+}
+
+// patience returns when a shim has not answered for dialTimeout, or with ctx. An earlier life
+// may have ended while the place stands still for its memory to be kept: that does not count,
+// unless the sandbox is to end.
+func (b *box) patience(ctx context.Context) {
+	keeps, ok := b.inst.(driver.Keeping)
+	for left := dialTimeout; left > 0 && rest(ctx, dialLook); left -= dialLook {
+		if ok && keeps.Keeping(ctx) && !b.ending() {
+			left = dialTimeout
 		}
 	}
 }

@@ -87,6 +87,55 @@ func TestShimThatHangsUp(t *testing.T) {
 	})
 }
 
+// kept is a place that stands still for a snapshot of its memory.
+type kept struct {
+	place
+	until time.Time
+}
+
+func (k kept) Dial(ctx context.Context) (net.Conn, error) {
+	if !rest(ctx, time.Until(k.until)) {
+		return nil, ctx.Err()
+	}
+	return k.place.Dial(ctx)
+}
+
+func (k kept) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
+
+// A life of the host that ends while it keeps a sandbox's memory leaves who does not answer
+// until that is done. He is waited for, unless he is to end; another one is not.
+func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
+	tests := []struct {
+		name  string
+		phase sandbox.Phase
+		inst  func(kept) driver.Instance
+		took  time.Duration
+		err   error
+	}{
+		{"its memory is kept", sandbox.PhaseRunning, func(k kept) driver.Instance { return k }, 4 * dialTimeout, nil},
+		{"it is to end", sandbox.PhaseStopping, func(k kept) driver.Instance { return k }, dialTimeout, errShimGone},
+		{"it does not answer", sandbox.PhaseRunning, func(k kept) driver.Instance { return struct{ driver.Instance }{k} }, dialTimeout, errShimGone},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bare(&host{})
+				b.h.cfg.Spool = -1
+				b.inst = tt.inst(kept{place{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
+				b.tell(&sandbox.State{ID: b.id, Phase: tt.phase})
+				begun := time.Now()
+				conn, err := b.connect(t.Context())
+				if took := time.Since(begun); !errors.Is(err, tt.err) || took > tt.took {
+					t.Errorf("%v after %v, want %v within %v", err, took, tt.err, tt.took)
+				}
+				if conn != nil {
+					conn.Close()
+				}
+			})
+		})
+	}
+}
+
 // quiet takes what it is sent and says nothing.
 func quiet(c net.Conn) { io.Copy(io.Discard, c) } //nolint:errcheck // until it is closed
 

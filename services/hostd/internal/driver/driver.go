@@ -240,6 +240,13 @@ type Built interface {
 	Fits() string
 }
 
+// Keeping is an Instance that stands still by itself while Snapshot keeps its memory, also
+// when the life of hostd that asked for that is over.
+type Keeping interface {
+	// Keeping reports whether it does. Its shim answers when that is done.
+	Keeping(ctx context.Context) bool
+}
+
 // Yielding is an Instance that can be told to let all others go first.
 type Yielding interface {
 	// Burned is the CPU time that its processes have used since it was made, at the

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -162,6 +163,15 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(dir, memoryDir))
+}
+
+// Keeping is driver.Keeping.Keeping: where gVisor's own program is tells.
+func (b *box) Keeping(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	var stacks string
+	err := b.control.call(ctx, "debug.Stacks", struct{}{}, &stacks)
+	return err == nil && strings.Contains(stacks, "state.(*SaveOpts).Save(")
 }
 
 // nudge has the shim look at its stream. GVisor takes what is on the way to it out of the
