@@ -61,6 +61,7 @@ type host struct {
 	mu      sync.Mutex
 	boxes   map[sandbox.ID]*box
 	drivers []offer // the first is the default
+	claimed uint64  // bytes of the disk, by snapshots that are being made
 
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
 	authority *egress.Authority

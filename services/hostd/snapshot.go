@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -65,10 +66,14 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if err := b.h.roomFor("snapshot", string(b.id)); err != nil {
 		return err
 	}
-	if !t.Memory {
-		if err := b.awaitLink(ctx); err != nil {
+	if t.Memory {
+		made, err := b.claimRoom(ctx)
+		if err != nil {
 			return err
 		}
+		defer made()
+	} else if err := b.awaitLink(ctx); err != nil {
+		return err
 	}
 	dir := b.h.snapshotDir(t.ID)
 	if err := b.fill(ctx, dir, &t); err != nil {
@@ -119,6 +124,45 @@ func (b *box) awaitLink(ctx context.Context) error {
 	return nil
 }
 
+// claimRoom refuses a snapshot with the memory that the disk has no room for: whoever has most
+// of the disk would be ended for it. Templates that nobody uses go before. Until it is made
+// it counts for the others that are being made.
+func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	has, err := b.inst.Stats(ctx)
+	if err != nil { // then it is tried
+		has = driver.Stats{}
+	}
+	if all, free := memory(); all > 0 { // what processes share may be counted for each
+		has.MemoryBytes = min(has.MemoryBytes, all-free)
+	}
+	need := has.MemoryBytes + has.DiskBytes
+	for !b.h.claim(need) {
+		if !b.h.templates.Shed() {
+			return nil, kind.New(kind.Unavailable, "snapshot", string(b.id), "the disk of the sandbox's host has no room for its memory")
+		}
+	}
+	return func() {
+		b.h.mu.Lock()
+		defer b.h.mu.Unlock()
+		b.h.claimed -= need
+	}, nil
+}
+
+// claim reports whether the disk has that much room besides what is kept free, and what
+// others claimed.
+func (h *host) claim(bytes uint64) bool {
+	d := room(h.cfg.DataDir)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d.total > 0 && h.claimed+bytes+d.spare() > d.free {
+		return false
+	}
+	h.claimed += bytes
+	return true
+}
+
 // fill makes the snapshot's directory, whole or not at all. It is on the disk before the
 // log has it, which is elsewhere and loses no power with this host; but for a fork's, which
 // is of no use when its sandboxes are gone.
@@ -131,6 +175,9 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 		return err
 	}
 	err := b.inst.Snapshot(ctx, making, t.Memory)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = &kind.Error{Op: "snapshot", ID: string(b.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
+	}
 	if err == nil {
 		if err = remove.Tree(dir); err == nil { // of an earlier try
 			err = os.Rename(making, dir)

@@ -2,9 +2,11 @@ package hostd
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/millrace/millrace/events"
@@ -250,5 +252,90 @@ func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
 		if s, ok := r.view.Snapshot(id); !ok || !strings.HasPrefix(s.Fits, want) {
 			t.Errorf("with memory %v it fits %q, want %q...", memory, s.Fits, want)
 		}
+	}
+}
+
+// large is a driver whose places have much to be kept, by its count.
+type large struct {
+	upgraded
+	has uint64
+}
+
+func (d large) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	in, err := d.upgraded.Create(ctx, s)
+	return largePlace{in, d.has}, err
+}
+
+type largePlace struct {
+	driver.Instance
+	has uint64
+}
+
+func (p largePlace) Stats(context.Context) (driver.Stats, error) {
+	return driver.Stats{DiskBytes: p.has}, nil
+}
+
+// A snapshot with the memory that the disk has no room for is refused before others are ended
+// for it.
+func TestNoRoomForMemory(t *testing.T) {
+	r := newRig(t)
+	r.cfg.drivers = []driver.Driver{large{upgraded{direct.New(direct.Config{})}, 1 << 50}}
+	r.begin()
+	box := r.sandbox()
+	take := func(memory bool) error {
+		_, err := r.call(process.NewID(box), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
+		return err
+	}
+	if err := take(true); !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "no room") {
+		t.Errorf("with the memory: %v", err)
+	}
+	if err := take(false); err != nil {
+		t.Errorf("without: %v", err)
+	}
+}
+
+// What one snapshot may still take is no other's.
+func TestRoomIsClaimedOnce(t *testing.T) {
+	h := &host{}
+	h.cfg.DataDir = t.TempDir()
+	var err error
+	if h.templates, err = openTemplates(&h.cfg); err != nil {
+		t.Fatal(err)
+	}
+	d := room(h.cfg.DataDir)
+	if d.free < 10*d.spare() {
+		t.Skip("the disk is not known, or full")
+	}
+	b := bare(h)
+	b.inst = largePlace{has: d.free / 3 * 2}
+	made, err := b.claimRoom(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.claimRoom(t.Context()); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("as much once more: %v", err)
+	}
+	made()
+	if made, err = b.claimRoom(t.Context()); err != nil {
+		t.Errorf("when the first is made: %v", err)
+	} else {
+		made()
+	}
+}
+
+// full is a place on a disk without room.
+type full struct{ driver.Instance }
+
+func (full) Snapshot(context.Context, string, bool) error {
+	return fmt.Errorf("keep it: %w", syscall.ENOSPC)
+}
+
+// That the disk has become full is said.
+func TestSnapshotOnAFullDisk(t *testing.T) {
+	b := bare(&host{})
+	b.inst = full{}
+	err := b.fill(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
+	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
+		t.Errorf("%v, %q", err, kind.Message(err))
 	}
 }

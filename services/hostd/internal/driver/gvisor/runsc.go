@@ -4,6 +4,7 @@ package gvisor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -87,22 +89,35 @@ func (r *runsc) call(ctx context.Context, program *os.File, args ...string) erro
 	cmd.ExtraFiles = []*os.File{program}
 	cmd.Dir = r.dir
 	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
-	return r.run(cmd)
+	var said head
+	cmd.Stderr = &said // the log of errors is not its alone, and there may be no room for it
+	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(said)) })
 }
 
-// run runs a command to its end. Its error is what runsc says of it.
+// head is the beginning of what is written to it.
+type head []byte
+
+func (h *head) Write(b []byte) (int, error) {
+	const most = 4 << 10
+	*h = append(*h, b[:min(len(b), most-len(*h))]...)
+	return len(b), nil
+}
+
+// run runs a command to its end.
 func (r *runsc) run(cmd *exec.Cmd) error {
-	err := cmd.Run()
-	if err == nil {
-		return nil
-	}
+	return failure(cmd.Run(), func() string { return cmp.Or(r.lastError(), r.complaint()) })
+}
+
+// failure is err with what runsc says of it. That it is for want of room on the host's disk
+// is known by its text only.
+func failure(err error, says func() string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
-	text := r.lastError()
-	if text == "" {
-		text = r.complaint()
+	text := says()
+	if strings.Contains(text, unix.ENOSPC.Error()) {
+		err = errors.Join(err, unix.ENOSPC)
 	}
 	return fmt.Errorf("runsc: %w: %s", err, text)
 }
