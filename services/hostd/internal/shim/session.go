@@ -151,7 +151,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return s.start(&f)
+		return c.start(&f)
 	case wire.TypeStdin:
 		f, err := wire.ParseStdin(b)
 		return s.command(err, &command{token: f.Token, rev: f.Rev, size: len(b), input: true, do: func(p *proc) { p.write(&f) }})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -59,6 +60,23 @@ func TestReaderGoesOnWhenControlWasSent(t *testing.T) {
 			s.mu.Unlock()
 		}
 	})
+}
+
+// A connection that was cut may still have a start to be read. It is not heard: whoever
+// connected then knows nothing of that process.
+func TestACutSessionStartsNothing(t *testing.T) {
+	s := &Shim{procs: make(map[string]*proc), ending: true}
+	spec := process.Spec{Cmd: "true"}
+	start := wire.AppendStart(nil, &wire.Start{Token: "late", Spec: process.AppendSpec(nil, &spec)})
+	for closed, want := range map[bool]int{true: 0, false: 1} {
+		c := &session{s: s, closed: closed}
+		c.wake.L = &s.mu
+		c.read(wire.NewReader(bytes.NewReader(start)))
+		if len(s.procs) != want {
+			t.Errorf("cut %v: it has %d processes", closed, len(s.procs))
+		}
+		clear(s.procs)
+	}
 }
 
 // What a process had in flight is room for others when nobody wants it any more.

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"net"
 	"syscall"
 
 	"github.com/millrace/millrace/events/file"
@@ -14,14 +15,20 @@ import (
 const maxStarts = 16
 
 // start spawns a process, once however often hostd asks. It does not wait until that is
-// done: what is to be done to the process then waits behind it.
-func (s *Shim) start(f *wire.Start) error {
+// done: what is to be done to the process then waits behind it. A connection that was cut is
+// not heard: the next one may have been told which processes there are, and may be that of
+// another sandbox, to which this one is nothing.
+func (c *session) start(f *wire.Start) error {
 	spec, err := process.ParseSpec(f.Spec)
 	if err != nil {
 		return err
 	}
+	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
 	if s.procs[f.Token] != nil {
 		s.taken(f.Rev)
 		return nil
