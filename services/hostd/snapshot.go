@@ -79,6 +79,9 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if err := b.fill(ctx, dir, &t); err != nil {
 		return err
 	}
+	if t.Memory && b.ending() { // its shim may have been told to end, and goes on with that in the memory
+		return errors.Join(kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox was ended meanwhile"), remove.Tree(dir))
+	}
 	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),

@@ -339,3 +339,43 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 		t.Errorf("%v, %q", err, kind.Message(err))
 	}
 }
+
+// ending is a driver whose places are asked to end while their memory is kept.
+type ending struct {
+	upgraded
+	end func(sandbox.ID)
+}
+
+func (d ending) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	in, err := d.upgraded.Create(ctx, s)
+	return endingPlace{in, func() { d.end(s.ID) }}, err
+}
+
+type endingPlace struct {
+	driver.Instance
+	end func()
+}
+
+func (p endingPlace) Snapshot(context.Context, string, bool) error {
+	p.end()
+	<-p.Done()
+	return nil
+}
+
+// What has the word in its memory that it is to end, as what begins from it would, is no
+// snapshot.
+func TestNoSnapshotOfWhoIsToEnd(t *testing.T) {
+	r := newRig(t)
+	r.cfg.drivers = []driver.Driver{ending{upgraded{direct.New(direct.Config{})}, r.stopSandbox}}
+	r.begin()
+	id := sandbox.NewSnapshotID()
+	if _, err := r.call(process.NewID(r.sandbox()), events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.NotFound) {
+		t.Errorf("got %v", err)
+	}
+	if err := r.view.Sync(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := r.view.Snapshot(id); ok || r.kept() != 0 {
+		t.Errorf("there is %+v, and %d are kept", s, r.kept())
+	}
+}
