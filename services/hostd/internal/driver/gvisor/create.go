@@ -235,7 +235,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	if err != nil {
 		return err
 	}
-	args := []string{overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(!c.Process.NoNew), "run"}
+	args := []string{"--log=" + r.in(errorFile), "--log-format=json", overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(!c.Process.NoNew), "run"}
 	if hasMemory(s.From) {
 		// It would want the same annotations, and of them it cannot do seedNote.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")

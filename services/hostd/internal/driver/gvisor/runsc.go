@@ -62,8 +62,7 @@ func (r *runsc) rootFlag() string { return "--root=" + r.in(stateDir) }
 // root in a user namespace in which hostd's user is root. first comes before all
 // other arguments.
 func (r *runsc) command(ctx context.Context, first []string, args ...string) *exec.Cmd {
-	flags := []string{r.rootFlag(), "--log=" + r.in(errorFile), "--log-format=json",
-		"--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore", endsAtOnce}
+	flags := []string{r.rootFlag(), "--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore", endsAtOnce}
 	cmd := exec.CommandContext(ctx, r.path, slices.Concat(first, flags, args)...)
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
@@ -82,7 +81,8 @@ func (r *runsc) start(cmd *exec.Cmd, group *cgroup.Group) error {
 	})
 }
 
-// call runs a command about a living sandbox, by the program that it runs.
+// call runs a command about a living sandbox, by the program that it runs. It has no log of
+// errors: to open one it would make the directory of a sandbox anew that is removed meanwhile.
 func (r *runsc) call(ctx context.Context, program *os.File, args ...string) error {
 	its := runsc{path: "/proc/self/fd/3", id: r.id, dir: r.dir}
 	cmd := its.command(ctx, nil, args...)
@@ -90,7 +90,7 @@ func (r *runsc) call(ctx context.Context, program *os.File, args ...string) erro
 	cmd.Dir = r.dir
 	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
 	var said head
-	cmd.Stderr = &said // the log of errors is not its alone, and there may be no room for it
+	cmd.Stderr = &said
 	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(said)) })
 }
 

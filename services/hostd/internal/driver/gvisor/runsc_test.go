@@ -5,10 +5,13 @@ package gvisor
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -50,5 +53,26 @@ func TestOfALongLogTheEndIsRead(t *testing.T) {
 		if took := is.TotalAlloc - was.TotalAlloc; got != "it broke" || took > 1<<20 {
 			t.Errorf("behind %d bytes: %q, with %d bytes of memory", before, got, took)
 		}
+	}
+}
+
+// A command that is about to begin when its sandbox is removed leaves nothing behind.
+func TestACallLeavesNothing(t *testing.T) {
+	path, err := testConfig(t).Runsc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close() //nolint:errcheck // it was only read
+	r := &runsc{id: sandbox.NewID(), dir: t.TempDir()}
+	err = r.call(t.Context(), program, "checkpoint", "--image-path="+filepath.Join(t.TempDir(), "image"), string(r.id))
+	if err == nil || !strings.Contains(err.Error(), "loading container") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(r.dir); len(left) > 0 || err != nil {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }
