@@ -79,23 +79,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	if err := b.fill(ctx, dir, &t); err != nil {
 		return err
 	}
-	if t.Memory && b.ending() { // its shim may have been told to end, and goes on with that in the memory
-		return errors.Join(kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox was ended meanwhile"), remove.Tree(dir))
-	}
-	snap := &sandbox.Snapshot{
-		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
-		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
-		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
-	}
-	o := b.offer(ctx)
-	if built, ok := b.inst.(driver.Built); ok && t.Memory {
-		o.caps.Fits = built.Fits()
-	}
-	snap.Fits = b.h.fit(snap, &o)
-	if !t.Internal {
-		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready
-	}
-	err := b.h.log.PutSnapshot(ctx, snap)
+	err := b.h.log.PutSnapshot(ctx, b.picture(ctx, &t))
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
@@ -109,6 +93,24 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 		return []sandbox.Body{sandbox.Snapshotted{Snapshot: t.ID, Memory: t.Memory}}, nil
 	})
 	return err
+}
+
+// picture is what the log is told of a snapshot that has been taken.
+func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
+	snap := &sandbox.Snapshot{
+		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
+		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
+		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
+	}
+	o := b.offer(ctx)
+	if built, ok := b.inst.(driver.Built); ok && t.Memory {
+		o.caps.Fits = built.Fits()
+	}
+	snap.Fits = b.h.fit(snap, &o)
+	if !t.Internal {
+		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready
+	}
+	return snap
 }
 
 // awaitLink waits until the shim of a place that runs is there to talk to: the snapshot before
@@ -180,6 +182,9 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 	err := b.inst.Snapshot(ctx, making, t.Memory)
 	if errors.Is(err, syscall.ENOSPC) {
 		err = &kind.Error{Op: "snapshot", ID: string(b.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
+	}
+	if err == nil && t.Memory && b.ending() { // its shim may have been told to, and what begins from it would obey
+		err = kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox was ended meanwhile")
 	}
 	if err == nil {
 		if err = remove.Tree(dir); err == nil { // of an earlier try
