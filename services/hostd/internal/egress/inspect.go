@@ -30,8 +30,10 @@ type inspected struct {
 	transport *http.Transport
 }
 
-// tlsHandshake is the first byte of TLS.
-const tlsHandshake = 22
+const (
+	tlsHandshake = 22 // the first byte of TLS
+	webSocket    = "websocket"
+)
 
 // inspect serves a client that was promised a connection to a host. It waits for
 // the client's first byte.
@@ -97,10 +99,15 @@ func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pass sends a request to the host of that name on, with the headers of its
-// transform; without a secret or token that these need it is not sent.
+// transform; without a secret or token that these need it is not sent. Of what a transformed
+// one wants to switch to only WebSocket is no other way to send requests.
 func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
 	var set []header
-	for _, h := range w.policy.Load().headers(name) {
+	all := w.policy.Load().headers(name)
+	if to := r.Header.Get("Upgrade"); to != "" && len(all) > 0 && !strings.EqualFold(to, webSocket) {
+		r.Header.Del("Upgrade") // no server has to switch (RFC 9110, 7.8)
+	}
+	for _, h := range all {
 		value, err := w.markers.Expand(h.value)
 		if err != nil {
 			fail(rw, r, err)

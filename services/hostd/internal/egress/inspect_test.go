@@ -258,16 +258,22 @@ func TestWhatIsNoHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever switches protocols, as WebSocket does, goes on in the new one.
+// Whoever switches to WebSocket goes on in it. Anything else is not switched to: requests
+// sent in it would not be transformed.
 func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := r.Header.Get("Upgrade")
+		if to == "" {
+			fmt.Fprint(w, "as ever")
+			return
+		}
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer c.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n%s\n", r.Header.Get("Authorization"))
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n%s\n", to, r.Header.Get("Authorization"))
 		rw.Flush()
 		io.Copy(c, rw)
 	}))
@@ -275,24 +281,30 @@ func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
 	defer server.Close()
 	n := transformed("example.com", "Authorization", "canary")
 	in := inside(t, &n, site{secure: server})
-	conn := in.dial()
-	defer conn.Close()
-	fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n", portOf(server.URL))
-	if res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
-		t.Fatal(res, err)
-	}
-	cfg := in.tls.Clone()
-	cfg.ServerName = "example.com"
-	secure := tls.Client(conn, cfg)
-	io.WriteString(secure, "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	r := bufio.NewReader(secure)
-	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
-		t.Fatal(res, err)
-	}
-	io.WriteString(secure, "ping\n")
-	for _, want := range []string{"canary\n", "ping\n"} {
-		if got, err := r.ReadString('\n'); got != want || err != nil {
-			t.Errorf("%q, %v; want %q", got, err, want)
+	for to, want := range map[string]int{"websocket": 101, "WebSocket": 101, "h2c": 200, "websocket, h2c": 200, "echo": 200} {
+		conn := in.dial()
+		defer conn.Close()
+		fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n", portOf(server.URL))
+		if res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect}); err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err)
+		}
+		cfg := in.tls.Clone()
+		cfg.ServerName = "example.com"
+		secure := tls.Client(conn, cfg)
+		fmt.Fprintf(secure, "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", to)
+		r := bufio.NewReader(secure)
+		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != want {
+			t.Errorf("%s: %v, %v; want %d", to, res, err, want)
+			continue
+		}
+		if want != 101 {
+			continue
+		}
+		io.WriteString(secure, "ping\n")
+		for _, want := range []string{"canary\n", "ping\n"} {
+			if got, err := r.ReadString('\n'); got != want || err != nil {
+				t.Errorf("%s: %q, %v; want %q", to, got, err, want)
+			}
 		}
 	}
 }
