@@ -309,6 +309,23 @@ func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
 	}
 }
 
+// A plain request goes to the host that it names, and to none that its letters are made
+// into: that one's transform would be missing.
+func TestANameIsNotMadeIntoAnother(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "Authorization", "canary")
+	in := inside(t, &n, s)
+	for _, name := range []string{"\uff45xample.com", "%EF%BD%85xample.com", "example\u3002com"} {
+		c := in.dial()
+		fmt.Fprintf(c, "GET http://%s:%s/ HTTP/1.1\r\nHost: x\r\nAuthorization: mine\r\n\r\n", name, portOf(s.plain.URL))
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%q: %v, %v", name, res, err)
+		}
+		c.Close()
+	}
+}
+
 // An answer that is cut looks cut to whoever reads it through CONNECT.
 func TestACutConnectionIsNoEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -228,12 +229,14 @@ func (w *Way) carry(c *client, target string, f *flow) {
 }
 
 // forward serves a plain request. Each has a connection of its own, so that each
-// is judged.
+// is judged. What is dialed is the host as the request has it: the transport would make
+// another name's letters of some.
 func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
+	target := net.JoinHostPort(r.URL.Hostname(), cmp.Or(r.URL.Port(), "80"))
 	t := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			f, err := w.dial(ctx, addr, read)
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			f, err := w.dial(ctx, target, read)
 			if err != nil {
 				return nil, err
 			}
