@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -165,4 +166,59 @@ func TestRequestsOfAnInspectedConnectionAreBounded(t *testing.T) {
 	}
 	close(over)
 	wg.Wait()
+}
+
+// What a host sends is not held for a client that does not read it.
+func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+	sent := make(chan int)
+	s := newSite(t)
+	flood := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		part, n := make([]byte, 16<<10), 0
+		for {
+			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
+			k, err := w.Write(part)
+			if n += k; err != nil {
+				sent <- n
+				return
+			}
+		}
+	}))
+	flood.EnableHTTP2 = true
+	flood.StartTLS()
+	defer flood.Close()
+	s.secure = flood
+	n := transformed("example.com", "X-Own", "ours")
+	in := inside(t, &n, s)
+	c := in.client(t, "http", true)
+	const window = 64 << 10
+	c.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: window}
+	res, err := c.Get("https://example.com:" + portOf(flood.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got, most := <-sent, answerWindow+window+256<<10; got > most {
+		t.Errorf("%d bytes were taken, more than %d", got, most)
+	}
+}
+
+func TestRequestsOfASandboxAreBounded(t *testing.T) {
+	s := newSite(t)
+	n := transformed("example.com", "X-Own", "ours")
+	in := inside(t, &n, s)
+	for range maxFlows {
+		if err := in.way.ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{http.StatusServiceUnavailable, http.StatusOK, http.StatusOK} {
+		for _, u := range []string{"https://example.com:" + portOf(s.secure.URL), "http://other.test:" + portOf(s.plain.URL)} {
+			if status, got, err := get(t, in.client(t, "http", true), u); status != want || err != nil {
+				t.Errorf("%s: %d %q, %v; want %d", u, status, got, err, want)
+			}
+		}
+		if want == http.StatusServiceUnavailable {
+			in.way.answered()
+		}
+	}
 }

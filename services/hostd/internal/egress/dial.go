@@ -32,6 +32,7 @@ type Way struct {
 
 	mu      sync.Mutex
 	dialing int // connections that are being made
+	asking  int // requests that are passed on
 	flows   map[*flow]struct{}
 }
 
@@ -58,9 +59,9 @@ const (
 	addressTimeout = 4 * time.Second  // of one of several addresses
 	maxAddresses   = 8                // of a name that are tried
 
-	// maxFlows is how many connections a sandbox has, with those that are being made.
-	// Its streams alone do not bound them: one of HTTP/2 wants several, and a dial may
-	// outlive the stream that it was for.
+	// maxFlows is how many connections a sandbox has, with those that are being made, and how
+	// many requests that are passed on. Its streams alone do not bound them: one of HTTP/2
+	// wants several, and a dial may outlive the stream that it was for.
 	maxFlows = 256
 )
 
@@ -146,6 +147,23 @@ func (w *Way) begun() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dialing--
+}
+
+// ask takes a place for a request until answered.
+func (w *Way) ask() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asking >= maxFlows {
+		return kind.Newf(kind.Exhausted, "ask", "", "the sandbox has %d requests under way, which is as many as may be", maxFlows)
+	}
+	w.asking++
+	return nil
+}
+
+func (w *Way) answered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asking--
 }
 
 // resolve gives a host's addresses, and its name if it is no address itself.

@@ -33,6 +33,10 @@ type inspected struct {
 const (
 	tlsHandshake = 22 // the first byte of TLS
 	webSocket    = "websocket"
+
+	// answerWindow is how much of an answer a host that speaks HTTP/2 may send before it is
+	// read: all 256 of a sandbox hold 64 MiB. What comes by HTTP/1 waits in the kernel.
+	answerWindow = 256 << 10
 )
 
 // inspect serves a client that was promised a connection to a host. It waits for
@@ -45,6 +49,7 @@ func (w *Way) inspect(c *client, target string, f *flow) {
 		TLSHandshakeTimeout: dialTimeout, ExpectContinueTimeout: time.Second,
 		TLSClientConfig: &tls.Config{ServerName: f.name, RootCAs: w.s.cfg.Roots, MinVersion: tls.VersionTLS12},
 		DialContext:     in.dial,
+		HTTP2:           &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow},
 	}
 	if len(c.first) == 0 {
 		c.first = make([]byte, 1)
@@ -102,6 +107,11 @@ func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // transform; without a secret or token that these need it is not sent. Of what a transformed
 // one wants to switch to only WebSocket is no other way to send requests.
 func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
+	if err := w.ask(); err != nil {
+		fail(rw, r, err)
+		return
+	}
+	defer w.answered()
 	var set []header
 	all := w.policy.Load().headers(name)
 	if to := r.Header.Get("Upgrade"); to != "" && len(all) > 0 && !strings.EqualFold(to, webSocket) {

@@ -46,6 +46,10 @@ const (
 	idleTimeout = time.Minute      // between two requests
 	maxHead     = 64 << 10
 	maxRequests = 16 // at a time on a connection of HTTP/2
+
+	// bodyWindow is how much of a request's body a client that speaks HTTP/2 may send before it
+	// is read: those of one connection do not wait for each other.
+	bodyWindow = 64 << 10
 )
 
 // ResolverAt asks the name server at IP:PORT, besides the machine's own file of
@@ -73,7 +77,7 @@ func NewServer(cfg Config) *Server {
 		ReadHeaderTimeout: headTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxRequests},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxRequests, MaxReceiveBufferPerStream: bodyWindow},
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
