@@ -163,7 +163,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		return h.upgrade(c, t, req)
 	}
 	h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
-		return h.transport.RoundTrip(req.WithContext(ctx))
+		return ask(h.transport, req.WithContext(ctx))
 	}, failure(c, t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
@@ -176,7 +176,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
-	res, err := h.uploads.RoundTrip(req.WithContext(ctx))
+	res, err := ask(h.uploads, req.WithContext(ctx))
 	var clean bool // nothing is left of the body
 	var broken error
 	if err != nil {
@@ -216,7 +216,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	late := time.AfterFunc(switchTimeout, cancel)
 	var conn net.Conn
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }})
-	res, err := h.transport.RoundTrip(req.WithContext(traced))
+	res, err := ask(h.transport, req.WithContext(traced))
 	if !late.Stop() && err == nil {
 		res.Body.Close() //nolint:errcheck // it came too late
 		err = context.DeadlineExceeded

@@ -1,6 +1,7 @@
 package port
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -43,6 +44,21 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 		}
 	}
 	return req, body, nil
+}
+
+// ask sends a request, and gives an answer that may be passed on. One that switches although
+// nobody asked is none: whoever is before us would take the connection to us for switched.
+func ask(t *http.Transport, req *http.Request) (*http.Response, error) {
+	res, err := t.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	switched := res.StatusCode == http.StatusSwitchingProtocols && req.Header.Get("Upgrade") != ""
+	if res.StatusCode < http.StatusOK && !switched {
+		res.Body.Close() //nolint:errcheck // nobody reads it
+		return nil, fmt.Errorf("the server answered with %d", res.StatusCode)
+	}
+	return res, nil
 }
 
 // headers are the request's, but those that belong to the client's connection,

@@ -59,7 +59,11 @@ func (h *Head) appendTo(dst []byte, c *fiber.Ctx, chunked, keep bool) []byte {
 func appendHeader(dst []byte, name, value string) []byte {
 	dst = append(dst, "\r\n"...)
 	dst = append(dst, name...)
-	dst = append(dst, ": "...)
+	return appendPlain(append(dst, ": "...), value)
+}
+
+// appendPlain appends text with a space for what could be taken for the end of its line.
+func appendPlain(dst []byte, value string) []byte {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
 			dst = append(dst, ' ')

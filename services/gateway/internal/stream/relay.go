@@ -81,7 +81,7 @@ func (cn *conn) passBody(res *http.Response, buf []byte) error {
 func (cn *conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(res.StatusCode), 10)
-	dst = append(append(dst, ' '), reason(res)...)
+	dst = appendPlain(append(dst, ' '), reason(res))
 	dst = appendHeaders(dst, res.Header)
 	if res.Header.Get("Date") == "" {
 		dst = append(dst, "\r\nDate: "...)
