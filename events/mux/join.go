@@ -20,11 +20,16 @@ type Joined interface {
 // both. An end in order of one is passed on as such; anything else cuts the
 // other, after all that came before, so that nobody takes it for an end. Who
 // takes no more is still listened to: a server may have said all it had to say of a
-// request before it closed its ears to the rest. It gives the first error.
+// request before it closed its ears to the rest. Where a stream was cut, the other end is not
+// waited for longer than half a minute in which it takes nothing. It gives the first error.
 func Join(a, b Joined) error {
+	over := make(chan struct{})
+	defer close(over)
 	var mu sync.Mutex
 	to, from := &half{mu: &mu, dst: a, src: b}, &half{mu: &mu, dst: b, src: a}
 	to.back, from.back = from, to
+	defer to.watch(over)()
+	defer from.watch(over)()
 	back := make(chan error, 1)
 	var fault any // a panic beside is for who calls, who may know what to do with it
 	go func() {
@@ -59,6 +64,7 @@ type half struct {
 	mu      *sync.Mutex   // of both; it guards what follows
 	deaf    error         // why dst takes no more; what comes for it is thrown away
 	over    bool          // nothing more is carried
+	passed  int           // bytes that dst took
 	writing chan struct{} // closed when the write to dst that is under way is over; nil: none is
 }
 
@@ -96,12 +102,46 @@ func (h *half) write(p []byte) error {
 	h.mu.Unlock()
 	_, err := h.dst.Write(p)
 	h.mu.Lock()
+	h.passed += len(p)
 	if h.writing = nil; err != nil {
 		h.deaf = err
 	}
 	h.mu.Unlock()
 	close(done)
 	return err
+}
+
+// watch ends what waits for dst when src is a stream that was cut: dst may read nothing, or
+// say nothing, for ever, and till then nobody looks at src.
+func (h *half) watch(over <-chan struct{}) (stop func()) {
+	s, ok := h.src.(interface{ AfterBreak(f func()) (stop func()) })
+	if !ok {
+		return func() {}
+	}
+	return s.AfterBreak(func() {
+		was := 0
+		for quiet := time.Duration(0); quiet < linger; quiet += settle {
+			switch passed, ended := h.state(); {
+			case ended: // it has all that came, and what it says reaches nobody
+				h.dst.Close() //nolint:errcheck // nothing to be done
+				return
+			case passed > was:
+				was, quiet = passed, 0
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(settle):
+			}
+		}
+		Cut(h.dst, errAborted)
+	})
+}
+
+func (h *half) state() (passed int, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.passed, h.over
 }
 
 // lose notes that dst takes no more, and reports whether it says no more either.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/events/mux"
 )
@@ -109,4 +111,72 @@ func TestWhatWasWrittenComesBeforeTheReason(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	t.Log(err)
+}
+
+// mute is a server that says nothing, and reads what it is told to.
+type mute struct {
+	net.Conn
+	ended chan struct{}
+}
+
+func (m *mute) CloseWrite() error { close(m.ended); return nil }
+
+func newMute() (near *mute, far net.Conn) {
+	c, far := net.Pipe()
+	return &mute{c, make(chan struct{})}, far
+}
+
+// A stream that was cut leaves nobody waiting for a server that reads nothing, or says
+// nothing.
+func TestACutEndsWhatWaitsForTheServer(t *testing.T) {
+	for name, cut := range map[string]func(s *mux.Stream, b *end){
+		"it does not read":                     func(s *mux.Stream, _ *end) { s.Abort(nil) },
+		"it does not read, the channel breaks": func(_ *mux.Stream, b *end) { b.Break(io.ErrClosedPipe) },
+		"it does not answer":                   func(s *mux.Stream, _ *end) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, far := newMute()
+				over := make(chan error, 1)
+				a, b := pair(t, mux.Config{Accept: func(s *mux.Stream) {
+					s.Accept()
+					go func() { over <- mux.Join(s, server) }()
+				}})
+				s := open(t, a, "")
+				s.Write(make([]byte, 100<<10))
+				if name == "it does not answer" {
+					io.ReadFull(far, make([]byte, 100<<10))
+				}
+				synctest.Wait()
+				cut(s, b)
+				<-over // or all that is in the test waits, which is told
+			})
+		})
+	}
+}
+
+// Who reads slowly still gets all of what ended in order, whatever becomes of the answer.
+func TestASlowServerGetsAllThatEndedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, far := newMute()
+		over := make(chan error, 1)
+		a, _ := pair(t, mux.Config{Accept: func(s *mux.Stream) {
+			s.Accept()
+			go func() { over <- mux.Join(s, server) }()
+		}})
+		s := open(t, a, "")
+		const size = 200 << 10
+		s.Write(make([]byte, size))
+		s.Close()
+		for got := 0; got < size; {
+			synctest.Wait()
+			<-time.After(20 * time.Second)
+			n, err := far.Read(make([]byte, 32<<10))
+			if got += n; err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+		}
+		<-server.ended
+		<-over
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type Stream struct {
 	over    bool  // nothing more can come or go
 	last    error // is said in place of Close
 	err     error
+	broken  []*func() // called when err is
 
 	readBy, writeBy deadline
 }
@@ -287,6 +289,27 @@ func (s *Stream) fail(err error) {
 	s.out.free()
 	s.m.remove(s)
 	s.changed.Broadcast()
+	for _, f := range s.broken {
+		go (*f)()
+	}
+	s.broken = nil
+}
+
+// AfterBreak has f called when the stream is cut, unless stop was called before: for who
+// waits for something else, and would not see it. An end in order is none.
+func (s *Stream) AfterBreak(f func()) (stop func()) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.err != nil {
+		go f()
+		return func() {}
+	}
+	s.broken = append(s.broken, &f)
+	return func() {
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		s.broken = slices.DeleteFunc(s.broken, func(g *func()) bool { return g == &f })
+	}
 }
 
 func (s *Stream) stopTimers() {
