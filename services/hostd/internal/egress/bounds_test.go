@@ -222,3 +222,43 @@ func TestRequestsOfASandboxAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A request whose client has gone holds no connection to a host that takes nothing of it.
+func TestARequestEndsWithItsStream(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections, and nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	c := dial()
+	fmt.Fprintf(c, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", ln.Addr())
+	full := make(chan struct{})
+	go func() {
+		defer close(full)
+		for part := make([]byte, 256<<10); ; {
+			c.SetWriteDeadline(time.Now().Add(time.Second))
+			if _, err := c.Write(part); err != nil {
+				return
+			}
+		}
+	}()
+	<-full
+	if sent, _ := w.Used(); w.open() != 1 || sent < 100<<10 {
+		t.Fatalf("%d connections, %d bytes sent", w.open(), sent)
+	}
+	c.(*mux.Stream).Abort(nil)
+	for late := time.After(20 * time.Second); w.open() > 0; {
+		select {
+		case <-late:
+			t.Fatal("the connection is still there")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (w *Way) open() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.flows)
+}

@@ -112,6 +112,13 @@ func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.
 		return
 	}
 	defer w.answered()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	// The server sees that the client has gone when it reads of it, which it does not while the
+	// body waits for a host that takes none of it.
+	if c, ok := ctx.Value(connKey{}).(interface{ AfterBreak(f func()) (stop func()) }); ok {
+		defer c.AfterBreak(cancel)()
+	}
 	var set []header
 	all := w.policy.Load().headers(name)
 	if to := r.Header.Get("Upgrade"); to != "" && len(all) > 0 && !strings.EqualFold(to, webSocket) {
@@ -133,7 +140,7 @@ func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.
 			transform(pr.Out.Header, set)
 		},
 	}
-	p.ServeHTTP(rw, r)
+	p.ServeHTTP(rw, r.WithContext(ctx))
 }
 
 // hostOf is the name in a Host or an authority; empty if it is none.
