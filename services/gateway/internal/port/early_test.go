@@ -3,12 +3,15 @@ package port_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/events/mux"
 )
 
 // post begins a request with a body of length bytes, or in chunks where that is
@@ -169,5 +172,23 @@ func TestAClientThatLeavesItsSmallBodyDoesNothing(t *testing.T) {
 	case <-asked:
 		t.Error("the server was asked")
 	default:
+	}
+}
+
+// A client that leaves is seen to have left, also while its server reads nothing.
+func TestAClientLeavesAServerThatDoesNotRead(t *testing.T) {
+	over := make(chan struct{})
+	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) { <-over })
+	defer close(over)
+	in.opened = make(chan *mux.Stream, 1)
+	c, _ := post(t, addr, 1<<30)
+	c.SetWriteDeadline(time.Now().Add(2 * time.Second)) // when nothing on the way takes more
+	io.Copy(c, zeroes{})
+	s := <-in.opened
+	c.SetLinger(0)
+	c.Close()
+	s.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the stream to the server: %v", err)
 	}
 }

@@ -176,7 +176,9 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
-	res, err := ask(h.uploads, req.WithContext(ctx))
+	stop := body.while(cancel)
+	res, err := ask(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
+	stop()
 	var clean bool // nothing is left of the body
 	var broken error
 	if err != nil {

@@ -79,6 +79,8 @@ type inside struct {
 
 	net sandbox.Network
 
+	opened chan *mux.Stream // if not nil
+
 	mu    sync.Mutex
 	dials int
 	away  bool // it is paused
@@ -111,7 +113,11 @@ func (s *inside) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.St
 	s.mu.Lock()
 	s.dials++
 	s.mu.Unlock()
-	return s.mux.Open(ctx, "")
+	st, err := s.mux.Open(ctx, "")
+	if err == nil && s.opened != nil {
+		s.opened <- st
+	}
+	return st, err
 }
 
 const id = "i0123456789abcdefghij"

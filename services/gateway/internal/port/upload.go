@@ -89,6 +89,7 @@ const (
 	stalled = 10 * time.Second // how long a body may take whose request cannot be passed on
 	linger  = 30 * time.Second // how long one may go on whose request was answered
 	seen    = time.Second      // within which who has read all of it sees that
+	look    = time.Second      // how often it is looked whether who sends it is still there
 )
 
 var (
@@ -178,6 +179,28 @@ func (u *upload) release() (whole bool, err error) {
 	defer u.mu.Unlock()
 	u.gone = true
 	return whole, u.err
+}
+
+// while calls gone when the client leaves before stop: nobody reads of it as long as the server
+// takes nothing.
+func (u *upload) while(gone func()) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(look)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+				if stream.Gone(u.conn) {
+					gone()
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(over) }
 }
 
 // outlast waits until nothing is left of the body, reading away what is not wanted
