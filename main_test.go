@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,6 +205,23 @@ func TestWaitingForNATSEnds(t *testing.T) {
 	for _, name := range []string{"gateway", "scheduler", "reaper", "hostd"} {
 		if _, _, err := root(ctx, nil, name, "--nats", "nats://127.0.0.1:1", "--data", t.TempDir()); err != nil && !strings.Contains(err.Error(), "unknown flag") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Servers in sandboxes can have net/http write what they like to Go's own log.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	defer log.SetFlags(log.Flags())
+	defer log.SetOutput(log.Writer())
+	for level, want := range map[string]string{"info": "", "debug": `"level":"DEBUG","msg":"what\nthey say"`} {
+		var out syncBuffer
+		c := common{logLevel: level, logFormat: "json"}
+		if _, err := c.logger(&cli.Config{Err: &out}); err != nil {
+			t.Fatal(err)
+		}
+		log.Print("what\nthey say")
+		if got := out.String(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %s", level, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"strings"
@@ -43,19 +44,26 @@ func (c *common) flags(f *pflag.FlagSet, level string) {
 	f.StringVar(&c.logFormat, "log-format", "text", "text or json, on standard error")
 }
 
+// logger makes the program's log. What libraries write to Go's own is what strangers have sent
+// them, as much as they like: it is told as debug.
 func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
 	}
 	opt := &slog.HandlerOptions{Level: level}
+	var h slog.Handler
 	switch c.logFormat {
 	case "text":
-		return slog.New(slog.NewTextHandler(cfg.Err, opt)), nil
+		h = slog.NewTextHandler(cfg.Err, opt)
 	case "json":
-		return slog.New(slog.NewJSONHandler(cfg.Err, opt)), nil
+		h = slog.NewJSONHandler(cfg.Err, opt)
+	default:
+		return nil, fmt.Errorf("--log-format %s: text or json", c.logFormat)
 	}
-	return nil, fmt.Errorf("--log-format %s: text or json", c.logFormat)
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(h, slog.LevelDebug).Writer())
+	return slog.New(h), nil
 }
 
 // streams are the settings of every service that speaks to NATS. They shape the
