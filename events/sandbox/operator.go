@@ -8,13 +8,12 @@ import (
 // Operator is what the owner of hosts and gateways allows of what is not public.
 type Operator struct{ Allow []netip.Prefix }
 
-// special are the ranges that are not public.
+// special are the ranges that are not public. Of IPv6 that is all but 2000::/3, and some of it.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 	"192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
-	"5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+	"::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "4000::/2", "8000::/1",
 	"168.63.129.16/32", // Azure's, public by its number
 )
 
