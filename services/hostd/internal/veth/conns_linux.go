@@ -3,6 +3,7 @@ package veth
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 
@@ -69,8 +70,11 @@ func (n *Net) release(gone numbers, err error) {
 // endTries is how often it is looked when connections come and go meanwhile.
 const endTries = 3
 
-// end ends the connections of the numbers.
+// end ends the connections of the numbers, but of those that others have by now.
 func (n *Net) end(of numbers) (err error) {
+	others := n.others()
+	of = maps.Clone(of)
+	maps.DeleteFunc(of, func(i int, _ uint64) bool { return others[i] })
 	if len(of) == 0 {
 		return nil
 	}

@@ -52,6 +52,8 @@ const (
 
 	defaultAgain = 10 * time.Second
 
+	attachTries = 8 // of numbers that another host takes at the same moment
+
 	connsPart    = 16 // of the connections that the kernel tracks a sandbox may have that part
 	defaultConns = 1 << 18 / connsPart
 )
@@ -209,31 +211,65 @@ func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 			return fmt.Errorf("remove half an interface: %w", err)
 		}
 	}
-	free, ok := n.free(links)
-	if !ok { // but those that went a moment ago
-		n.forget(n.gone(links))
-		free, ok = n.free(links)
-	}
-	if !ok {
-		return kind.New(kind.Exhausted, "attach", string(id), "the range of addresses is used up")
-	}
-	n.give(free)
-	name := n.cfg.prefix() + strconv.Itoa(free)
-	if err := n.make(name, free, id, ns); err != nil {
+	for range attachTries {
+		i, err := n.choose(id, links)
+		if err != nil {
+			return err
+		}
+		name := n.cfg.prefix() + strconv.Itoa(i)
+		err = n.make(name, i, id, ns)
+		if err == nil && !n.others()[i] {
+			return nil
+		}
 		if l, lerr := netlink.LinkByName(name); lerr == nil {
 			netlink.LinkDel(l) //nolint:errcheck // the first error says more, and Sweep comes by
 		}
-		return fmt.Errorf("make an interface: %w", err)
+		if err != nil {
+			return fmt.Errorf("make an interface: %w", err)
+		}
 	}
-	return nil
+	return kind.New(kind.Unavailable, "attach", string(id), "another host takes the same addresses")
+}
+
+// choose gives a number that nobody has; n.mu is held.
+func (n *Net) choose(id sandbox.ID, links map[int]netlink.Link) (i int, err error) {
+	others := n.others()
+	i, ok := n.free(links, others)
+	if !ok { // but those that went a moment ago
+		n.forget(n.gone(links))
+		i, ok = n.free(links, others)
+	}
+	if !ok {
+		return 0, kind.New(kind.Exhausted, "attach", string(id), "the range of addresses is used up")
+	}
+	n.give(i)
+	return i, nil
+}
+
+// others are the numbers whose addresses are on interfaces that are not ours, as of another
+// host on this machine. Who cannot tell finds none.
+func (n *Net) others() map[int]bool {
+	others := make(map[int]bool)
+	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V4) //nolint:errcheck // as said
+	ours := make(map[int]bool)
+	links, _ := n.look() //nolint:errcheck // likewise
+	for _, l := range links {
+		ours[l.Attrs().Index] = true
+	}
+	for _, a := range addrs {
+		if i, ok := n.number(a.IP); ok && !ours[a.LinkIndex] {
+			others[i] = true
+		}
+	}
+	return others
 }
 
 // most is how many interfaces there can be.
 func (n *Net) most() int { return min(maxBoxes, 1<<(boxBits-n.cfg.Range.Bits())) }
 
 // free is the first number that no interface has, nor connections; n.mu is held.
-func (n *Net) free(links map[int]netlink.Link) (i int, ok bool) {
-	for links[i] != nil || n.given[i] > 0 {
+func (n *Net) free(links map[int]netlink.Link, others map[int]bool) (i int, ok bool) {
+	for links[i] != nil || n.given[i] > 0 || others[i] {
 		i++
 	}
 	return i, i < n.most()

@@ -365,6 +365,56 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	}
 }
 
+// Two hosts on one machine may have one range: neither takes the other's addresses, nor ends
+// its sandboxes' connections.
+func TestTwoHostsShareARange(t *testing.T) {
+	h := newHouse(t)
+	a := h.attach(t, "ia")
+	long := a.hold("8.8.8.8:81", h.world)
+	other := *h
+	other.cfg.Key += " other"
+	other.open(t)
+	b := other.attach(t, "ib")
+	for name, r := range map[string]room{"the first host's": a, "the second's": b, "the first's next": h.attach(t, "ic")} {
+		if got := r.ask("8.8.8.8:80"); got != "198.18.0.1" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	other.do(t, func(n *Net) error { n.clean(); return nil })
+	if err := long(); err != nil {
+		t.Errorf("a connection of the first host's sandbox: %v", err)
+	}
+}
+
+// hold opens a connection to what listens in the world at addr; what it gives has a word go
+// to and fro on it.
+func (r room) hold(addr string, world room) (try func() error) {
+	r.t.Helper()
+	var ln, c net.Conn
+	var l net.Listener
+	_, port, _ := net.SplitHostPort(addr)
+	err := world.in(func() (err error) { l, err = net.Listen("tcp4", "0.0.0.0:"+port); return err })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { l.Close() })
+	if err := r.in(func() (err error) { c, err = net.DialTimeout("tcp4", addr, patience); return err }); err != nil {
+		r.t.Fatal(err)
+	}
+	if ln, err = l.Accept(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { ln.Close(); c.Close() })
+	return func() error {
+		at := time.Now().Add(3 * time.Second)
+		ln.SetDeadline(at)
+		c.SetDeadline(at)
+		ln.Write([]byte("x"))
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+}
+
 // An interface goes with its sandbox, whoever is there to take it away.
 func TestAnInterfaceGoesWithItsSandbox(t *testing.T) {
 	h := newHouse(t)
