@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -315,7 +316,30 @@ func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	if err := errors.Join(h.AddrAdd(link, addr), h.LinkSetUp(link)); err != nil {
 		return err
 	}
-	return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway})
+	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway}); err != nil {
+		return err
+	}
+	return letPing(ns)
+}
+
+// letPing lets all in a namespace send pings, which need no rights then. The kernel lets
+// nobody before somebody says who may.
+func letPing(ns *os.File) error {
+	runtime.LockOSThread() // and where it cannot come back it stays so, and serves nobody else
+	ours, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer ours.Close() //nolint:errcheck // it was only looked at
+	if err = netns.Set(netns.NsHandle(ns.Fd())); err == nil {
+		err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o644) //nolint:gosec // it is the kernel's
+	}
+	if back := netns.Set(ours); back != nil {
+		return errors.Join(err, back)
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // Used is what the sandboxes' interfaces have counted, as the sandboxes see it.
