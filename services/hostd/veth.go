@@ -39,6 +39,9 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	return func() {
 		end()
 		<-kept
+		if h.recovered.Load() { // else it is not known whose they are
+			h.sweepVeth() // of those that ended just now the kernel takes them away later
+		}
 		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
 			h.slog.Warn("the rules for sandboxes' interfaces could not be taken away", "err", err)
 		}
