@@ -111,7 +111,7 @@ that docker save wrote, a tar of a root's files, or an image's name in a registr
 				}
 				maps.Copy(img.Env, own)
 				if facts.User != "" {
-					img.User = facts.User
+					img.User, img.Group = facts.User, ""
 				}
 				if facts.Workdir != "" {
 					img.Workdir = facts.Workdir

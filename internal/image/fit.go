@@ -1,10 +1,12 @@
 package image
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace/millrace/events/template"
@@ -15,7 +17,8 @@ type Facts struct {
 	Arch    string
 	Env     map[string]string
 	Workdir string
-	User    string // empty: template.DefaultUser, who is made if he lacks
+	User    string // empty: template.DefaultUser; he is made if he lacks, and so is a number
+	Group   string // the number of a User's who is made of one; empty: root's
 	Start   []string
 	Sudo    bool // the user may become root; the tree must have sudo
 }
@@ -49,7 +52,7 @@ func (t *tree) fit(f *Facts) error {
 	for _, name := range []string{"dev", "proc", "sys"} { // what is in them is never seen
 		clear(t.root.kids[name].kids)
 	}
-	if err := t.addUser(); err != nil {
+	if err := t.addUsers(f); err != nil {
 		return err
 	}
 	if f.Sudo {
@@ -79,8 +82,9 @@ func (t *tree) overwrite(files map[string]string) error {
 	return nil
 }
 
-// addUser makes the user that clients expect, unless there is one of the name.
-func (t *tree) addUser() error {
+// addUsers makes the user that clients expect, unless there is one of the name, and the
+// one that the image wants.
+func (t *tree) addUsers(f *Facts) error {
 	const name = template.DefaultUser
 	passwd, err := t.text(passwdFile)
 	if err != nil {
@@ -96,8 +100,7 @@ func (t *tree) addUser() error {
 	if group == "" {
 		group = "root:x:0:\n"
 	}
-	if !hasLine(passwd, name) { // no password, and none to be looked for in another file
-
+	if !hasUser(passwd, name) { // no password, and none to be looked for in another file
 		shell := "/bin/sh"
 		if bash, err := t.find("bin/bash"); err == nil && bash != nil {
 			shell = "/bin/bash"
@@ -107,6 +110,11 @@ func (t *tree) addUser() error {
 			group += fmt.Sprintf("%s:x:%d:\n", name, userID)
 		}
 	}
+	line, err := f.lacking(passwd)
+	if err != nil {
+		return err
+	}
+	passwd += line
 	if err := t.write(passwdFile, passwd, 0o644); err != nil {
 		return err
 	}
@@ -119,6 +127,29 @@ func (t *tree) addUser() error {
 	}
 	_, err = t.put(home, name, &inode{dir: true, mode: dirMode, uid: userID, gid: userID}, 0)
 	return err
+}
+
+// lacking is the line that passwd wants for the image's user: where nobody knows him, what
+// names no user would run as root. An image may have a number for him that has no name.
+func (f *Facts) lacking(passwd string) (string, error) {
+	if f.User == "" || f.User == "root" || hasUser(passwd, f.User) {
+		return "", nil
+	}
+	uid, err := strconv.ParseUint(f.User, 10, 32)
+	if err != nil {
+		return "", invalid("its user %.80q is not in its /%s", f.User, passwdFile)
+	}
+	gid, err := strconv.ParseUint(cmp.Or(f.Group, "0"), 10, 32)
+	if err != nil {
+		gid = 0 // names are not looked up
+	}
+	if uid > maxUID || gid > maxUID {
+		return "", invalid("its user is %d:%d: a sandbox has none above %d", uid, gid, maxUID)
+	}
+	if uid == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("u%d:*:%d:%d::/:/bin/sh\n", uid, uid, gid), nil
 }
 
 // addSudo lets the user become root without a password.
@@ -137,6 +168,23 @@ func (t *tree) text(p string) (string, error) {
 		return "", err
 	}
 	return strings.TrimRight(string(n.body), "\n") + "\n", nil
+}
+
+// hasUser reports whether who starts processes finds a user, by name or by number.
+func hasUser(passwd, user string) bool {
+	number, err := strconv.Atoi(user)
+	for line := range strings.Lines(passwd) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if len(f) < 7 {
+			continue
+		}
+		uid, uidErr := strconv.Atoi(f[2])
+		_, gidErr := strconv.Atoi(f[3])
+		if uidErr == nil && gidErr == nil && (f[0] == user || err == nil && uid == number) {
+			return true
+		}
+	}
+	return false
 }
 
 func hasLine(text, name string) bool {

@@ -412,7 +412,7 @@ func TestTheSameImageIsTheSameTemplate(t *testing.T) {
 func ociImage(t testing.TB) v1.Image {
 	t.Helper()
 	img := empty.Image
-	for _, l := range [][]tar.Header{{file("etc/os-release", "ID=test\n"), file("gone", "x")}, {file(".wh.gone", ""), file("app", "hello")}} {
+	for _, l := range [][]tar.Header{{file("etc/passwd", "node:x:7:7::/:/bin/sh\n"), file("gone", "x")}, {file(".wh.gone", ""), file("app", "hello")}} {
 		b := layerTar(t, l...)
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
 		if err != nil {

@@ -284,7 +284,7 @@ func factsOf(conf *v1.ConfigFile) Facts {
 	}
 	// Who runs what is a choice of the image's; without one it is as clients of
 	// E2B know it, and not root as of others.
-	f.User, _, _ = strings.Cut(conf.Config.User, ":")
+	f.User, f.Group, _ = strings.Cut(conf.Config.User, ":")
 	if dir := path.Clean("/" + conf.Config.WorkingDir); dir != "/" {
 		f.Workdir = dir
 	}
