@@ -197,7 +197,7 @@ type Registry struct {
 }
 
 // Pull finds an image by reference in a registry, and nowhere else, and tells its
-// digest. Invalid for what is no reference; NotFound for what is not there or may
+// digest. Invalid for what is no reference, and for a manifest that is too long; NotFound for what is not there or may
 // not be read. Reading a layer is Exhausted where the scratch's disk has no room.
 func Pull(ctx context.Context, reference string, r Registry) (*Image, string, error) {
 	ref, err := name.ParseReference(reference)
@@ -210,10 +210,10 @@ func Pull(ctx context.Context, reference string, r Registry) (*Image, string, er
 	} else if r.Transport == nil {
 		opts = append(opts, remote.WithAuthFromKeychain(authn.DefaultKeychain))
 	}
-	if r.Transport != nil {
-		opts = append(opts, remote.WithTransport(r.Transport))
+	if r.Transport == nil {
+		r.Transport = remote.DefaultTransport
 	}
-	img, err := remote.Image(ref, opts...)
+	img, err := remote.Image(ref, append(opts, remote.WithTransport(brief{r.Transport}))...)
 	if err != nil {
 		return nil, "", pullError(reference, err)
 	}
@@ -234,6 +234,9 @@ func pullError(reference string, err error) error {
 	var refused *transport.Error
 	if errors.As(err, &refused) && refused.StatusCode >= 400 && refused.StatusCode < 500 && refused.StatusCode != http.StatusTooManyRequests {
 		k = kind.NotFound
+	}
+	if kind.Is(err, kind.Invalid) {
+		k = kind.Invalid
 	}
 	return &kind.Error{Op: "pull", ID: reference, Kind: k, Err: err, Msg: fmt.Sprintf("image %q cannot be pulled: %s", reference, err)}
 }
