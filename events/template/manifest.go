@@ -34,6 +34,8 @@ const (
 	MaxTar = 64 << 30
 	// MaxFiles is the most entries that a tree may have.
 	MaxFiles = 4 << 20
+	// MaxDepth is how many directories a tree may have in each other.
+	MaxDepth = 256
 	// MaxManifest is the most bytes of a manifest.
 	MaxManifest = 1 << 20
 )

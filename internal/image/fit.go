@@ -197,12 +197,16 @@ func hasLine(text, name string) bool {
 }
 
 // sorted calls f for every name of the tree, each directory before what is in it. Links
-// on the way to a name can have put it deeper than a path may be long: then it is Invalid.
+// on the way to a name can have put it deeper than a path may be long: then it is Invalid, as
+// where no host would make the directories.
 func (n *node) sorted(at string, f func(p string, n *node) error) error {
 	for _, name := range slices.Sorted(maps.Keys(n.kids)) {
 		kid, p := n.kids[name], path.Join(at, name)
 		if len(p) > maxPath {
 			return invalid("path %.80q: too long", p)
+		}
+		if strings.Count(p, "/") > template.MaxDepth {
+			return invalid("path %.80q: more than %d directories in each other", p, template.MaxDepth)
 		}
 		if err := f(p, kid); err != nil {
 			return err

@@ -156,8 +156,8 @@ func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Heade
 		_, err := t.put(dir, base, f, e.layer)
 		return err
 	case tar.TypeSymlink:
-		if h.Linkname == "" || len(h.Linkname) > maxPath || strings.ContainsRune(h.Linkname, 0) {
-			return invalid("%q: a link to nothing", h.Name)
+		if h.Linkname == "" || len(h.Linkname) > maxLink || strings.ContainsRune(h.Linkname, 0) {
+			return invalid("%.80q: a link to nothing, or by too long a path", h.Name)
 		}
 		_, err := t.put(dir, base, inodeOf(e, h), e.layer)
 		return err

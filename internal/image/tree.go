@@ -44,6 +44,7 @@ type tree struct {
 
 const (
 	maxPath = 4096
+	maxLink = maxPath - 1 // bytes of where a link leads to, behind which the kernel has a NUL
 	maxName = 255
 	maxHops = 40
 	dirMode = 0o755

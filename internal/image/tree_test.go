@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
 )
 
 func heap() uint64 {
@@ -55,7 +56,7 @@ func TestATreeHoldsNoHeaders(t *testing.T) {
 }
 
 func TestATreesMemoryIsBounded(t *testing.T) {
-	deep := strings.Repeat("d/", 1000)
+	deep := strings.Repeat("d/", 200)
 	for _, tt := range []struct {
 		name    string
 		entries []tar.Header
@@ -75,7 +76,7 @@ func TestATreesMemoryIsBounded(t *testing.T) {
 				})
 			}
 			if tree.room = 3 * (perName + 3); tt.name == "paths" {
-				tree.room = 1001*(perName+1) + 1000
+				tree.room = 201*(perName+1) + 200
 			}
 			err := read()
 			if err == nil {
@@ -86,5 +87,25 @@ func TestATreesMemoryIsBounded(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// What no host can make is refused where it is brought in.
+func TestWhatNoHostCanMakeIsRefused(t *testing.T) {
+	for what, tt := range map[string]struct {
+		entry tar.Header
+		ok    bool
+	}{
+		"as deep as it may be":   {file(strings.Repeat("d/", template.MaxDepth)+"x", ""), true},
+		"deeper":                 {file(strings.Repeat("d/", template.MaxDepth+1)+"x", ""), false},
+		"a directory as deep":    {file(strings.Repeat("d/", template.MaxDepth+1), ""), true},
+		"a deeper directory":     {file(strings.Repeat("d/", template.MaxDepth+2), ""), false},
+		"a link as long":         {link("l", strings.Repeat("x/", maxLink/2)+"x"), true},
+		"a link by a longer way": {link("l", strings.Repeat("x/", maxLink/2)+"xx"), false},
+	} {
+		_, _, err := packed(t, imageOf(t, []tar.Header{tt.entry}), Options{})
+		if tt.ok && err != nil || !tt.ok && !kind.Is(err, kind.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

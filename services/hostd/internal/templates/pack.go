@@ -28,7 +28,7 @@ const (
 
 	// maxDepth bounds the directories in each other: each is a descriptor while they are
 	// packed, and a call for each path while they are unpacked.
-	maxDepth = 256
+	maxDepth = template.MaxDepth
 
 	// maxHeld bounds the bytes that are held of a tree while it is packed: the names in a
 	// directory, which are sorted, and of files that have more than one, and what is held
