@@ -91,7 +91,7 @@ func (r Ref) String() string {
 // letter or digit. What is nothing of that is NotFound: there can be no such
 // template.
 func ParseRef(s string) (Ref, error) {
-	if len(s) >= minPrefix && len(s) <= hexLen && isHex(s) {
+	if maybeID(s) {
 		return Ref{ID: s}, nil
 	}
 	name, tag, tagged := strings.Cut(s, ":")
@@ -104,6 +104,9 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{Name: name, Tag: tag}, nil
 }
 
+// maybeID reports whether s is read as an ID, or the beginning of one.
+func maybeID(s string) bool { return len(s) >= minPrefix && len(s) <= hexLen && isHex(s) }
+
 // ParseNew is ParseRef for a name that is to be put on a template.
 func ParseNew(s string) (Ref, error) {
 	r, err := ParseRef(s)
@@ -111,7 +114,7 @@ func ParseNew(s string) (Ref, error) {
 	case err != nil:
 		return r, kind.Newf(kind.Invalid, "name template", "",
 			"template name '%s': NAME or NAME:TAG of up to 63 of a-z 0-9 - _ each", s)
-	case r.ID != "":
+	case r.ID != "" || maybeID(r.Name): // without its tag nobody would find it
 		return r, kind.Newf(kind.Invalid, "name template", "", "template name '%s' looks like an id", s)
 	case IsHost(r.Name):
 		return r, kind.Newf(kind.Invalid, "name template", "", "template name '%s' means the host's own files", s)

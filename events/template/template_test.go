@@ -37,7 +37,7 @@ func TestParseRef(t *testing.T) {
 			t.Errorf("ParseRef(%q) = %+v, %v; want %+v, %v", tt.in, got, err, tt.want, tt.ok)
 		}
 	}
-	for _, name := range []string{"host", "base", "base:v1", id, "A"} {
+	for _, name := range []string{"host", "base", "base:v1", id, "A", id[:12], id[:12] + ":v1", id[:63] + ":latest"} {
 		if _, err := ParseNew(name); !kind.Is(err, kind.Invalid) {
 			t.Errorf("ParseNew(%q): %v", name, err)
 		}
