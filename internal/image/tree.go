@@ -160,22 +160,25 @@ func (t *tree) setDir(dir *node, name string, f *inode, layer int) error {
 	return err
 }
 
-// hide removes a name that came from a layer below.
+// hide removes what a name has from layers below; what its own layer has there stays,
+// also where it came before.
 func (t *tree) hide(dir *node, name string, layer int) {
-	if old := dir.kids[name]; old != nil && old.layer < layer {
+	old := dir.kids[name]
+	if old == nil {
+		return
+	}
+	if old.dir {
+		t.hideAll(old, layer)
+	}
+	if old.layer < layer && len(old.kids) == 0 {
 		delete(dir.kids, name)
 	}
 }
 
 // hideAll removes what a directory has from layers below.
 func (t *tree) hideAll(dir *node, layer int) {
-	for name, kid := range dir.kids {
-		if kid.dir {
-			t.hideAll(kid, layer)
-		}
-		if kid.layer < layer && len(kid.kids) == 0 {
-			delete(dir.kids, name)
-		}
+	for name := range dir.kids {
+		t.hide(dir, name, layer)
 	}
 }
 

@@ -109,3 +109,30 @@ func TestWhatNoHostCanMakeIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// The order of a layer's entries does not matter to its whiteouts.
+func TestAWhiteoutHidesNothingOfItsLayer(t *testing.T) {
+	below := []tar.Header{file("d/", ""), file("d/old", "1"), file("d/e/old", "1"), file("f/old", "1")}
+	want := map[string]string{"d/new": "2", "d/e/new": "2"}
+	for what, l := range map[string][]tar.Header{
+		"first":                       {file(".wh.f", ""), file(".wh.d", ""), file("d/", ""), file("d/new", "2"), file("d/e/new", "2")},
+		"last":                        {file("d/", ""), file("d/new", "2"), file("d/e/", ""), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
+		"last, without directories":   {file("d/new", "2"), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
+		"between, in another's place": {file("d/new", "2"), file(".wh.d", ""), file("d/e/new", "2"), file(".wh.f", "")},
+	} {
+		got, _, err := packed(t, imageOf(t, below, l), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range got {
+			if _, ok := want[name]; !ok && (strings.HasPrefix(name, "d/") && !strings.HasSuffix(name, "/") || strings.HasPrefix(name, "f/")) {
+				t.Errorf("%s: %s is there", what, name)
+			}
+		}
+		for name, body := range want {
+			if got[name] != body {
+				t.Errorf("%s: %s is %q", what, name, got[name])
+			}
+		}
+	}
+}
