@@ -23,6 +23,10 @@
 // the newest layer, which stays until there is another on it: who drops layers that nobody
 // uses and who picks one cannot both have it (core.ClaimLayer), and who loses makes it anew.
 //
+// A layer that one host alone has, which then makes no sandbox on it, is as one that there
+// is not: it is made anew, and its step runs again. A step whose sandbox ran and was lost
+// fails the build.
+//
 // # Limits
 // A layer is on the host that made it; the template is in the store, too, before the
 // build says that it is done. A build ends after an hour, its log after 50,000 lines. A chain of layers is as long as the driver

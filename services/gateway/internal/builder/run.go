@@ -21,7 +21,8 @@ type run struct {
 	*Builder
 	who   core.Principal
 	spec  build.Spec
-	bytes int // of output that was logged in this life
+	bytes int             // of output that was logged in this life
+	shun  map[string]bool // hosts that gave no sandbox on a layer which they alone have
 
 	mu    sync.Mutex
 	state build.State // see now
@@ -206,18 +207,8 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from, done, err := r.reached(ctx, from, layers)
-	if err != nil {
+	if from, err = r.steps(ctx, from, layers, after); err != nil {
 		return err
-	}
-	for i := done; i < len(layers); i++ {
-		if from, err = r.layer(ctx, from, &layers[i]); err != nil {
-			return at(strconv.Itoa(layers[i].step), err)
-		}
-	}
-	from.facts = after
-	if err := r.finalize(ctx, from); err != nil {
-		return at(stepFinalize, err)
 	}
 	if from.snap.ID != "" {
 		if err := r.cfg.Core.KeepLayer(ctx, from.snap.ID); err != nil {
@@ -238,6 +229,47 @@ func (r *run) build(ctx context.Context) error {
 	}
 	return r.say(ctx, "Build finished")
 }
+
+// steps makes the layers that lack, and runs the template's command. What a host had alone
+// that went meanwhile is made anew, as if there had been none.
+func (r *run) steps(ctx context.Context, base origin, layers []layer, after facts) (origin, error) {
+	for {
+		from, done, err := r.reached(ctx, base, layers)
+		for ; err == nil && done < len(layers); done++ {
+			from, err = r.layer(ctx, from, &layers[done])
+			err = at(strconv.Itoa(layers[done].step), err)
+		}
+		if err == nil {
+			from.facts = after
+			err = at(stepFinalize, r.finalize(ctx, from))
+		}
+		if !r.without(err, &base) {
+			return from, err
+		}
+		if err := r.say(ctx, "The host that has a layer makes no sandbox on it: it is made anew"); err != nil {
+			return from, err
+		}
+	}
+}
+
+// without reports whether the build can go on without the layers of the host that err is of.
+func (r *run) without(err error, base *origin) bool {
+	var u *unmade
+	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.shun[u.on.Host] {
+		return false
+	}
+	if now, ok := r.cfg.Core.LayerOf(u.on.ID); ok && now.Copy.Manifest != "" {
+		return false // others have it, too
+	}
+	if r.shun == nil {
+		r.shun = map[string]bool{}
+	}
+	r.shun[u.on.Host] = true
+	return true
+}
+
+// usable reports whether a layer is in the store, or on a host that gave what was asked of it.
+func (r *run) usable(s *sandbox.Snapshot) bool { return s.Copy.Manifest != "" || !r.shun[s.Host] }
 
 // maxTitle bounds how many bytes of a step its title shows.
 const maxTitle = 2048
@@ -265,7 +297,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 		snap, ok := r.cfg.Core.LayerOf(own)
 		title := r.title(l)
 		if !ok && !l.force {
-			if snap, ok = r.cfg.Core.Layer(r.who, l.sum); ok {
+			if snap, ok = r.cfg.Core.Layer(r.who, l.sum, r.usable); ok {
 				title = "CACHED " + title
 			}
 		}
@@ -300,7 +332,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin, int, error) {
 	for n := len(layers); n > 0; n-- {
 		snap, ok := r.cfg.Core.LayerAmong(r.mark().Layers, layers[n-1].sum)
-		if !ok {
+		if !ok || !r.usable(&snap) {
 			continue
 		}
 		snap, err := r.cfg.Core.ClaimLayer(ctx, snap.ID)
@@ -326,11 +358,11 @@ func stands(on origin, id sandbox.SnapshotID) []string {
 }
 
 // own is the name of the layer that the build makes of a step, and how many it made before
-// that were dropped.
+// that were dropped, or are of no use.
 func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
 	for what := "layer"; ; what = "layer." + strconv.Itoa(dropped) {
 		id = sandbox.KeyedSnapshotID(r.key(what, step))
-		if s, ok := r.cfg.Core.LayerOf(id); ok || !s.Deleted {
+		if s, ok := r.cfg.Core.LayerOf(id); ok && r.usable(&s) || !ok && !s.Deleted {
 			return id, dropped
 		}
 		dropped++

@@ -40,7 +40,13 @@ func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox
 	}
 	for try := 0; ; try++ {
 		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // one that was refused is so for ever
+		if st, ok := r.unmade(id); ok && st.Request.From != from.snap.ID {
+			continue // it was to stand on what the build goes on without
+		}
 		_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
+		if _, ok := r.unmade(id); ok && kind.Is(err, kind.Unavailable) {
+			return id, &unmade{err, from.snap}
+		}
 		if !kind.Is(err, kind.Exhausted) || try == maxTries {
 			return id, err
 		}
@@ -52,6 +58,21 @@ func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox
 			return id, ctx.Err()
 		}
 	}
+}
+
+// unmade is why there is no sandbox on a layer.
+type unmade struct {
+	err error
+	on  sandbox.Snapshot
+}
+
+func (u *unmade) Error() string { return u.err.Error() }
+func (u *unmade) Unwrap() error { return u.err }
+
+// unmade gives a sandbox that ended before it ran.
+func (r *run) unmade(id sandbox.ID) (sandbox.State, bool) {
+	st, err := r.cfg.Core.Sandbox(r.who, id)
+	return st, err == nil && st.Over() && st.Started.IsZero()
 }
 
 // How long room is waited for, which is some five minutes.

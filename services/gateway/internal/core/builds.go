@@ -246,10 +246,10 @@ func filesGone(op string, id sandbox.SnapshotID) error {
 }
 
 // Layer gives the newest snapshot that a tenant's builds made by a sum, on a host
-// that lives or in the store.
-func (c *Core) Layer(p Principal, sum string) (sandbox.Snapshot, bool) {
+// that lives or in the store, of those that are usable.
+func (c *Core) Layer(p Principal, sum string, usable func(*sandbox.Snapshot) bool) (sandbox.Snapshot, bool) {
 	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
-		if c.reachable(&s) {
+		if c.reachable(&s) && usable(&s) {
 			return s, true
 		}
 	}

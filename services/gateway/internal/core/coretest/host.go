@@ -164,6 +164,9 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 		if no != 0 {
 			return []sandbox.Body{sandbox.Refused{Kind: uint32(no), Reason: "no " + no.String()}}, nil
 		}
+		if from := s.Request.FromHost; from != "" && from != h.Name {
+			return []sandbox.Body{sandbox.Refused{Kind: uint32(kind.Unavailable), Reason: "the snapshot's host takes no sandbox"}}, nil
+		}
 		if s.Request.Metadata["make"] == "never" {
 			return nil, nil
 		}

@@ -1,0 +1,103 @@
+package builder
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+)
+
+// away has a layer that was made by a sum on a host that lives and takes no sandbox.
+func (f *final) away(sum, manifest string) sandbox.Snapshot {
+	f.t.Helper()
+	h := coretest.New(f.t, f.log, f.view)
+	h.Name = "away"
+	h.Lease(f.t.Context(), fleet.Lease{TTL: time.Hour})
+	s := f.put(sum)
+	s.ID, s.Host, s.Copy.Manifest = sandbox.NewSnapshotID(), h.Name, manifest
+	if err := f.log.PutSnapshot(f.t.Context(), &s); err != nil {
+		f.t.Fatal(err)
+	}
+	f.drop(f.only(sum, f.host.Name))
+	return s
+}
+
+func (f *final) only(sum, host string) sandbox.SnapshotID {
+	f.t.Helper()
+	if err := f.view.Sync(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	all := f.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Host == host && !s.Deleted })
+	if len(all) != 1 {
+		f.t.Fatalf("%d layers", len(all))
+	}
+	return all[0].ID
+}
+
+// said is the build's log.
+func (f *final) said() string {
+	f.t.Helper()
+	b, err := f.Build(f.t.Context(), f.who, f.state.Request.Template, f.state.ID)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	lines, _, err := f.BuildLines(f.t.Context(), &b, 0, b.Lines, func(*build.Line) bool { return true })
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, l := range lines {
+		all.WriteString(l.Text + "\n")
+	}
+	return all.String()
+}
+
+// A layer whose host went between the pick and the next step is one that there is not.
+func TestALayerThatWentWithItsHostIsMadeAnew(t *testing.T) {
+	f := newFinal(t, "", "")
+	f.host.Start()
+	layers := []layer{runs(1, "one"), runs(2, "two"), runs(3, "three")}
+	gone := f.away("two", "")
+	f.put("one")
+	r := f.life()
+	on, err := r.steps(t.Context(), f.from, layers, facts{})
+	if err != nil || on.snap.Layer != "three" || on.snap.Host != f.host.Name {
+		t.Fatalf("it made %q on %q, %v; it said\n%s", on.snap.Layer, on.snap.Host, err, f.said())
+	}
+	if said := f.said(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "made anew") {
+		t.Errorf("it said\n%s", said)
+	}
+	if again, err := f.life().steps(t.Context(), f.from, layers, facts{}); err != nil || again.snap.ID != on.snap.ID {
+		t.Errorf("who goes on has %s, %v; want %s", again.snap.ID, err, on.snap.ID)
+	}
+	if !f.has(gone.ID) {
+		t.Error("it was dropped: its host may come back")
+	}
+}
+
+// What others have, too, or what the whole build stands on is not made anew.
+func TestWhatIsNotMadeAnew(t *testing.T) {
+	for what, tt := range map[string]struct {
+		manifest string
+		base     bool
+	}{"a layer in the store": {"a manifest", false}, "the base": {"", true}} {
+		t.Run(what, func(t *testing.T) {
+			f := newFinal(t, "", "")
+			f.host.Start()
+			s := f.away("one", tt.manifest)
+			layers := []layer{runs(1, "one"), runs(2, "two")}
+			if tt.base {
+				f.from.snap, layers = s, layers[1:]
+			}
+			r := f.life()
+			if _, err := r.steps(t.Context(), f.from, layers, facts{}); !kind.Is(err, kind.Unavailable) || stepOf(err) != "2" || strings.Contains(f.said(), "anew") || len(layers) > 1 && !strings.Contains(f.said(), "CACHED") {
+				t.Errorf("got %v; it said\n%s", err, f.said())
+			}
+		})
+	}
+}
