@@ -163,7 +163,13 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 	}
 	of := "image " + digest
 	if t, ok := r.cfg.Core.HiddenTemplate(r.who, of); ok {
-		return r.onManifest(ctx, &t, of)
+		whole, err := r.whole(ctx, t.Manifest.Parts)
+		if err != nil {
+			return origin{}, err
+		}
+		if whole {
+			return r.onManifest(ctx, &t, of)
+		}
 	}
 	if err := r.say(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
 		return origin{}, err
@@ -191,6 +197,17 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 		return origin{}, kind.New(kind.Internal, "build", name, "an image was imported and is not there")
 	}
 	return r.onManifest(ctx, &t, of)
+}
+
+// whole reports whether all parts of a template are stored. Nobody can bring those of an
+// image again but who has the image.
+func (r *run) whole(ctx context.Context, parts []template.Sum) (bool, error) {
+	for _, sum := range parts {
+		if has, err := r.cfg.Core.HasTemplatePart(ctx, sum); !has || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // login gives the name and the password for the image's registry.
