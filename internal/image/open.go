@@ -75,6 +75,9 @@ func choose(index v1.ImageIndex, depth int) (v1.Image, error) {
 		switch {
 		case d.MediaType.IsIndex() && depth < deepest:
 			inner, err := index.ImageIndex(d.Digest)
+			if err == nil {
+				err = named(inner, d.Digest)
+			}
 			if err != nil {
 				return nil, invalid("its index: %s", err)
 			}
@@ -82,10 +85,34 @@ func choose(index v1.ImageIndex, depth int) (v1.Image, error) {
 				return img, nil
 			}
 		case d.MediaType.IsImage() && (d.Platform == nil || d.Platform.OS == "linux" && d.Platform.Architecture == runtime.GOARCH):
-			return index.Image(d.Digest)
+			img, err := index.Image(d.Digest)
+			if err == nil {
+				err = named(img, d.Digest)
+			}
+			if err != nil {
+				return nil, invalid("its manifest: %s", err)
+			}
+			return img, nil
 		}
 	}
 	return nil, invalid("it has no image for linux/%s", runtime.GOARCH)
+}
+
+// named fails for what has another digest than the one that it is named by, which the library
+// does not see in a layout.
+func named(what interface{ Digest() (v1.Hash, error) }, want v1.Hash) error {
+	got, err := what.Digest()
+	if err != nil {
+		return err
+	}
+	return same(got, want)
+}
+
+func same(got, want v1.Hash) error {
+	if got != want && got.Algorithm == want.Algorithm {
+		return fmt.Errorf("its digest is %s, it is named by %s", got, want)
+	}
+	return nil
 }
 
 // openArchive tells what kind of tar a file is by the names in it.
@@ -258,17 +285,26 @@ func fromOCI(img v1.Image) (*Image, error) {
 		return nil, invalid("it has %d layers, the most is %d", len(layers), maxLayers)
 	}
 	conf, err := img.ConfigFile()
+	if err == nil {
+		var sum v1.Hash
+		if sum, err = img.ConfigName(); err == nil {
+			err = same(sum, m.Config.Digest)
+		}
+	}
 	if err != nil {
 		return nil, invalid("its configuration: %s", err)
+	}
+	if n := len(conf.RootFS.DiffIDs); n != len(layers) {
+		return nil, invalid("its configuration has the sums of %d layers, it has %d", n, len(layers))
 	}
 	if conf.OS != "" && conf.OS != "linux" {
 		return nil, invalid("it is for %s", conf.OS)
 	}
 	out := &Image{Facts: factsOf(conf)}
-	for _, l := range layers {
-		sum, err := l.DiffID()
-		if err != nil || sum.Algorithm != "sha256" {
-			return nil, invalid("a layer has no sum that is known: %v", err)
+	for i, l := range layers {
+		sum := conf.RootFS.DiffIDs[i] // of a layout the library would give what the layer has
+		if sum.Algorithm != "sha256" {
+			return nil, invalid("a layer has no sum that is known: %s", sum)
 		}
 		out.Layers = append(out.Layers, Layer{Open: l.Uncompressed, Sum: sum.Hex})
 	}
