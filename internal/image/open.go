@@ -117,11 +117,13 @@ func same(got, want v1.Hash) error {
 
 // openArchive tells what kind of tar a file is by the names in it.
 func openArchive(ctx context.Context, file, scratch string) (*Image, error) {
-	names, err := topNames(ctx, file)
+	names, holes, err := topNames(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	switch {
+	case names["manifest.json"] && holes: // its configuration is read into memory
+		return nil, invalid("%s: its files have more bytes than it has", file)
 	case names["manifest.json"]:
 		img, err := tarball.ImageFromPath(file, nil)
 		if err != nil {
@@ -159,15 +161,23 @@ func eachEntry(ctx context.Context, file string, f func(h *tar.Header, body io.R
 	return ctx.Err()
 }
 
-func topNames(ctx context.Context, file string) (map[string]bool, error) {
-	names := map[string]bool{}
-	err := eachEntry(ctx, file, func(h *tar.Header, _ io.Reader) error {
+// topNames gives what is at a tar's top, and whether its files have more bytes than it has.
+func topNames(ctx context.Context, file string) (names map[string]bool, holes bool, err error) {
+	fi, err := os.Stat(file)
+	if err != nil {
+		return nil, false, err
+	}
+	names, left := map[string]bool{}, fi.Size()
+	err = eachEntry(ctx, file, func(h *tar.Header, _ io.Reader) error {
 		if n := path.Clean(h.Name); !strings.Contains(n, "/") && len(names) < maxLayers {
 			names[n] = true
 		}
+		if left >= 0 {
+			left -= h.Size
+		}
 		return nil
 	})
-	return names, err
+	return names, left < 0, err
 }
 
 // unpackLayout takes the files of an OCI layout, and no others, out of a tar.

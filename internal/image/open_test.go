@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -119,5 +120,17 @@ func TestALayerOfALayoutIsNotCut(t *testing.T) {
 		if n == len(whole) && err != nil || n < len(whole) && !kind.Is(err, kind.Invalid) {
 			t.Errorf("%d bytes of %d: %v", n, len(whole), err)
 		}
+	}
+}
+
+// What a tar says that a file of holes has is not read into memory.
+func TestAConfigurationOfHolesIsRefused(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "image.tar")
+	manifest := layerTar(t, file("manifest.json", `[{"Config":"conf.json","Layers":[]}]`))
+	if err := os.WriteFile(at, append(sparse("conf.json", 1<<26)[:512], manifest...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), at, t.TempDir()); !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "more bytes") {
+		t.Errorf("got %v", err)
 	}
 }
