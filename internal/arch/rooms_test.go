@@ -106,7 +106,7 @@ var rooms = []room{
 	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
-	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci}, std: []string{"os/exec", "net/http"}},
+	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},

@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -94,6 +96,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 func (b *bounded) explain(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrInsecurePath) {
 		return invalid("a layer is damaged: %s", err)
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return invalid("a layer wants more than %d MiB of memory to be unpacked: %s", maxWindow>>20, err)
 	}
 	if b.err != nil && errors.Is(err, b.err) {
 		return unread(err)

@@ -258,7 +258,7 @@ func Pull(ctx context.Context, reference string, r Registry) (*Image, string, er
 	if err != nil {
 		return nil, "", pullError(reference, err)
 	}
-	out, err := fromOCI(cache.Image(img, cache.NewFilesystemCache(r.Scratch)))
+	out, err := fromOCI(cache.Image(narrow{img}, cache.NewFilesystemCache(r.Scratch)))
 	if err != nil {
 		return nil, "", err
 	}
