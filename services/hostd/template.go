@@ -167,13 +167,13 @@ func (h *host) getTemplate(ctx context.Context, t *events.Template) (*templates.
 func (h *host) prefetch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
-	tried := make(map[template.ID]bool)
+	tried := make(map[template.ID]time.Time) // when it had been tagged
 	for {
 		for _, t := range h.view.Templates("") {
-			if tried[t.ID] || t.Manifest.Arch != runtime.GOARCH || !h.lacks(t.ID, &t.Manifest) {
+			if !t.Tagged.After(tried[t.ID]) || t.Manifest.Arch != runtime.GOARCH || !h.lacks(t.ID, &t.Manifest) {
 				continue
 			}
-			tried[t.ID] = true // who needs one that failed tries again
+			tried[t.ID] = t.Tagged // who needs one that failed tries again, and who tags it again may have mended it
 			tree, err := h.getTemplate(ctx, &t)
 			if err != nil && !errors.Is(err, context.Canceled) {
 				h.slog.Warn("a template cannot be fetched ahead", "template", t.ID, "err", err)
@@ -199,7 +199,7 @@ func (h *host) lacks(id template.ID, m *template.Manifest) bool {
 }
 
 // prefetchBuilt is prefetch of what builds made.
-func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
+func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Time) {
 	for _, t := range h.view.Templates("") {
 		if t.Built == nil {
 			continue
@@ -209,10 +209,10 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]bool) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))
-		if err != nil || tried[id] || !h.lacks(id, &m) {
+		if err != nil || !t.Tagged.After(tried[id]) || !h.lacks(id, &m) {
 			continue
 		}
-		tried[id] = true
+		tried[id] = t.Tagged
 		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
 		if err != nil && ctx.Err() == nil {
 			h.slog.Warn("a built template cannot be fetched ahead", "template", t.Name, "err", err)
