@@ -78,6 +78,7 @@ type box struct {
 	toldSeq     uint64              // where it did
 	reboot      bool                // its processes end when it goes on
 	goes        bool                // since the last pause it has gone on
+	lags        bool                // its place has stood still; see tellTime
 	way         *egress.Way         // nil: there is no network
 	net         sandbox.Network     // that is in force
 	reachable   bool                // net allows anything

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -107,6 +108,28 @@ func (b *box) thaw(ctx context.Context) {
 		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
 	}
 	b.still = false
+	b.catchUp()
+}
+
+// timeVersion is the talk that a shim must speak to be told the time (package wire).
+const timeVersion = 8
+
+// catchUp is for a place that stood still and goes on: a kernel of its own did not see
+// time pass.
+func (b *box) catchUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lags = true; b.conn != nil {
+		b.tellTime(b.conn)
+	}
+}
+
+// tellTime tells the shim of a place that has stood still what time it is, also on each
+// connection after: the one before may have lost it. mu is held.
+func (b *box) tellTime(conn *link.Conn) {
+	if b.lags && conn.Version() >= timeVersion {
+		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
+	}
 }
 
 // obey does what the record asks for, and says there what became of it.
@@ -159,7 +182,10 @@ func (b *box) resume(ctx context.Context) error {
 		return err
 	}
 	err := b.inst.Resume(ctx)
-	if b.still = err != nil; err == nil && b.reboots() {
+	if b.still = err != nil; !b.still {
+		b.catchUp()
+	}
+	if err == nil && b.reboots() {
 		if b.link() == nil {
 			b.again() // when there is somebody to tell
 			return ctx.Err()

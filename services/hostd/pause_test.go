@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +134,35 @@ func TestPauseStopsTime(t *testing.T) {
 	over := r.start(sbx, process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: time.Second})
 	if x := r.whole(over).end(); x.Cause != process.CauseTimeout {
 		t.Errorf("a process whose time ran out: %s", describe(x))
+	}
+}
+
+// A kernel of the sandbox's own sees no time pass while it stands still: its clock is set when
+// it goes on, by whichever life of the host lets it.
+func TestAPauseLeavesTheClockRight(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
+			r := lively(t)
+			sbx, _ := r.counting()
+			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
+			if killed {
+				r.kill()
+				r.begin()
+				r.awaitLease(1)
+			}
+			const pause = 4 * time.Second
+			<-time.After(pause)
+			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+			before := time.Now()
+			rec := r.whole(r.start(sbx, sh("date +%s")))
+			said, err := strconv.ParseInt(strings.TrimSpace(string(rec.out[process.Stdout])), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if late := before.Sub(time.Unix(said, 0)); late > pause/2 {
+				t.Errorf("the clock is %v late after a pause of %v", late, pause)
+			}
+		})
 	}
 }
 

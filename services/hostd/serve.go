@@ -221,6 +221,7 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sendNetwork(conn) // before anything is started
+	b.tellTime(conn)
 	there := make(map[string]bool, len(hello.Processes))
 	strangers := b.strangers
 	for _, hp := range hello.Processes {

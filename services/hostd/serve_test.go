@@ -65,6 +65,52 @@ func TestConnectWithoutASpool(t *testing.T) {
 	conn.Close()
 }
 
+// kept is a place that keeps its memory in no time.
+type kept struct{ place }
+
+func (kept) Snapshot(context.Context, string, bool) error { return nil }
+
+// A place stands still while its memory is kept: a shim that knows what that is hears what time
+// it is then, on the connection that there is and on the next.
+func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
+	for version, told := range map[uint32]int{wire.Version: 1, timeVersion - 1: 0} {
+		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
+			b := bare(&host{})
+			b.h.cfg.DataDir, b.h.cfg.Spool = t.TempDir(), -1
+			times := make(chan int)
+			b.inst = kept{place{version: version, shim: func(c net.Conn) {
+				r, n := wire.NewReader(c), 0
+				for {
+					ty, _, err := r.Next()
+					if err != nil || ty == wire.TypeEnd {
+						times <- n
+						return
+					}
+					if ty == wire.TypeTime {
+						n++
+					}
+				}
+			}}}
+			for i, want := range []int{0, told, 2 * told} {
+				conn, err := b.connect(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i > 0 {
+					if err := b.fill(t.Context(), b.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				conn.Send(wire.AppendEnd)
+				if got := <-times; got != want {
+					t.Errorf("connection %d: told the time %d times, want %d", i, got, want)
+				}
+				conn.Close()
+			}
+		})
+	}
+}
+
 // A shim that hangs up as soon as it is connected keeps nobody busy.
 func TestShimThatHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -87,20 +133,20 @@ func TestShimThatHangsUp(t *testing.T) {
 	})
 }
 
-// kept is a place that stands still for a snapshot of its memory.
-type kept struct {
+// keeping is a place that stands still for a snapshot of its memory.
+type keeping struct {
 	place
 	until time.Time
 }
 
-func (k kept) Dial(ctx context.Context) (net.Conn, error) {
+func (k keeping) Dial(ctx context.Context) (net.Conn, error) {
 	if !rest(ctx, time.Until(k.until)) {
 		return nil, ctx.Err()
 	}
 	return k.place.Dial(ctx)
 }
 
-func (k kept) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
+func (k keeping) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
 
 // A life of the host that ends while it keeps a sandbox's memory leaves who does not answer
 // until that is done. He is waited for, unless he is to end; another one is not.
@@ -108,20 +154,20 @@ func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
 	tests := []struct {
 		name  string
 		phase sandbox.Phase
-		inst  func(kept) driver.Instance
+		inst  func(keeping) driver.Instance
 		took  time.Duration
 		err   error
 	}{
-		{"its memory is kept", sandbox.PhaseRunning, func(k kept) driver.Instance { return k }, 4 * dialTimeout, nil},
-		{"it is to end", sandbox.PhaseStopping, func(k kept) driver.Instance { return k }, dialTimeout, errShimGone},
-		{"it does not answer", sandbox.PhaseRunning, func(k kept) driver.Instance { return struct{ driver.Instance }{k} }, dialTimeout, errShimGone},
+		{"its memory is kept", sandbox.PhaseRunning, func(k keeping) driver.Instance { return k }, 4 * dialTimeout, nil},
+		{"it is to end", sandbox.PhaseStopping, func(k keeping) driver.Instance { return k }, dialTimeout, errShimGone},
+		{"it does not answer", sandbox.PhaseRunning, func(k keeping) driver.Instance { return struct{ driver.Instance }{k} }, dialTimeout, errShimGone},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bare(&host{})
 				b.h.cfg.Spool = -1
-				b.inst = tt.inst(kept{place{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
+				b.inst = tt.inst(keeping{place{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
 				b.tell(&sandbox.State{ID: b.id, Phase: tt.phase})
 				begun := time.Now()
 				conn, err := b.connect(t.Context())

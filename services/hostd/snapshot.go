@@ -180,6 +180,9 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 		return err
 	}
 	err := b.inst.Snapshot(ctx, making, t.Memory)
+	if t.Memory && !b.standing() {
+		b.catchUp()
+	}
 	if errors.Is(err, syscall.ENOSPC) {
 		err = &kind.Error{Op: "snapshot", ID: string(b.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
 	}

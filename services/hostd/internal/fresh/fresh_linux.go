@@ -15,8 +15,7 @@ const aside = 500 * time.Millisecond
 // random numbers. A kernel that is not ours alone refuses both, and needs neither.
 func Kernel(now time.Time, seed []byte) {
 	if off := time.Until(now); off > aside || off < -aside {
-		ts := unix.NsecToTimespec(now.UnixNano())
-		unix.ClockSettime(unix.CLOCK_REALTIME, &ts) //nolint:errcheck // a kernel that refuses
+		set(now)
 	}
 	f, err := os.OpenFile("/dev/random", os.O_WRONLY, 0)
 	if err != nil {
@@ -24,6 +23,19 @@ func Kernel(now time.Time, seed []byte) {
 	}
 	defer f.Close() //nolint:errcheck // the kernel has it
 	addEntropy(int(f.Fd()), seed)
+}
+
+// Forward sets the clock of a kernel that stood still to now, if it is behind. It never goes
+// back: what says now may have been on its way for a while.
+func Forward(now time.Time) {
+	if time.Until(now) > aside {
+		set(now)
+	}
+}
+
+func set(now time.Time) {
+	ts := unix.NsecToTimespec(now.UnixNano())
+	unix.ClockSettime(unix.CLOCK_REALTIME, &ts) //nolint:errcheck // a kernel that refuses
 }
 
 // MaxSeed is how many random bytes are taken.

@@ -9,3 +9,6 @@ const MaxSeed = 64
 
 // Kernel is for Linux.
 func Kernel(time.Time, []byte) {}
+
+// Forward is for Linux.
+func Forward(time.Time) {}

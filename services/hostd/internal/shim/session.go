@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/services/hostd/internal/fresh"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -176,6 +177,14 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		s.cutShort()
 	case wire.TypeReboot:
 		s.reboot()
+	case wire.TypeTime:
+		now, err := wire.ParseTime(b)
+		if err != nil {
+			return err
+		}
+		if s.pid1 {
+			fresh.Forward(time.Unix(0, now))
+		}
 	case wire.TypeNetwork:
 		n, err := wire.ParseNetwork(c.version, b)
 		if err != nil {

@@ -52,7 +52,9 @@ import "github.com/millrace/millrace/events/mux"
 // 6: there is Reboot.
 //
 // 7: there is Conclude.
-const Version = 7
+//
+// 8: there is Time.
+const Version = 8
 
 // Limits of the protocol, in bytes.
 const (
@@ -90,6 +92,7 @@ const (
 	TypeNetwork  Type = 11 // since version 2
 	TypeReboot   Type = 12 // since version 6
 	TypeConclude Type = 13 // since version 7
+	TypeTime     Type = 14 // since version 8
 )
 
 // From the shim.

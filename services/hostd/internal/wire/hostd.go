@@ -230,6 +230,19 @@ func AppendConclude(dst []byte) []byte { return AppendFrame(dst, TypeConclude, n
 // that is started after it. Since version 6.
 func AppendReboot(dst []byte) []byte { return AppendFrame(dst, TypeReboot, nil) }
 
+// AppendTime appends a frame that says what time it is, in Unix nanoseconds: the sandbox
+// stood still. Since version 8.
+func AppendTime(dst []byte, now int64) []byte {
+	return AppendFrame(dst, TypeTime, func(dst []byte) []byte { return putU64(dst, uint64(now)) })
+}
+
+// ParseTime reads what AppendTime wrote.
+func ParseTime(b []byte) (int64, error) {
+	d := dec{b: b}
+	now := int64(d.u64())
+	return now, d.end()
+}
+
 // Network says which way out the sandbox has.
 type Network struct {
 	Proxy uint16 // the port of the loopback that leads to hostd's proxy; 0: none

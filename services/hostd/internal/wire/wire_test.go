@@ -32,6 +32,7 @@ var frames = []struct {
 	{"resize", AppendResize(nil, &Resize{4, token, 80, 24}), Resize{4, token, 80, 24}, parsed(ParseResize)},
 	{"ack", AppendMark(nil, TypeAck, Mark{token, 1 << 60}), Mark{token, 1 << 60}, parsed(ParseMark)},
 	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
+	{"time", AppendTime(nil, 1e18), int64(1e18), parsed(ParseTime)},
 	{"network", AppendNetwork(nil, 5, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{3128, []byte("pem"), "1.1.1.1"}, parsed(networkOf(5))},
 	{"network of version 4", AppendNetwork(nil, 4, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{3128, []byte("pem"), ""}, parsed(networkOf(4))},
 	{"network of version 3", AppendNetwork(nil, 3, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{Proxy: 3128}, parsed(networkOf(3))},
