@@ -56,6 +56,11 @@ func TestTemplatesOfMachines(t *testing.T) {
 	first := startBuild(t, u.API, "mine", steps...)
 	awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
 	box := u.Create(t, "templateID", "mine", "timeout", 600).ID
+	var told struct{ CPUCount, MemoryMB int }
+	u.Want(t, http.StatusOK, http.MethodGet, "/sandboxes/"+box, nil).Decode(t, &told)
+	if told.CPUCount != 1 || told.MemoryMB != 512 {
+		t.Errorf("asked for no limits it is said to have %+v", told)
+	}
 	const look = "cd /home/user/app && cat file same && stat -c '%a %h' file && echo more >> file; ls"
 	if got, want := outputOf(u.Commands(t, box, look).All(t)), "built\nbuilt\n4711 2\nfile\nsame\n"; got != want {
 		t.Errorf("in a sandbox made from it: %q, want %q", got, want)

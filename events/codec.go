@@ -61,6 +61,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		f.Body = &pb.SandboxFrame_Running{Running: &pb.SandboxRunning{
 			Driver: b.Driver, Isolation: string(b.Isolation),
 			CanPause: b.Can.Pause, CanSnapshot: b.Can.Files, CanSnapshotMemory: b.Can.Memory,
+			CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 		}}
 	case sandbox.DeadlineSet:
 		f.Body = &pb.SandboxFrame_DeadlineSet{DeadlineSet: &pb.SandboxDeadlineSet{DeadlineNs: nanos(b.Deadline)}}
@@ -147,7 +148,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		r := b.Running
 		return sandbox.Running{Driver: r.Driver, Isolation: sandbox.Isolation(r.Isolation), Can: sandbox.Abilities{
 			Pause: r.CanPause, Files: r.CanSnapshot, Memory: r.CanSnapshotMemory,
-		}}
+		}, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib}
 	case *pb.SandboxFrame_DeadlineSet:
 		return sandbox.DeadlineSet{Deadline: fromNanos(b.DeadlineSet.DeadlineNs)}
 	case *pb.SandboxFrame_Pausing:

@@ -22,7 +22,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		},
 		sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
 		sandbox.Refused{Kind: 6, Reason: "r"},
-		sandbox.Running{Driver: "d", Isolation: "process", Can: sandbox.Abilities{Pause: true, Files: true, Memory: true}},
+		sandbox.Running{Driver: "d", Isolation: "process", Can: sandbox.Abilities{Pause: true, Files: true, Memory: true}, CPUMilli: 5, MemoryMiB: 6},
 		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
 		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},

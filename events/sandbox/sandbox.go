@@ -144,6 +144,9 @@ type Running struct {
 	Driver    string
 	Isolation Isolation // empty: written before there were levels
 	Can       Abilities
+	// What its driver gives who asks for no limit, as a machine has some memory and some
+	// CPUs; 0: no limit.
+	CPUMilli, MemoryMiB uint32
 }
 
 // Abilities are what can be done with a sandbox besides running processes.

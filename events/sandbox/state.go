@@ -49,8 +49,8 @@ type State struct {
 	ID       ID
 	Tenant   string
 	Phase    Phase
-	Request  Requested
-	Host     string // empty until placed
+	Request  Requested // once it runs, with the limits of its driver where it asks for none
+	Host     string    // empty until placed
 	Epoch    uint64
 	Driver   string    // that made it; until it runs: that is to make it
 	Can      Abilities // zero until running
@@ -141,6 +141,7 @@ func (s State) Apply(e Event) (State, error) {
 		s.Refusal, s.Cause = kind.Kind(b.Kind), b.Reason
 	case Running:
 		s.Driver, s.Isolation, s.Can, s.Started = b.Driver, b.Isolation, b.Can, e.Time
+		s.Request.CPUMilli, s.Request.MemoryMiB = cmp.Or(s.Request.CPUMilli, b.CPUMilli), cmp.Or(s.Request.MemoryMiB, b.MemoryMiB)
 	case DeadlineSet:
 		s.Deadline = b.Deadline
 	case Pausing:

@@ -159,3 +159,21 @@ func TestPausesThatAreOver(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// Who asked for no limit has his driver's, where it has one.
+func TestLimitsOfTheDriver(t *testing.T) {
+	for _, asked := range []Requested{{}, {CPUMilli: 7, MemoryMiB: 8}} {
+		run := Running{Driver: "d", CPUMilli: 1000, MemoryMiB: 512}
+		s, err := life(asked, Placed{}, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := asked
+		if asked.MemoryMiB == 0 {
+			want.CPUMilli, want.MemoryMiB = run.CPUMilli, run.MemoryMiB
+		}
+		if got := s.Request; got.CPUMilli != want.CPUMilli || got.MemoryMiB != want.MemoryMiB {
+			t.Errorf("asked for %d and %d, has %d and %d", asked.CPUMilli, asked.MemoryMiB, got.CPUMilli, got.MemoryMiB)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func (b *box) choose(ctx context.Context) error {
 	b.made = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
 		Pause: d.caps.Pause, Files: d.caps.Files,
 		Memory: d.caps.Memory && len(b.req.Volumes) == 0, // processes that go on find no other volumes
-	}}
+	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB}
 	return nil
 }
 

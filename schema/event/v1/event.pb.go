@@ -2391,8 +2391,11 @@ type SandboxRunning struct {
 	CanPause          bool                   `protobuf:"varint,3,opt,name=can_pause,json=canPause,proto3" json:"can_pause,omitempty"`
 	CanSnapshot       bool                   `protobuf:"varint,4,opt,name=can_snapshot,json=canSnapshot,proto3" json:"can_snapshot,omitempty"`                     // its files
 	CanSnapshotMemory bool                   `protobuf:"varint,5,opt,name=can_snapshot_memory,json=canSnapshotMemory,proto3" json:"can_snapshot_memory,omitempty"` // its processes too
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What the driver gives who asks for no limit; 0: no limit.
+	CpuMilli      uint32 `protobuf:"varint,6,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	MemoryMib     uint32 `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SandboxRunning) Reset() {
@@ -2458,6 +2461,20 @@ func (x *SandboxRunning) GetCanSnapshotMemory() bool {
 		return x.CanSnapshotMemory
 	}
 	return false
+}
+
+func (x *SandboxRunning) GetCpuMilli() uint32 {
+	if x != nil {
+		return x.CpuMilli
+	}
+	return 0
+}
+
+func (x *SandboxRunning) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
 }
 
 type SandboxDeadlineSet struct {
@@ -6492,13 +6509,16 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06driver\x18\x03 \x01(\tR\x06driver\"<\n" +
 	"\x0eSandboxRefused\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb6\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xf2\x01\n" +
 	"\x0eSandboxRunning\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x1c\n" +
 	"\tisolation\x18\x02 \x01(\tR\tisolation\x12\x1b\n" +
 	"\tcan_pause\x18\x03 \x01(\bR\bcanPause\x12!\n" +
 	"\fcan_snapshot\x18\x04 \x01(\bR\vcanSnapshot\x12.\n" +
-	"\x13can_snapshot_memory\x18\x05 \x01(\bR\x11canSnapshotMemory\"5\n" +
+	"\x13can_snapshot_memory\x18\x05 \x01(\bR\x11canSnapshotMemory\x12\x1b\n" +
+	"\tcpu_milli\x18\x06 \x01(\rR\bcpuMilli\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\a \x01(\rR\tmemoryMib\"5\n" +
 	"\x12SandboxDeadlineSet\x12\x1f\n" +
 	"\vdeadline_ns\x18\x01 \x01(\x03R\n" +
 	"deadlineNs\"'\n" +

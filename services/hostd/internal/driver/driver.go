@@ -141,6 +141,8 @@ type Caps struct {
 	Files       bool     // Instance.Snapshot keeps files
 	Memory      bool     // Instance.Snapshot keeps the memory, too
 	Volumes     bool     // Spec.Volumes are seen
+	CPUMilli    uint32   // of a sandbox for which Spec has none; 0: it has no limit then
+	MemoryMiB   uint32   // the same
 	Fits        string   // whose snapshots it can use: those of this driver on a host where it says the same; empty: this host's only
 	FileFits    string   // the same of snapshots without memory, of any driver that says so; empty: Fits tells
 	Notes       []string // what is missing and why, for `doctor`

@@ -71,7 +71,8 @@ const (
 	name          = "microvm"
 	workDir       = "vm"
 	initrdFile    = "initrd"
-	defaultMemory = 512 // MiB
+	defaultMemory = 512  // MiB
+	defaultCPU    = 1000 // thousandths: a guest has one at least
 	maxProcesses  = 4096
 	trialTime     = 5 * time.Second
 )
@@ -149,7 +150,7 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: groups.CPU,
-		Pause: true, Files: true, Memory: true, FileFits: driver.FilesFit(name),
+		Pause: true, Files: true, Memory: true, FileFits: driver.FilesFit(name), CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
 		Notes: []string{"files are kept in the guest's memory"},
 	}
 	for _, tool := range []string{d.cfg.QEMU, "mksquashfs"} {

@@ -91,7 +91,7 @@ func (d *Firecracker) kernel() (kernel, error) {
 func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: d.groups().Caps().CPU,
-		Pause: true, Memory: true,
+		Pause: true, Memory: true, CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
 		Notes: []string{
 			"this driver was never run on hardware by those who wrote it",
 			"files are kept in the guest's memory, and in a snapshot only with the memory",
