@@ -99,7 +99,8 @@ func TestCommandWakes(t *testing.T) {
 	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Can.Pause {
 		t.Skipf("driver %s cannot pause", s.Driver)
 	}
-	cat := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
+	cat := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "echo ready; exec cat"}, Stdin: true})
+	r.awaitOutput(cat, "ready") // on its way it would wake the sandbox, too
 	for range 3 {
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
 		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
