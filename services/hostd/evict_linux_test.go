@@ -116,11 +116,13 @@ func (r *rig) onSmallDisk(options string) {
 	if err := unix.Mount("none", small, "tmpfs", 0, options); err != nil {
 		r.t.Skipf("mount: %v", err)
 	}
+	was := r.cfg.DataDir
 	r.t.Cleanup(func() {
 		r.kill()
 		r.clear()
 		unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
 		os.Remove(small)                     //nolint:errcheck // best effort
+		r.cfg.DataDir = was                  // where the rig lives once more
 	})
 	r.cfg.DataDir = small
 }
