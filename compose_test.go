@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -193,6 +194,14 @@ func TestSplitAsComposed(t *testing.T) {
 	for _, url := range []string{one, two} {
 		awaitHosts(t, func() (string, error) { return client(url, "hosts", "-o", "json") }, 2)
 	}
+	for name, command := range healthChecks(t) {
+		port := map[string]string{"nats": "4222", "gateway": "7300"}[name]
+		for at, healthy := range map[string]bool{p.address(name + "-1:" + port): true, p.address("unused-1:" + port): false} {
+			if out, err := healthCheck(t, command, port, at); (err == nil) != healthy {
+				t.Errorf("health check of %s at %s: %v, healthy %v: %s", name, at, err, healthy, out)
+			}
+		}
+	}
 	for i := range 4 { // spread: two on each host
 		sbx, err := client(one, "sandbox", "create")
 		if err != nil {
@@ -215,6 +224,43 @@ func TestSplitAsComposed(t *testing.T) {
 	if err != nil || len(hosts) != 2 {
 		t.Fatalf("hosts: %s, %v", out, err)
 	}
+}
+
+// healthChecks returns the commands of docker-compose.yml's health checks, by role.
+func healthChecks(t *testing.T) map[string][]string {
+	t.Helper()
+	b, err := os.ReadFile("docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?m)^x-([a-z]+)-health: .*\n  test: \[CMD, (.*)\]$`).FindAllStringSubmatch(string(b), -1) {
+		for _, word := range regexp.MustCompile(`'[^']*'|"[^"]*"|[^, ]+`).FindAllString(m[2], -1) {
+			all[m[1]] = append(all[m[1]], strings.ReplaceAll(strings.Trim(word, `'"`), "$$", "$"))
+		}
+	}
+	if len(all) != 2 {
+		t.Fatalf("health checks: %v, want those of nats and gateway", all)
+	}
+	return all
+}
+
+// healthCheck runs a health check against another address than the port of its container.
+func healthCheck(t *testing.T, command []string, port, address string) (string, error) {
+	t.Helper()
+	host, to, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := make([]string, len(command))
+	for i, word := range command {
+		args[i] = strings.NewReplacer("127.0.0.1/"+port, host+"/"+to, "127.0.0.1:"+port, address).Replace(word)
+	}
+	if slices.Equal(args, command) {
+		t.Fatalf("health check %q does not name port %s", command, port)
+	}
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	return string(out), err
 }
 
 // awaitHosts asks until as many hosts are alive.

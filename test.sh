@@ -19,7 +19,9 @@ need() { # need COMMAND PACKAGE...: what `install` installs where there is no CO
 	command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
-install() { # all at once, as each run of apt-get takes seconds
+# install installs what is missing, in one run of apt-get. Another package manager may
+# hold a lock, on a fresh machine often the one that updates it: wait for it.
+install() {
 	if [ ${#missing[@]} = 0 ]; then
 		return
 	fi
@@ -27,11 +29,28 @@ install() { # all at once, as each run of apt-get takes seconds
 		echo "missing (Debian's packages): ${missing[*]}" >&2
 		exit 1
 	fi
-	step "install ${missing[*]}"
-	apt-get update -qq
+	step "install Debian's packages (about a minute): ${missing[*]}"
+	update_lists
 	DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Options::=--force-unsafe-io \
+		-o DPkg::Lock::Timeout="$lock_wait" \
 		install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
 	missing=()
+}
+
+lock_wait=600 # seconds to wait for another package manager
+
+# update_lists runs apt-get update, again while another program holds the lock of the lists,
+# for which apt-get itself never waits.
+update_lists() {
+	local out end=$((SECONDS + lock_wait))
+	while ! out=$(apt-get update -qq 2>&1); do
+		if [[ $out != *"Could not get lock"* ]] || ((SECONDS >= end)); then
+			echo "$out" >&2
+			return 1
+		fi
+		echo "waiting for another package manager: ${out%%$'\n'*}"
+		sleep 5
+	done
 }
 
 needs_unit() {
