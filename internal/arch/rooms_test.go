@@ -38,6 +38,7 @@ const (
 	jose     = "github.com/go-jose/go-jose/v4/..."
 	awsSign  = "github.com/aws/aws-sdk-go-v2/aws/..."
 	pflag    = "github.com/spf13/pflag"
+	ansi     = "github.com/charmbracelet/x/ansi"
 
 	vocabulary = "events/..."
 	gw         = "services/gateway/internal/"
@@ -45,7 +46,7 @@ const (
 )
 
 // testsMay is what tests of every room may import besides.
-var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", hd + "driver/drivertest", "internal/part"}
+var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", hd + "driver/drivertest", "internal/part", ansi, pty}
 
 // rooms is the plan of the house: the longest path that holds a package counts,
 // and a package that none holds fails until it is written down here. Never: a
@@ -104,6 +105,7 @@ var rooms = []room{
 	// The client speaks the public wire only: nothing of ours but the form of
 	// templates, which it makes.
 	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
+	{path: "internal/cli/internal/vtfilter"},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
