@@ -75,7 +75,7 @@ func TestComposeIsTheTopologyWePromise(t *testing.T) {
 	got := map[string]int{}
 	for _, s := range compose(t) {
 		got[s.args[0]]++
-		c, rest, err := newRoot(cli.Config{Getenv: os.Getenv}).Find(s.args)
+		c, rest, err := newRoot(cli.Config{LookupEnv: os.LookupEnv}).Find(s.args)
 		if err != nil {
 			t.Errorf("%s: %v", s.name, err)
 			continue
@@ -176,7 +176,7 @@ func TestSplitAsComposed(t *testing.T) {
 			life, group = nats, &servers
 		}
 		group.Go(func() {
-			c := newRoot(cli.Config{In: strings.NewReader(""), Out: &logs, Err: &logs, Getenv: func(k string) string { return s.env[k] }})
+			c := newRoot(cli.Config{In: strings.NewReader(""), Out: &logs, Err: &logs, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }})
 			c.SetArgs(s.args)
 			if err := c.ExecuteContext(life); err != nil {
 				t.Errorf("%s: %v", s.name, err)

@@ -33,5 +33,5 @@ func main() {
 
 // process is the program's surroundings when it is the program.
 func process() cli.Config {
-	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
+	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
 }

@@ -126,7 +126,7 @@ func TestHostNameIsAllowed(t *testing.T) {
 // root runs the program's root command and gives what it printed.
 func root(ctx context.Context, env map[string]string, args ...string) (out, errOut string, err error) {
 	var o, e syncBuffer
-	c := newRoot(cli.Config{In: strings.NewReader(""), Out: &o, Err: &e, Getenv: func(k string) string { return env[k] }, Version: "test"})
+	c := newRoot(cli.Config{In: strings.NewReader(""), Out: &o, Err: &e, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"})
 	c.SetArgs(args)
 	err = c.ExecuteContext(ctx)
 	return o.String(), e.String(), err

@@ -27,7 +27,7 @@ func startUp(t *testing.T, dir string, args ...string) *started {
 	var errOut syncBuffer
 	go func() {
 		defer close(done)
-		c := newRoot(cli.Config{In: strings.NewReader(""), Out: &s.out, Err: &errOut, Getenv: func(k string) string { return s.env[k] }, Version: "test"})
+		c := newRoot(cli.Config{In: strings.NewReader(""), Out: &s.out, Err: &errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }, Version: "test"})
 		c.SetArgs(append([]string{"up", "--listen", "127.0.0.1:0", "--driver", "direct", "--shim", "self"}, args...))
 		err = c.ExecuteContext(ctx)
 	}()

@@ -142,12 +142,15 @@ const startFor = 30 * time.Second
 
 // start runs cmd in a sandbox and gives the process's id once it is known. The
 // record is read by it, and not from the answer, so that there is one way of
-// reading.
+// reading. It fails at once if no gateway ever answered and none can be reached.
 func (c *client) start(ctx context.Context, sbx string, cmd *command) (string, error) {
 	key := newKey()
 	until := time.Now().Add(startFor)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		id, err := c.tryStart(ctx, sbx, key, cmd)
+		if _, down := errors.AsType[*unreachableError](err); down && !c.met.Load() {
+			return "", err
+		}
 		if !again(err) || time.Now().Add(wait).After(until) || !pause(ctx, wait) {
 			return id, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 
@@ -19,7 +18,11 @@ func (a *app) attachCommand() *cobra.Command {
 		Use:   "attach PROCESS",
 		Short: "Join a process: its whole record, then live, with input",
 		Long: `Join a process: its output from the beginning (or after an event), then as it
-comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
+comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q detaches: the process
+keeps running, and the exit status is 0. A closed terminal (SIGHUP) detaches too.
+
+What a terminal would answer, such as a query for the cursor's position, is left
+out of the output from before you attached: nothing is typed that you did not type.`,
 		Args: oursArgs(ids(cobra.ExactArgs(1))),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
@@ -30,8 +33,13 @@ comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
 			if err != nil {
 				return ours(err)
 			}
-			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != "ended", after: after}
-			return ours(a.attach(cmd.Context(), c, p.ID, at))
+			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != "ended", after: after, joins: true}
+			err = a.attach(cmd.Context(), c, p.ID, at)
+			if errors.Is(err, errDetached) {
+				a.noteDetached(p.ID)
+				return nil
+			}
+			return ours(err)
 		},
 	}
 	c.SetFlagErrorFunc(oursFlags)
@@ -40,89 +48,87 @@ comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q leaves it running.`,
 	return c
 }
 
-// attachment says how to join a process.
+// attachment says how to attach to a process.
 type attachment struct {
 	tty   bool
 	stdin bool
 	after uint64
+	joins bool    // the process existed before: its output until now is history
+	size  winsize // that the process's terminal has, as far as it is known
 }
 
-// attach streams a process to our own descriptors and gives its exit.
+// errDetached is the cause of an attachment's end that leaves the process running.
+var errDetached = errors.New("detached")
+
+// noteDetached tells the user how to come back to a process.
+func (a *app) noteDetached(id string) {
+	a.notef("detached; the process keeps running. Attach again: millrace attach %s", id)
+}
+
+// attach streams a process to our own descriptors and returns its exit. It returns
+// errDetached if the process was left running.
 func (a *app) attach(ctx context.Context, c *client, id string, at attachment) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The signal would end us before we have cleaned up; the write's error is enough.
 	signal.Ignore(unix.SIGPIPE)
-	say, input := a.notef, a.In
-	if in, ok := a.In.(*os.File); ok && at.tty && isTerminal(in) {
-		restore, err := raw(in)
-		if err != nil {
-			return fmt.Errorf("terminal: %w", err)
-		}
-		defer restore()
-		say = func(format string, args ...any) { a.notef(format+"\r", args...) }
-		input = &detacher{in: in, leave: func() { cancel(&ExitError{}) }}
-		go resizes(ctx, in, func(s winsize) {
-			c.resize(ctx, id, s) //nolint:errcheck // the next one will do
-		})
+	k, err := a.keyboard(&at)
+	if err != nil {
+		return err
 	}
-	go forwardSignals(ctx, cancel, c, id, say)
-	feed := newFeeder(c, id)
+	say := a.notef
+	if k != nil {
+		defer k.restore()
+		say = func(format string, args ...any) { a.notef(format+"\r", args...) }
+	}
+	s, err := a.newScreen(ctx, c, id, &at, k != nil)
+	if err != nil {
+		return err
+	}
+	feed, input := newFeeder(c, id), a.In
+	if k != nil {
+		k.resizes(ctx, c, id, at.size, say)
+		input = k.detacher(func() { cancel(errDetached) })
+	}
+	go forwardSignals(ctx, cancel, c, id, k != nil || at.joins, say)
 	if at.stdin {
 		go func() {
-			if err := feed.feed(ctx, input, false); err != nil {
+			if err := feed.feed(ctx, input, at.atEOF()); err != nil && ctx.Err() == nil {
 				say("input: %v", err)
 			}
 		}()
 	}
-	var end event
-	err := c.follow(ctx, id, at.after, say, func(e *event) error { return a.show(e, feed, &end, say) })
-	if err != nil {
+	err = c.follow(ctx, id, at.after, say, func(e *event) error { return s.show(e, feed, say) })
+	switch {
+	case errors.Is(err, errDetached) && k != nil:
+		s.leave()
+		return err
+	case err != nil:
 		return err
 	}
-	return exitOf(&end)
+	return exitOf(&s.end)
 }
 
-// show writes one event to where it belongs.
-func (a *app) show(e *event, feed *feeder, end *event, say func(string, ...any)) error {
-	var err error
-	switch e.Type {
-	case "stdout", "pty":
-		_, err = a.Out.Write(e.bytes())
-	case "stderr":
-		_, err = a.Err.Write(e.bytes())
-	case "stdin_ack":
-		feed.ack(e)
-	case "gap":
-		say("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
-	case "truncated":
-		say("%d bytes of %s were dropped", e.Dropped, e.Stream)
-	case "error":
-		say("%s", e.Message)
-		end.Message = e.Message
-	case "lost":
-		say("lost: %s", e.Reason)
-	case "end":
-		e.Message = end.Message
-		*end = *e
+// atEOF returns what the end of our input means to the process. A terminal has no end:
+// its program is given the character for that if it is ours, and is left alone if
+// it was there before.
+func (at *attachment) atEOF() inputEnd {
+	switch {
+	case at.tty && at.joins:
+		return endNothing
+	case at.tty:
+		return endCharacter
 	}
-	if errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
-		// Our reader left, as `head` does: end as a local command would.
-		return errNoReader
-	}
-	return err
+	return endClose
 }
 
-// errNoReader is our exit after our reader left.
-var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
-
-// exitOf is our exit after a process's. Where nothing began, what was said of that
+// exitOf returns our exit after a process's. Where nothing began, what was said of that
 // is all there is to say.
 func exitOf(end *event) error {
 	switch {
 	case end.Signal != 0:
 		return &ExitError{Code: exitSignal + end.Signal}
-	case end.ExitCode == nil && end.Cause == "not_started" && end.Message != "":
+	case end.ExitCode == nil && end.Cause == notStarted && end.Message != "":
 		return &ExitError{Code: ExitOurs}
 	case end.ExitCode == nil:
 		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s)", end.Cause)}
@@ -132,14 +138,17 @@ func exitOf(end *event) error {
 	return &ExitError{Code: *end.ExitCode & 0xff}
 }
 
-// impatient is how many interrupts end us rather than the process.
+// impatient is the number of interrupts that end us rather than the process.
 const impatient = 3
 
-// forwardSignals sends the signals that we get to the process. Whoever presses
-// Ctrl-C three times wants out.
-func forwardSignals(ctx context.Context, leave context.CancelCauseFunc, c *client, id string, say func(string, ...any)) {
+// forwardSignals sends the signals that we get to the process. The third Ctrl-C ends
+// us instead, and SIGHUP detaches if detaches is set.
+func forwardSignals(ctx context.Context, leave context.CancelCauseFunc, c *client, id string, detaches bool, say func(string, ...any)) {
 	ch := make(chan os.Signal, 8)
-	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
+	if !signal.Ignored(unix.SIGHUP) { // as under nohup
+		signal.Notify(ch, unix.SIGHUP)
+	}
 	defer signal.Stop(ch)
 	interrupts := 0
 	for {
@@ -150,6 +159,10 @@ func forwardSignals(ctx context.Context, leave context.CancelCauseFunc, c *clien
 			sig, ok := s.(unix.Signal)
 			if !ok {
 				continue
+			}
+			if sig == unix.SIGHUP && detaches {
+				leave(errDetached)
+				return
 			}
 			if sig == unix.SIGINT {
 				if interrupts++; interrupts == impatient {
@@ -162,41 +175,6 @@ func forwardSignals(ctx context.Context, leave context.CancelCauseFunc, c *clien
 					say("signal %v: %v", sig, err)
 				}
 			}()
-		}
-	}
-}
-
-// detacher is a terminal's input, out of which Ctrl-P Ctrl-Q leads.
-type detacher struct {
-	in    io.Reader
-	leave func()
-	half  bool // Ctrl-P was pressed, and is held back
-}
-
-const (
-	ctrlP = 0x10
-	ctrlQ = 0x11
-)
-
-// Read gives the keys pressed; a Ctrl-P waits for the next one.
-func (d *detacher) Read(p []byte) (int, error) {
-	for {
-		n, err := d.in.Read(p[:len(p)-1]) // one byte more may be given back
-		out := make([]byte, 0, n+1)
-		for _, b := range p[:n] {
-			switch {
-			case d.half && b == ctrlQ:
-				d.leave()
-				return 0, context.Canceled
-			case d.half:
-				out = append(out, ctrlP)
-			}
-			if d.half = b == ctrlP; !d.half {
-				out = append(out, b)
-			}
-		}
-		if len(out) > 0 || err != nil {
-			return copy(p, out), err
 		}
 	}
 }

@@ -25,7 +25,7 @@ type box struct {
 }
 
 func (b *bench) box(ctx context.Context, spec sandboxSpec) (*box, error) {
-	sbx, life, err := b.c.createFor(ctx, spec, benchLife)
+	sbx, life, err := b.c.createFor(ctx, spec, benchLife, false)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 type client struct {
 	bases []string
 	at    atomic.Uint32 // which gateway is asked; the next one after a failure
+	met   atomic.Bool   // a gateway has answered
 	key   string
 	http  *http.Client
 }
@@ -129,8 +130,23 @@ type request struct {
 	body         []byte // sent as it is
 }
 
-// open sends r and gives the answer if it is a good one; its body is the
-// caller's to close.
+// unreachableError reports that no connection to a gateway could be made, so that
+// the request was not sent.
+type unreachableError struct {
+	base string
+	err  error
+}
+
+// Error says where nothing listens, and why.
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("no gateway can be reached at %s: %v", e.base, e.err)
+}
+
+// Unwrap returns the cause.
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// open sends r and returns the answer if it is a good one; its body is the
+// caller's to close. A gateway that cannot be reached is followed by the next one.
 func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 	body, kind := r.body, "application/octet-stream"
 	if r.json != nil {
@@ -140,8 +156,20 @@ func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 		}
 		kind = "application/json"
 	}
+	for try := 1; ; try++ {
+		resp, err := c.send(ctx, r, body, kind)
+		var down *unreachableError
+		if !errors.As(err, &down) || try >= len(c.bases) {
+			return resp, err
+		}
+	}
+}
+
+// send sends r to one gateway.
+func (c *client) send(ctx context.Context, r *request, body []byte, kind string) (*http.Response, error) {
 	at := c.at.Load()
-	u := c.base() + r.path
+	base := c.bases[int(at)%len(c.bases)]
+	u := base + r.path
 	if len(r.query) > 0 {
 		u += "?" + r.query.Encode()
 	}
@@ -159,8 +187,12 @@ func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		c.at.CompareAndSwap(at, at+1)
-		return nil, fmt.Errorf("%s: %w", c.bases[int(at)%len(c.bases)], cause(err))
+		if err = cause(err); ctx.Err() == nil && isDial(err) {
+			return nil, &unreachableError{base, err}
+		}
+		return nil, fmt.Errorf("%s: %w", base, err)
 	}
+	c.met.Store(true)
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
@@ -175,7 +207,13 @@ func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 	return nil, e
 }
 
-// cause leaves out of an HTTP error the URL that the user gave himself.
+// isDial reports whether an HTTP request failed before there was a connection.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// cause leaves out of an HTTP error the URL, which the caller adds.
 func cause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -12,18 +12,24 @@ import (
 )
 
 // Config is what the verbs need of the program around them. In, Out, Err and
-// Getenv are required.
+// LookupEnv are required.
 type Config struct {
-	In      io.Reader
-	Out     io.Writer
-	Err     io.Writer
-	Getenv  func(string) string
-	Version string
+	In        io.Reader
+	Out       io.Writer
+	Err       io.Writer
+	LookupEnv func(string) (string, bool)
+	Version   string
 	// Probe tells what the drivers on this machine can do, for doctor.
 	Probe func(ctx context.Context) []DriverReport
 	// MCPGateway gives the path of the program that templates have as mcp-gateway,
 	// for template build; tell hears of its progress.
 	MCPGateway func(ctx context.Context, tell func(msg string, args ...any)) (string, error)
+}
+
+// Getenv returns the value of an environment variable, or "" if it is not set.
+func (c Config) Getenv(name string) string {
+	value, _ := c.LookupEnv(name)
+	return value
 }
 
 // DriverReport says whether a driver works on this machine.

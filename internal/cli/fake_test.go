@@ -28,6 +28,7 @@ type gate struct {
 	fail     map[string]int // by method and path: how many times to answer 503
 	mortal   bool           // a cut is the end of it
 	dead     bool
+	pty      bool     // the process has a terminal
 	first    int      // the first event left; 0: all are
 	most     int64    // seconds that a sandbox may be asked to live; 0: any
 	held     []string // what a host has, at one look after another; the last stays
@@ -38,6 +39,7 @@ type gate struct {
 	eof      bool
 	signals  []int
 	sizes    []winsize
+	order    []string // of requests for events and sizes
 	created  int
 	removed  []string
 	afters   []string
@@ -57,6 +59,7 @@ func newGate(t *testing.T, record ...string) *gate {
 		}
 	})
 	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
+	mux.HandleFunc("POST /sandboxes/{id}/timeout", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
 	mux.HandleFunc("GET /v2/sandboxes", g.list)
 	mux.HandleFunc("POST /commands", g.start)
@@ -192,11 +195,26 @@ func (g *gate) processes(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "["+fakeProcess+`,{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}]`)
 }
 
-func (g *gate) process(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, fakeProcess) }
+func (g *gate) process(w http.ResponseWriter, _ *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pty {
+		fmt.Fprint(w, strings.Replace(fakeProcess, "{", `{"pty":{"cols":80,"rows":24},`, 1))
+		return
+	}
+	fmt.Fprint(w, fakeProcess)
+}
 
 func (g *gate) events(w http.ResponseWriter, r *http.Request) {
-	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
+	g.locked(func() {
+		g.afters = append(g.afters, r.URL.Query().Get("after"))
+		g.order = append(g.order, "events "+r.URL.Query().Get("after"))
+	})
 	at, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	if r.URL.Query().Get("after") == "now" {
+		g.locked(func() { at = len(g.record) })
+	}
+	w.Header().Set("X-Record-After", strconv.Itoa(at))
 	if at+1 < g.first {
 		w.WriteHeader(http.StatusGone)
 		fmt.Fprintf(w, `{"code":410,"message":"retention has passed","first":%d}`, g.first)
@@ -282,7 +300,10 @@ func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
 func (g *gate) resize(w http.ResponseWriter, r *http.Request) {
 	var s winsize
 	json.NewDecoder(r.Body).Decode(&s)
-	g.locked(func() { g.sizes = append(g.sizes, s) })
+	g.locked(func() {
+		g.sizes = append(g.sizes, s)
+		g.order = append(g.order, fmt.Sprintf("size %dx%d", s.Cols, s.Rows))
+	})
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -321,7 +342,7 @@ func (g *gate) verb(in io.Reader, args ...string) result {
 func verb(t *testing.T, env map[string]string, in io.Reader, args ...string) result {
 	t.Helper()
 	var out, errOut safe
-	cfg := Config{In: in, Out: &out, Err: &errOut, Getenv: func(k string) string { return env[k] }, Version: "test"}
+	cfg := Config{In: in, Out: &out, Err: &errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"}
 	for _, c := range Commands(cfg) {
 		if c.Name() != args[0] {
 			continue

@@ -42,7 +42,7 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			a := &app{Config: Config{Out: &out, Err: io.Discard, Getenv: func(string) string { return "" }}}
+			a := &app{Config: Config{Out: &out, Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}}
 			h, err := c.held(t.Context(), "h")
 			if err != nil {
 				t.Fatal(err)

@@ -46,7 +46,7 @@ func TestRunEndsWithItsReader(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGate(t, short[:3]...) // it goes on
-			a := &app{Config: Config{In: strings.NewReader(""), Out: gone(t), Err: io.Discard, Getenv: func(string) string { return "" }}, url: g.srv.URL, key: "e2b_00"}
+			a := &app{Config: Config{In: strings.NewReader(""), Out: gone(t), Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}, url: g.srv.URL, key: "e2b_00"}
 			c := a.runCommand()
 			c.SetArgs(tt.args)
 			c.SilenceErrors, c.SilenceUsage = true, true
@@ -67,7 +67,7 @@ const asRun = "MILLRACE_TEST_AS_RUN"
 // which is this test again.
 func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 	if url := os.Getenv(asRun); url != "" {
-		a := &app{Config: Config{In: strings.NewReader(""), Out: os.Stdout, Err: os.Stderr, Getenv: func(string) string { return "" }}, url: url, key: "e2b_00"}
+		a := &app{Config: Config{In: strings.NewReader(""), Out: os.Stdout, Err: os.Stderr, LookupEnv: func(string) (string, bool) { return "", false }}, url: url, key: "e2b_00"}
 		c := a.runCommand()
 		c.SetArgs([]string{"-n", "x"})
 		code, say := ExitCode(c.ExecuteContext(t.Context()))

@@ -50,11 +50,12 @@ func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
 	if err != nil {
 		return err
 	}
+	w := logWriter{a: a, out: newOutput(a.Out), err: newOutput(a.Err), json: asJSON, stamps: f.stamps}
 	show := func(e *event) error {
 		if e.Time.Before(since) && e.Type != "end" {
 			return nil
 		}
-		return a.log(e, asJSON, f.stamps)
+		return w.event(e)
 	}
 	if err := a.skipGone(ctx, c, f, id); err != nil {
 		return err
@@ -106,36 +107,52 @@ func (a *app) skipGone(ctx context.Context, c *client, f *logsFlags, id string) 
 	return err
 }
 
-// log writes one event of a record.
-func (a *app) log(e *event, asJSON, stamps bool) error {
-	if asJSON {
-		_, err := a.Out.Write(e.line)
+// logWriter writes the events of a record. What a terminal would answer is left out of
+// the output: the answer would reach the next reader of the terminal, such as a shell.
+type logWriter struct {
+	a            *app
+	out, err     *output
+	json, stamps bool
+	limit        time.Duration
+}
+
+// event writes one event.
+func (l *logWriter) event(e *event) error {
+	if l.json {
+		_, err := l.a.Out.Write(e.line)
 		return err
 	}
-	out := a.Out
+	out := l.out
 	switch e.Type {
 	case "stderr":
-		out = a.Err
+		out = l.err
 	case "stdout", "pty":
+	case "accepted":
+		l.limit = time.Duration(e.TimeoutMS) * time.Millisecond
+		return nil
 	case "gap":
-		a.notef("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
+		l.a.notef("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
 		return nil
 	case "truncated":
-		a.notef("%d bytes of %s were dropped", e.Dropped, e.Stream)
+		l.a.notef("%d bytes of %s were dropped", e.Dropped, e.Stream)
 		return nil
 	case "error", "lost":
-		a.notef("%s: %s%s", e.Type, e.Message, e.Reason)
+		l.a.notef("%s: %s%s", e.Type, e.Message, e.Reason)
+		return nil
+	case "end":
+		if why := e.why(l.limit); why != "" && e.Cause != notStarted {
+			l.a.notef("%s", why)
+		}
 		return nil
 	default:
 		return nil
 	}
-	if stamps {
-		if _, err := fmt.Fprintf(out, "%s ", a.paint(out, dim, e.Time.Format(time.RFC3339Nano))); err != nil {
+	if l.stamps {
+		if _, err := fmt.Fprintf(out.w, "%s ", l.a.paint(out.w, dim, e.Time.Format(time.RFC3339Nano))); err != nil {
 			return err
 		}
 	}
-	_, err := out.Write(e.bytes())
-	return err
+	return out.write(e.bytes(), true)
 }
 
 // parseSince reads a time, or how long before now it was; empty is the

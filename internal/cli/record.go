@@ -30,6 +30,7 @@ type event struct {
 	To        uint64    `json:"to"`
 	Stream    string    `json:"stream"`
 	Dropped   uint64    `json:"dropped"`
+	TimeoutMS int64     `json:"timeout_ms"`
 
 	out  []byte // of output that was decoded by hand
 	line []byte // as it came, with its line end

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,8 @@ type runFlags struct {
 	interactive, tty  bool
 	noStdin, keep     bool
 	detach            bool
-	timeout           time.Duration
+	timeout, lifetime time.Duration
+	lifetimeNamed     bool // lifetime is the user's, not our default
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -34,12 +36,19 @@ here. One argument is a line for the shell; several are a command and its
 arguments, which no shell looks at.
 
 Without --sandbox one is made for it and removed afterwards. A connection that
-breaks is resumed; nothing of the output is lost or repeated.`,
+breaks is resumed; nothing of the output is lost or repeated.
+
+With --tty at a terminal, Ctrl-P Ctrl-Q detaches: the process and its sandbox
+keep running until the sandbox's --lifetime ends, the command to attach again is
+printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
 		Example: `  millrace run 'seq 3 | tac'
   tar c src | millrace run --sandbox i0abc -- tar x -C /work
   millrace run -it bash`,
 		Args: oursArgs(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return ours(a.run(cmd.Context(), &f, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.lifetimeNamed = cmd.Flags().Changed("lifetime")
+			return ours(a.run(cmd.Context(), &f, args))
+		},
 	}
 	c.SetFlagErrorFunc(oursFlags)
 	c.Flags().SetInterspersed(false)
@@ -52,8 +61,9 @@ breaks is resumed; nothing of the output is lost or repeated.`,
 	c.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not forward input")
 	c.Flags().StringVarP(&f.cwd, "cwd", "w", "", "working directory; default: the user's home")
 	c.Flags().StringVarP(&f.user, "user", "u", "", "user; default: the sandbox's")
-	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME for the value it has here")
+	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME for the value it has here, if it is set")
 	c.Flags().StringVar(&f.tag, "tag", "", "tag by which clients can find the process")
+	c.Flags().DurationVar(&f.lifetime, "lifetime", time.Hour, "how long the sandbox made for it lives after --detach, --keep or detaching")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "kill the process after this long; 0: never")
 	return c
 }
@@ -74,22 +84,20 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	whole := ctx // a sandbox that is being made is waited for, so that it can be removed
 	ctx, begun, stop := untilInterrupted(ctx)
 	defer stop()
-	sbx := f.sandbox
-	if sbx == "" {
-		var life time.Duration
-		if sbx, life, err = c.createFor(whole, sandboxSpec{TemplateID: f.template}, sandboxLife); err != nil {
+	o := &owned{id: f.sandbox}
+	if f.sandbox == "" {
+		if o, err = a.own(whole, c, f); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
-		if !f.keep && !f.detach {
-			defer a.discard(ctx, c, sbx, life)
-		} else {
-			a.notef("sandbox %s", sbx)
-		}
+		defer func() { a.disown(ctx, c, o, f) }()
+		var prolongs sync.WaitGroup
+		defer prolongs.Wait() // else it could undo what disown sets
 		live, stop := context.WithCancel(ctx)
 		defer stop()
-		go prolong(live, c, sbx, life)
+		id, life := o.id, o.life
+		prolongs.Go(func() { prolong(live, c, id, life) })
 	}
-	id, err := c.start(ctx, sbx, cmd)
+	id, err := c.start(ctx, o.id, cmd)
 	if err != nil {
 		return cmp.Or(interruption(ctx), err)
 	}
@@ -98,11 +106,67 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		_, err := fmt.Fprintln(a.Out, id)
 		return err
 	}
-	err = a.attach(ctx, c, id, attachment{tty: f.tty, stdin: cmd.Stdin})
-	if errors.Is(err, errNoReader) && f.sandbox != "" {
+	at := attachment{tty: f.tty, stdin: cmd.Stdin}
+	if cmd.PTY != nil {
+		at.size = *cmd.PTY
+	}
+	err = a.attach(ctx, c, id, at)
+	switch {
+	case errors.Is(err, errDetached):
+		o.kept = true
+		a.noteDetached(id)
+		return nil
+	case errors.Is(err, errNoReader) && f.sandbox != "":
 		c.signal(whole, id, int(unix.SIGPIPE)) //nolint:errcheck // it may have ended
 	}
 	return err
+}
+
+// owned is the sandbox of a run.
+type owned struct {
+	id   string
+	life time.Duration // from the last time it was set, of a sandbox made for the run
+	kept bool          // it outlives the run
+}
+
+// own makes a sandbox for a run.
+func (a *app) own(ctx context.Context, c *client, f *runFlags) (*owned, error) {
+	o := &owned{kept: f.keep || f.detach}
+	life, named := sandboxLife, false
+	if o.kept {
+		life, named = f.lifetime, f.lifetimeNamed
+	}
+	var err error
+	if o.id, o.life, err = c.createFor(ctx, sandboxSpec{TemplateID: f.template}, life, named); err == nil && f.keep && !f.detach {
+		a.notef("sandbox %s", o.id)
+	}
+	return o, err
+}
+
+// partingTime bounds the last requests of a run, which are sent even if it was interrupted.
+const partingTime = 15 * time.Second
+
+// disown removes the sandbox made for a run, or sets the lifetime of one that is kept and
+// says how long that is.
+func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
+	if !o.kept {
+		a.discard(ctx, c, o.id, o.life)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+	defer cancel()
+	err := atMost(f.lifetime, f.lifetimeNamed, func(life time.Duration) error {
+		err := c.setTimeout(ctx, o.id, life)
+		if err == nil {
+			o.life = life
+		}
+		return err
+	})
+	if err != nil {
+		a.notef("sandbox %s: its lifetime could not be set and ends within %v: %v", o.id, o.life, err)
+		return
+	}
+	a.notef("sandbox %s ends in %v, at %s", o.id, o.life, time.Now().Add(o.life).UTC().Format(time.RFC3339))
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {
@@ -116,7 +180,9 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 	for _, e := range f.env {
 		name, value, ok := strings.Cut(e, "=")
 		if !ok {
-			value = a.Getenv(name)
+			if value, ok = a.LookupEnv(name); !ok {
+				continue
+			}
 		}
 		if cmd.Envs == nil {
 			cmd.Envs = make(map[string]string)
@@ -143,7 +209,7 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 	return cmd, nil
 }
 
-// prolong keeps a sandbox from reaching its deadline while its command runs.
+// prolong keeps a sandbox from reaching its deadline until ctx ends.
 func prolong(ctx context.Context, c *client, sbx string, life time.Duration) {
 	for pause(ctx, life/4) {
 		c.setTimeout(ctx, sbx, life) //nolint:errcheck // the next one may succeed, and the stream tells of an end
@@ -153,7 +219,7 @@ func prolong(ctx context.Context, c *client, sbx string, life time.Duration) {
 // discard removes a sandbox made for one command. If that fails its deadline
 // does it.
 func (a *app) discard(ctx context.Context, c *client, sbx string, life time.Duration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
 	defer cancel()
 	if err := c.removeSandbox(ctx, sbx); err != nil {
 		a.notef("sandbox %s will end within %v: %v", sbx, life, err)

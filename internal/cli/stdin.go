@@ -43,26 +43,69 @@ func (f *feeder) ack(e *event) {
 	f.moved = make(chan struct{})
 }
 
-// feed forwards in until its end, which is forwarded too unless keepOpen, or
-// until the process takes no more, which is no error: it may end before its
-// input does.
-func (f *feeder) feed(ctx context.Context, in io.Reader, keepOpen bool) error {
+// inputEnd is what the end of our input means to the process.
+type inputEnd int
+
+const (
+	endClose     inputEnd = iota // its standard input is closed
+	endCharacter                 // it has a terminal, whose end is a character
+	endNothing                   // it is left alone
+)
+
+// feed forwards in until its end, or until the process takes no more, which is no
+// error: it may end before its input does.
+func (f *feeder) feed(ctx context.Context, in io.Reader, atEnd inputEnd) error {
 	var sent uint64
+	var last byte
 	buf := make([]byte, inputChunk)
 	for {
 		n, err := in.Read(buf)
 		if n > 0 {
+			last = buf[n-1]
 			if err := f.send(ctx, &sent, buf[:n], false); err != nil {
 				return ignoreClosed(err)
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF) && keepOpen:
-			return nil
 		case errors.Is(err, io.EOF):
-			return ignoreClosed(f.send(ctx, &sent, nil, true))
+			return ignoreClosed(f.finish(ctx, &sent, last, atEnd))
 		case err != nil:
 			return err
+		}
+	}
+}
+
+// finish forwards the end of an input, whose last byte was last; 0 if it was empty.
+func (f *feeder) finish(ctx context.Context, sent *uint64, last byte, how inputEnd) error {
+	switch how {
+	case endClose:
+		return f.send(ctx, sent, nil, true)
+	case endCharacter:
+		// At the beginning of a line Ctrl-D is the end; within one it only hands over
+		// what the line has so far.
+		if last != '\n' && last != 0 {
+			if err := f.send(ctx, sent, []byte{ctrlD}, false); err != nil {
+				return err
+			}
+		}
+		return f.endTerminal(ctx, sent)
+	case endNothing:
+	}
+	return nil
+}
+
+const ctrlD = 0x04
+
+// endTerminal sends Ctrl-D until the process ends. The input has ended for every
+// reader, as that of a pipe has, but a terminal hands one Ctrl-D to one reader, and to
+// none if a shell changes the terminal's mode in between.
+func (f *feeder) endTerminal(ctx context.Context, sent *uint64) error {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		if err := f.send(ctx, sent, []byte{ctrlD}, false); err != nil {
+			return err
+		}
+		if !pause(ctx, wait) {
+			return nil
 		}
 	}
 }

@@ -88,7 +88,7 @@ func run(t *testing.T, srv *httptest.Server, args ...string) (stdout, stderr str
 	t.Helper()
 	var out, errs bytes.Buffer
 	env := map[string]string{"MILLRACE_URL": srv.URL, "MILLRACE_API_KEY": "k"}
-	all := Commands(Config{In: strings.NewReader(""), Out: &out, Err: &errs, Getenv: func(k string) string { return env[k] }})
+	all := Commands(Config{In: strings.NewReader(""), Out: &out, Err: &errs, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})
 	for _, c := range all {
 		if c.Name() == args[0] {
 			c.SetArgs(args[1:])

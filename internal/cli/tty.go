@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"os"
-	"os/signal"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,20 +41,4 @@ func raw(f *os.File) (restore func(), err error) {
 	return func() {
 		unix.IoctlSetTermios(fd, ioctlSet, old) //nolint:errcheck // nothing better can be done
 	}, nil
-}
-
-// resizes calls f with a terminal's new size each time it changes, until ctx
-// ends.
-func resizes(ctx context.Context, f *os.File, changed func(winsize)) {
-	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, unix.SIGWINCH)
-	defer signal.Stop(ch)
-	for {
-		select {
-		case <-ch:
-			changed(size(f))
-		case <-ctx.Done():
-			return
-		}
-	}
 }

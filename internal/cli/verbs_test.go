@@ -2,8 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -251,39 +249,6 @@ func FuzzFast(f *testing.F) {
 			t.Errorf("fast(%q) = %+v %q; want %+v %q", s, got, got.bytes(), want, want.bytes())
 		}
 	})
-}
-
-func TestDetachKeys(t *testing.T) {
-	tests := []struct {
-		name, in, want string
-		left           bool
-	}{
-		{"nothing special", "abc", "abc", false},
-		{"leave", "ab\x10\x11cd", "", true},
-		{"control P for the process", "a\x10b", "a\x10b", false},
-		{"control P twice", "a\x10\x10b", "a\x10\x10b", false},
-	}
-	for _, tt := range tests {
-		for _, size := range []int{2, 3, 64} {
-			left := false
-			d := &detacher{in: strings.NewReader(tt.in), leave: func() { left = true }}
-			var got []byte
-			buf := make([]byte, size)
-			for {
-				n, err := d.Read(buf)
-				got = append(got, buf[:n]...)
-				if err != nil {
-					if !errors.Is(err, io.EOF) && !left {
-						t.Fatal(err)
-					}
-					break
-				}
-			}
-			if left != tt.left || !left && string(got) != tt.want {
-				t.Errorf("%s, %d at a time: %q, left %v; want %q, %v", tt.name, size, got, left, tt.want, tt.left)
-			}
-		}
-	}
 }
 
 func TestQuantile(t *testing.T) {

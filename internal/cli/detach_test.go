@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// press gives a detacher the keys one read after another, then the end of the terminal,
+// and returns what reached the process.
+func press(between time.Duration, reads ...string) (got string, left bool) {
+	d := &detacher{keys: make(chan keys), leave: func() { left = true }}
+	done := make(chan struct{})
+	var typist sync.WaitGroup
+	typist.Go(func() {
+		all := make([]keys, len(reads), len(reads)+1)
+		for i, r := range reads {
+			all[i] = keys{b: []byte(r)}
+		}
+		for _, k := range append(all, keys{err: io.EOF}) {
+			select {
+			case d.keys <- k:
+			case <-done:
+				return
+			}
+			<-time.After(between)
+		}
+	})
+	defer typist.Wait()
+	defer close(done)
+	buf := make([]byte, 2)
+	for {
+		n, err := d.Read(buf)
+		got += string(buf[:n])
+		if err != nil {
+			return got, left
+		}
+	}
+}
+
+func TestDetachKeys(t *testing.T) {
+	fast, slow := 10*time.Millisecond, time.Minute
+	for _, tt := range []struct {
+		name    string
+		between time.Duration
+		reads   []string
+		want    string
+	}{
+		{"at once", fast, []string{"ab\x10\x11cd"}, "ab"},
+		{"one after the other", fast, []string{"ab", "\x10", "\x11", "cd"}, "ab"},
+		{"a slow Ctrl-Q detaches too", slow, []string{"ab", "\x10", "\x11", "cd"}, "ab\x10"},
+		{"Ctrl-P for the process", fast, []string{"a\x10b"}, "a\x10b"},
+		{"Ctrl-P alone reaches the process", slow, []string{"\x10", "b"}, "\x10b"},
+		{"Ctrl-P twice", fast, []string{"a\x10\x10b"}, "a\x10\x10b"},
+		{"Ctrl-P twice, then Ctrl-Q", fast, []string{"a\x10\x10\x11b"}, "a\x10"},
+		{"Ctrl-Q alone", fast, []string{"\x11"}, "\x11"},
+		{"a terminal that is gone", fast, []string{"a", "b"}, "ab"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if got, left := press(tt.between, tt.reads...); got != tt.want || !left {
+					t.Errorf("%q reached the process, detached %v; want %q", got, left, tt.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/cli/internal/vtfilter"
+)
+
+// output is a descriptor that recorded output is written to. A terminal gets history
+// without what it would answer.
+type output struct {
+	w        io.Writer
+	terminal bool
+	filter   vtfilter.Filter
+	buf      []byte
+}
+
+func newOutput(w io.Writer) *output {
+	f, ok := w.(*os.File)
+	return &output{w: w, terminal: ok && isTerminal(f)}
+}
+
+func (o *output) write(p []byte, history bool) error {
+	switch {
+	case !o.terminal:
+	case history:
+		o.buf = o.filter.Replay(o.buf[:0], p)
+		p = o.buf
+	default:
+		o.buf = o.filter.Live(o.buf[:0], p)
+		p = o.buf
+	}
+	_, err := o.w.Write(p)
+	switch {
+	case errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe):
+		// Our reader left, as `head` does: end as a local command would.
+		return errNoReader
+	case o.terminal && errors.Is(err, unix.EIO):
+		return errDetached // the terminal is gone; the signal follows
+	}
+	return err
+}
+
+// screen shows the events of one process. It is not for concurrent use.
+type screen struct {
+	out, err *output
+	history  uint64 // the last event that is history
+	limit    time.Duration
+	failure  string // why the process did not start
+	end      event
+}
+
+// newScreen returns what shows a process, and finds out where history ends. answered
+// reports that what our terminal answers goes to the process; if it does not, the
+// answers to a process's terminal reach the next reader of ours, such as a shell, so
+// that all of the output is history.
+func (a *app) newScreen(ctx context.Context, c *client, id string, at *attachment, answered bool) (*screen, error) {
+	s := &screen{out: newOutput(a.Out), err: newOutput(a.Err)}
+	switch {
+	case !s.out.terminal && !s.err.terminal:
+	case at.tty && !answered:
+		s.history = math.MaxUint64
+	case at.joins:
+		var err error
+		if s.history, err = c.lastEvent(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// lastEvent returns the seq of the last event that a record has now.
+func (c *client) lastEvent(ctx context.Context, id string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.open(ctx, &request{method: "GET", path: processPath(id, "/events?after=now&follow=0")})
+	if err != nil {
+		return 0, err
+	}
+	resp.Body.Close() //nolint:errcheck // its head says it
+	last, err := strconv.ParseUint(resp.Header.Get("X-Record-After"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the gateway did not say where the record ends: %w", err)
+	}
+	return last, nil
+}
+
+// errNoReader is our exit after our reader left.
+var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
+
+// show writes one event to where it belongs.
+func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
+	switch e.Type {
+	case "accepted":
+		s.limit = time.Duration(e.TimeoutMS) * time.Millisecond
+	case "stdout", "pty":
+		return s.out.write(e.bytes(), e.Seq <= s.history)
+	case "stderr":
+		return s.err.write(e.bytes(), e.Seq <= s.history)
+	case "stdin_ack":
+		feed.ack(e)
+	case "gap":
+		say("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
+	case "truncated":
+		say("%d bytes of %s were dropped", e.Dropped, e.Stream)
+	case "error":
+		say("%s", e.Message)
+		s.failure = e.Message
+	case "lost":
+		say("lost: %s", e.Reason)
+	case "end":
+		s.end = *e
+		if e.Cause == notStarted {
+			s.end.Message = s.failure // which was said
+		} else if why := e.why(s.limit); why != "" {
+			say("%s", why)
+		}
+	}
+	return nil
+}
+
+// notStarted is the cause of the end of a process that never ran; the failure before it
+// says why.
+const notStarted = "not_started"
+
+// why says why a process ended, if it did not end by itself or by a signal that it
+// was sent. limit is its time limit, if that is known.
+func (e *event) why(limit time.Duration) string {
+	why := ""
+	switch e.Cause {
+	case "timeout":
+		if why = "the process was killed at its time limit"; limit > 0 {
+			why += fmt.Sprintf(" of %v", limit)
+		}
+	case "oom":
+		why = "the process was killed because the sandbox used up its memory"
+	case "sandbox_gone":
+		why = "the process was killed because its sandbox ended"
+	}
+	switch {
+	case e.Message == "":
+		return why
+	case why == "":
+		return "the process ended: " + e.Message
+	}
+	return why + ": " + e.Message
+}
+
+// leave switches off the modes that a program may have set and that would make our
+// shell's terminal send what nobody typed.
+func (s *screen) leave() {
+	if s.out.terminal {
+		io.WriteString(s.out.w, screenDefaults) //nolint:errcheck // the terminal may be gone
+	}
+}
+
+// screenDefaults resets the alternate screen, reports of the mouse, the focus, pastes
+// and sizes, the modes of keys, styles and the character set, and shows the cursor.
+const screenDefaults = "\x1b[?1047l\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l" +
+	"\x1b[?2004l\x1b[?2031l\x1b[?2048l\x1b[?1l\x1b>\x1b[<8u\x1b[>4m\x1b[?7h\x1b[?25h\x1b[0m\x1b(B\x0f\r\n"

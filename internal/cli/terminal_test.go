@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// answers are what a terminal sends when it is shown a query.
+var answers = []struct{ query, answer string }{
+	{"\x1b[6n", "\x1b[1;1R"},
+	{"\x1b[c", "\x1b[?62c"},
+	{"\x1b]11;?\x07", "\x1b]11;rgb:00/00/00\x07"},
+	{"\x1bP$qm\x1b\\", "\x1bP1$r0m\x1b\\"},
+}
+
+// terminal is a pseudo-terminal whose other end answers queries as a terminal does.
+type terminal struct {
+	t      *testing.T
+	user   *os.File // where keys are typed
+	tty    *os.File // what the program has
+	mu     sync.Mutex
+	screen bytes.Buffer
+	shown  chan struct{} // has a value when screen grew
+}
+
+func newTerminal(t *testing.T, cols, rows uint16) *terminal {
+	t.Helper()
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Dup(int(master.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(fd, true)
+	user := os.NewFile(uintptr(fd), "terminal") // whose Close does not wait for a Read
+	master.Close()
+	if err := pty.Setsize(tty, &pty.Winsize{Cols: cols, Rows: rows}); err != nil {
+		t.Fatal(err)
+	}
+	x := &terminal{t: t, user: user, tty: tty, shown: make(chan struct{}, 1)}
+	t.Cleanup(func() { user.Close(); tty.Close() })
+	go x.read()
+	return x
+}
+
+func (x *terminal) read() {
+	buf := make([]byte, 4096)
+	answered := 0
+	for {
+		n, err := x.user.Read(buf)
+		if err != nil {
+			return
+		}
+		x.mu.Lock()
+		x.screen.Write(buf[:n])
+		for again := true; again; {
+			again = false
+			for _, a := range answers {
+				if i := bytes.Index(x.screen.Bytes()[answered:], []byte(a.query)); i >= 0 {
+					answered += i + len(a.query)
+					x.user.WriteString(a.answer)
+					again = true
+				}
+			}
+		}
+		x.mu.Unlock()
+		select {
+		case x.shown <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await waits until the screen shows s.
+func (x *terminal) await(s string) {
+	x.t.Helper()
+	late := time.After(20 * time.Second)
+	for !strings.Contains(x.text(), s) {
+		select {
+		case <-x.shown:
+		case <-late:
+			x.t.Fatalf("the screen never showed %q: %q", s, x.text())
+		}
+	}
+}
+
+func (x *terminal) text() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.screen.String()
+}
+
+func (x *terminal) press(s string) {
+	x.t.Helper()
+	if _, err := x.user.WriteString(s); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// start runs a verb at the terminal.
+func (x *terminal) start(g *gate, args ...string) <-chan result {
+	done := make(chan result, 1)
+	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "TERM": "xterm"}
+	cfg := Config{In: x.tty, Out: x.tty, Err: x.tty, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }}
+	all := Commands(cfg)
+	i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == args[0] })
+	c := all[i]
+	c.SetArgs(args[1:])
+	c.SilenceErrors = true
+	go func() {
+		code, say := ExitCode(c.ExecuteContext(x.t.Context()))
+		done <- result{code: code, say: say}
+	}()
+	return done
+}
+
+func ptyEvent(s string) string { return fmt.Sprintf(`{"type":"pty","offset":0,"data":%q}`, s) }
+
+var queries = `a\u001b[6nb\u001b[cc\u001b]11;?\u0007d\u001bP$qm\u001b\\e`
+
+// What was printed before we attached is shown without its queries: nothing reaches the
+// process that was not typed. A query that is printed after that is answered, once, also
+// if the connection breaks within the history and after the query.
+func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
+	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`,
+		`{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"pty","offset":0,"data":"half \u001b[6"}`, `{"type":"pty","offset":0,"data":"n end of history"}`)
+	g.pty = true
+	g.cutAfter[4], g.cutAfter[6] = true, true
+	typed := make(chan struct{}, 9)
+	g.onInput = func([]byte, bool) { typed <- struct{}{} }
+	x := newTerminal(t, 100, 30)
+	done := x.start(g, "attach", fakeID)
+	x.await("abcde")
+	x.await(" end of history")
+	g.grow(`{"type":"pty","offset":0,"data":"now\u001b[6n"}`)
+	<-typed
+	x.press("x")
+	<-typed
+	g.grow(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)
+	if r := <-done; r.code != 3 || g.stdin.String() != "\x1b[1;1Rx" {
+		t.Errorf("exit %d %s; the process was typed %q", r.code, r.say, g.stdin.String())
+	}
+	if n := strings.Count(x.text(), "\x1b[6n"); n != 1 {
+		t.Errorf("the live query was shown %d times: %q", n, x.text())
+	}
+}
+
+// The terminal of a process has the size of ours before we are shown anything, and later
+// sizes too.
+func TestAttachSetsTheSizeAtOnce(t *testing.T) {
+	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("hello"))
+	g.pty = true
+	x := newTerminal(t, 132, 43)
+	done := x.start(g, "attach", fakeID)
+	x.await("hello")
+	g.mu.Lock()
+	if want := []string{"events now", "size 132x43", "events 0"}; !slices.Equal(g.order, want) {
+		t.Errorf("requests %q; want %q", g.order, want)
+	}
+	g.mu.Unlock()
+	g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+	if r := <-done; r.code != 0 {
+		t.Errorf("exit %d %s", r.code, r.say)
+	}
+}
+
+// Detaching is no failure: the sandbox stays, with its lifetime, and the way back is said.
+func TestRunDetaches(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave func(*terminal)
+	}{
+		{"by its keys", func(x *terminal) { x.press("\x10\x11") }},
+		{"when its terminal is gone", func(x *terminal) { x.user.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
+			x := newTerminal(t, 80, 24)
+			done := x.start(g, "run", "-it", "--lifetime", "2h", "bash")
+			x.await("$ ")
+			tt.leave(x)
+			if r := <-done; r.code != 0 || r.say != "" {
+				t.Errorf("exit %d %q", r.code, r.say)
+			}
+			if len(g.removed) > 0 || !slices.Equal(g.timeouts, []int64{600, 7200}) || g.stdin.Len() > 0 {
+				t.Errorf("removed %v, lifetimes %v, typed %q", g.removed, g.timeouts, g.stdin.String())
+			}
+			if tt.name == "by its keys" {
+				x.await("Attach again: millrace attach " + fakeID)
+				x.await("sandbox iabc ends in 2h0m0s, at ")
+				if strings.Contains(x.text(), "cancel") {
+					t.Errorf("screen %q", x.text())
+				}
+			}
+		})
+	}
+}
+
+func TestAttachDetaches(t *testing.T) {
+	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
+	g.pty = true
+	typed := make(chan struct{}, 9)
+	g.onInput = func([]byte, bool) { typed <- struct{}{} }
+	x := newTerminal(t, 80, 24)
+	done := x.start(g, "attach", fakeID)
+	x.await("$ ")
+	x.press("\x10") // reaches the process without a next key
+	<-typed
+	x.press("\x11")
+	if r := <-done; r.code != 0 || r.say != "" || g.stdin.String() != "\x10" {
+		t.Errorf("exit %d %q, typed %q", r.code, r.say, g.stdin.String())
+	}
+	x.await("Attach again: millrace attach " + fakeID)
+}
+
+// Logs show no query at a terminal: the answer would be typed into the user's shell.
+func TestLogsAskTheTerminalNothing(t *testing.T) {
+	g := newGate(t, `{"type":"accepted"}`, `{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"stdout","offset":0,"data":"`+queries+`"}`,
+		`{"type":"stderr","offset":0,"data":"`+queries+` the end"}`)
+	x := newTerminal(t, 80, 24)
+	if r := <-x.start(g, "logs", fakeID); r.code != 0 {
+		t.Errorf("exit %d %s", r.code, r.say)
+	}
+	x.await("the end")
+	if got := x.text(); got != "abcdeabcdeabcde the end" {
+		t.Errorf("screen %q", got)
+	}
+}
