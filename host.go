@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/services/hostd"
 )
@@ -141,9 +140,7 @@ func (o *output) flags(f *pflag.FlagSet) {
 	f.Int64Var(&o.spool, "spool", 1<<30, "bytes on the disk, a sandbox, for output that cannot be stored yet; negative: it waits in memory")
 }
 
-// run runs a host until ctx ends. One that was declared gone while it lived, as
-// after a long sleep of its machine, begins a new life; one that was taken over
-// by another of its name ends.
+// run runs a host until ctx ends.
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
 	egress, allow, err := h.reach()
 	if err != nil {
@@ -157,22 +154,12 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	if h.shim != "" {
 		shim = []string{h.shim}
 	}
-	for {
-		err = hostd.Run(ctx, hostd.Config{
-			Shim: shim, TemplateCache: h.cache, CopyAhead: h.ahead,
-			Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
-			Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
-			Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
-		})
-		if !kind.Is(err, kind.Fenced) || ctx.Err() != nil {
-			return err
-		}
-		lease, _, _, lerr := log.Lease(ctx, name)
-		if lerr != nil || !lease.Gone {
-			return err
-		}
-		logger.Warn("the host was declared gone; it begins a new life", "host", name)
-	}
+	return hostd.Serve(ctx, hostd.Config{
+		Shim: shim, TemplateCache: h.cache, CopyAhead: h.ahead,
+		Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
+		Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
+		Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
+	})
 }
 
 func hostdCommand(cfg *cli.Config) *cobra.Command {

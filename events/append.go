@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -107,28 +106,6 @@ func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, er
 	}
 	s, err := decodeSummary(m.data)
 	return s, m.seq, err
-}
-
-// PutLease stores a host's lease in place of the one with stream sequence rev
-// (0: there is none). Conflict as in AppendSandbox: another life of the host, or
-// the reaper, wrote.
-func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	data, err := encodeLease(&lease)
-	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "append", lease.Host, err)
-	}
-	return l.put(ctx, streamHosts, hostSubject(lease.Host), rev, data)
-}
-
-// Lease reads a host's lease, and its rev for PutLease, from the leader. ok is
-// false if it never had one.
-func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
-	m, ok, err := l.lastOf(ctx, streamHosts, hostSubject(host))
-	if err != nil || !ok {
-		return fleet.Lease{}, 0, false, err
-	}
-	lease, err = decodeLease(m.data)
-	return lease, m.seq, true, err
 }
 
 const secretLen = 32

@@ -180,6 +180,10 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
+// errNoMessage is the code of a get that finds nothing. A stream that the servers do
+// not know has the same status, 404: it says nothing about what the stream holds.
+const errNoMessage = 10037
+
 // leaderGet reads one message from the stream's leader, never from a replica
 // that may lag: what a compare-and-append is decided on. ok is false if there
 // is none.
@@ -199,7 +203,7 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 		return stored{}, false, fmt.Errorf("read %s: %w", stream, err)
 	}
 	switch {
-	case ans.Error != nil && ans.Error.Code == 404:
+	case ans.Error != nil && ans.Error.ErrCode == errNoMessage:
 		return stored{}, false, nil
 	case ans.Error != nil:
 		return stored{}, false, kind.New(kind.Unavailable, "read", stream, ans.Error.Description)

@@ -256,6 +256,7 @@ const headRoom = 4 << 10
 // store publishes w.buf, which makes all the record's tip, until it is stored.
 func (w *Writer) store(ctx context.Context, all Tip) error {
 	msg := w.buf
+	var behind time.Time // since when the record has been read as shorter than it was
 	var smaller bool
 	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
 		msg = w.packed
@@ -272,6 +273,13 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 			w.Follow(tip)
 			w.shrink()
 			return nil
+		case errors.Is(err, errBehind):
+			if behind.IsZero() {
+				behind = time.Now()
+			}
+			if time.Since(behind) > catchUp {
+				return kind.Wrap(kind.Fenced, "append", w.subject, err)
+			}
 		case err != nil && !kind.Is(err, kind.Unavailable):
 			return err
 		}
@@ -309,11 +317,21 @@ func (w *Writer) resolve(ctx context.Context) (Tip, error) {
 		return endOf(m.seq, &b), nil
 	case m.seq == w.rev:
 		return Tip{}, nil // a replica spoke out of turn: the record is as expected
+	case m.seq < w.rev:
+		return Tip{}, errBehind
 	case w.last == 0:
 		return Tip{}, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
 	}
 	return Tip{}, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
+
+// errBehind reports a record that ends before what was stored in it. A new leader
+// that has not applied everything answers so for a moment, and a stream that lost
+// its end answers so from then on.
+var errBehind = errors.New("the record ends before what was stored")
+
+// catchUp is how long a leader may take to apply what was stored.
+const catchUp = 10 * time.Second
 
 // sameAs reports whether the stored bytes, unpacked, are those just published, or those of
 // an earlier try that was given up, which began at the same event and ended

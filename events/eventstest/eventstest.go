@@ -4,6 +4,7 @@ package eventstest
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,14 +19,26 @@ type Server struct {
 	t   testing.TB
 	dir string
 
-	mu  sync.Mutex
-	srv *natsd.Server
+	mu     sync.Mutex
+	srv    *natsd.Server
+	listen string // address for clients; empty: in process only
 }
 
 // Start runs a server in process until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, dir: t.TempDir()}
+	return start(t, &Server{t: t, dir: t.TempDir()})
+}
+
+// StartListening is Start with a TCP port on loopback, which stays the same when
+// the server restarts.
+func StartListening(t testing.TB) *Server {
+	t.Helper()
+	return start(t, &Server{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"})
+}
+
+func start(t testing.TB, s *Server) *Server {
+	t.Helper()
 	s.Resume()
 	t.Cleanup(s.Stop)
 	return s
@@ -49,11 +62,21 @@ func (s *Server) Resume() {
 	if s.srv != nil {
 		return
 	}
-	srv, err := natsd.Start(natsd.Config{Dir: s.dir})
+	srv, err := natsd.Start(natsd.Config{Dir: s.dir, Listen: s.listen})
 	if err != nil {
 		s.t.Fatalf("start nats: %v", err)
 	}
 	s.srv = srv
+	if s.listen != "" {
+		s.listen = strings.TrimPrefix(srv.URL(), "nats://")
+	}
+}
+
+// Addr is the TCP address of a server that listens.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listen
 }
 
 // Dir is where the server keeps its files.

@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -80,6 +81,7 @@ type Config struct {
 	// the spot, as a kill would: that is what it is for, in tests.
 	Fault func(point string) error
 
+	instance   string          // of the run, in its lease; default: random
 	made       *makes          // nil: makeDriver makes another one each time
 	drivers    []driver.Driver // instead of Drivers, in tests
 	meterEvery time.Duration   // other than defaultMeterEvery, in tests
@@ -134,6 +136,9 @@ func setDefaults(cfg *Config) error {
 		return err
 	}
 	cfg.DataDir = dir
+	if cfg.instance == "" {
+		cfg.instance = rand.Text()
+	}
 	cfg.made = &makes{all: make(map[string]driver.Driver)}
 	return nil
 }

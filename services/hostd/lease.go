@@ -2,8 +2,6 @@ package hostd
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
@@ -29,7 +27,7 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 		}
 		l.new = !known
 		l.Lease = fleet.Lease{
-			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: rand.Text(),
+			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: h.cfg.instance,
 			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
 		}
 		l.observe()
@@ -60,17 +58,13 @@ func (l *lease) keep(ctx context.Context) error {
 }
 
 func (l *lease) put(ctx context.Context) error {
-	rev, err := l.h.log.PutLease(ctx, l.Lease, l.rev)
+	rev, err := l.h.log.RenewLease(ctx, l.Lease, l.rev)
 	switch {
 	case err == nil:
 		l.rev = rev
 		return nil
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // it was told to end
-	case kind.Is(err, kind.Conflict):
-		return kind.New(kind.Fenced, "lease", l.Host, "the host has a newer life, or was declared gone")
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil
 	}
 	return err
 }

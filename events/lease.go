@@ -1,0 +1,68 @@
+package events
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+)
+
+// PutLease stores a host's lease in place of the one with stream sequence rev
+// (0: there is none). Conflict as in AppendSandbox: another run of the host, or
+// the reaper, wrote.
+func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
+	data, err := encodeLease(&lease)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "append", lease.Host, err)
+	}
+	return l.put(ctx, streamHosts, hostSubject(lease.Host), rev, data)
+}
+
+// RenewLease stores the next lease of a run that stored one with stream sequence
+// rev. It retries through outages until ctx ends. Fenced: the lease of the host
+// belongs to another run, or says that the host is gone.
+//
+// An expectation that does not hold is no proof of another owner. The answer to an
+// earlier renewal may have been lost, a new leader may not have applied it yet,
+// and a server that lost power may have forgotten it. Only the stored lease
+// decides.
+func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
+	for try := 0; ; {
+		got, err := l.PutLease(ctx, lease, rev)
+		if !kind.Is(err, kind.Conflict) {
+			return got, err
+		}
+		stored, now, ok, err := l.Lease(ctx, lease.Host)
+		switch {
+		case err != nil:
+			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, err)
+		case ok && fences(&stored, &lease):
+			return 0, kind.Newf(kind.Fenced, "lease", lease.Host,
+				"epoch %d of the host is over: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
+		}
+		rev = now
+		if !l.pause(ctx, &try) {
+			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, ctx.Err())
+		}
+	}
+}
+
+// fences reports whether the stored lease ends the run that own belongs to. A lease
+// of an older epoch does not: that run ended before own began.
+func fences(stored, own *fleet.Lease) bool {
+	if stored.Epoch == own.Epoch {
+		return stored.Gone || stored.Instance != own.Instance
+	}
+	return stored.Epoch > own.Epoch
+}
+
+// Lease reads a host's lease, and its rev for PutLease, from the leader. ok is
+// false if it never had one.
+func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
+	m, ok, err := l.lastOf(ctx, streamHosts, hostSubject(host))
+	if err != nil || !ok {
+		return fleet.Lease{}, 0, false, err
+	}
+	lease, err = decodeLease(m.data)
+	return lease, m.seq, true, err
+}

@@ -1,0 +1,158 @@
+package hostd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+// serve runs the host as its role does, and returns what ends it.
+func (r *rig) serve() (end func() error) {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &life{stop: stop, done: make(chan struct{})}
+	cfg := r.cfg
+	go func() {
+		defer close(l.done)
+		l.err = Serve(ctx, cfg)
+	}()
+	r.mu.Lock()
+	r.life = l
+	r.mu.Unlock()
+	return func() error {
+		r.kill()
+		return l.err
+	}
+}
+
+// A host that was fenced comes back with a new epoch and keeps what runs on it.
+func TestAFencedHostRestarts(t *testing.T) {
+	r := newRigOn(t, "direct")
+	end := r.serve()
+	epoch := r.awaitLease(0)
+	sbx := r.sandbox()
+	id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; exit 3"}, Stdin: true})
+	r.awaitOutput(id, "ready")
+	for range 2 {
+		r.declareGone()
+		epoch = r.awaitLease(epoch)
+	}
+	r.send(id, events.Stdin{Data: []byte("\n")})
+	if rec := r.whole(id); describe(rec.end()) != "exited 3" || string(rec.out[process.Stdout]) != "ready\nmore\n" {
+		t.Errorf("%q, %s", rec.out[process.Stdout], describe(rec.end()))
+	}
+	if err := end(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A host whose name another host has waits until that one's lease ends.
+func TestAFencedHostWaitsForTheOtherOfItsName(t *testing.T) {
+	r := newRigOn(t, "direct")
+	r.cfg.LeaseTTL = time.Second
+	end := r.serve()
+	epoch := r.awaitLease(0)
+	rev := r.takeOver(epoch + 1)
+	taken := time.Now()
+	heartbeat := time.NewTicker(r.cfg.LeaseTTL / 4)
+	defer heartbeat.Stop()
+	for range 8 {
+		<-heartbeat.C
+		lease, _, _, err := r.log.Lease(r.ctx(), hostName)
+		if err == nil {
+			rev, err = r.log.PutLease(r.ctx(), lease, rev)
+		}
+		if err != nil {
+			t.Fatalf("the other host's renewal: %v", err)
+		}
+	}
+	if got := r.awaitLease(epoch + 1); got != epoch+2 {
+		t.Errorf("epoch %d, want %d", got, epoch+2)
+	}
+	if since := time.Since(taken); since < 2*r.cfg.LeaseTTL {
+		t.Errorf("it took its lease back after %v", since)
+	}
+	if err := end(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// takeOver takes the host's lease as another host of its name does.
+func (r *rig) takeOver(epoch uint64) (rev uint64) {
+	r.t.Helper()
+	for {
+		lease, rev, _, err := r.log.Lease(r.ctx(), hostName)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		lease.Epoch, lease.Instance, lease.Draining = epoch, "other", true
+		rev, err = r.log.PutLease(r.ctx(), lease, rev)
+		if err == nil {
+			return rev
+		}
+		if !isKind(err, kind.Conflict) {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A host that never hears that its lease was renewed keeps it all the same.
+func TestAHostKeepsItsLeaseThoughAcksAreLost(t *testing.T) {
+	srv := eventstest.StartListening(t)
+	proxy := eventstest.StartProxy(t, srv.Addr())
+	log, behind := eventstest.Open(t, srv), proxy.Open(t)
+	r := newHost(t, &rig{srv: srv, log: log, view: eventstest.View(t, log)}, hostName, "direct")
+	r.cfg.Log = behind
+	l := r.begin()
+	epoch := r.awaitLease(0)
+	for lost := 0; lost < 2; {
+		before := r.leaseRev()
+		proxy.Mute()
+		if r.renewed(before, r.cfg.LeaseTTL/2) {
+			lost++ // otherwise an answer to the renewal before was lost
+		}
+		proxy.Unmute()
+		if !r.renewed(r.leaseRev(), patience) {
+			t.Fatal("the lease is not renewed any more")
+		}
+	}
+	select {
+	case <-l.done:
+		t.Fatalf("the host ended: %v", l.err)
+	default:
+	}
+	if got := r.awaitLease(0); got != epoch {
+		t.Errorf("epoch %d, want %d", got, epoch)
+	}
+}
+
+func (r *rig) leaseRev() uint64 {
+	r.t.Helper()
+	_, rev, _, err := r.log.Lease(r.ctx(), hostName)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rev
+}
+
+// renewed waits for a lease after rev, and reports whether one came in time.
+func (r *rig) renewed(rev uint64, within time.Duration) bool {
+	changed, stop := r.view.Changes()
+	defer stop()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for {
+		if h, _ := r.view.Host(hostName); h.Rev > rev {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return false
+		}
+	}
+}
