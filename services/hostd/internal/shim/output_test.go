@@ -82,6 +82,7 @@ func seq(n int) string {
 }
 
 func TestWhatCannotStart(t *testing.T) {
+	large := strings.Repeat("x", 140_000)
 	tests := []struct {
 		name, want string
 		spec       process.Spec
@@ -89,6 +90,11 @@ func TestWhatCannotStart(t *testing.T) {
 		{"a cwd that is missing", "cwd '/nope' does not exist", process.Spec{Cmd: "true", Cwd: "/nope"}},
 		{"a cwd that is a file", "cwd '/etc/passwd' is not a directory", process.Spec{Cmd: "true", Cwd: "/etc/passwd"}},
 		{"a user that is unknown", "invalid username: 'nobody-at-all'", process.Spec{Cmd: "true", User: "nobody-at-all"}},
+		{"an argument that is too long", "argument 2 of the command is 140000 bytes long, the limit is 131071",
+			process.Spec{Cmd: "echo", Args: []string{"x", large}}},
+		{"a command that is too long", "the command is 140000 bytes long, the limit is 131071", process.Spec{Cmd: large}},
+		{"a variable that is too long", `environment variable "SECRET" is 140007 bytes long with its name, the limit is 131071`,
+			process.Spec{Cmd: "true", Env: map[string]string{"SECRET": large}}},
 	}
 	h := connected(t)
 	for _, tt := range tests {

@@ -56,13 +56,14 @@ func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*c
 	cmd := shell(spec.Cmd)
 	argv := append([]string{cmd}, spec.Args...)
 	c, err := s.execute(program(cmd, path, attr.Dir), argv, attr)
+	tooLarge := oversize(err, argv, attr.Env)
 	switch {
 	case err == nil:
 		return c, nil
+	case tooLarge != nil:
+		return nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.cfg.Execute)
-	case errors.Is(err, syscall.E2BIG):
-		return nil, kind.New(kind.Invalid, "start", "", "argument list too long")
 	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
 		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}

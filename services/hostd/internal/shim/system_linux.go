@@ -2,10 +2,15 @@ package shim
 
 import (
 	"math"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxString returns the maximum length in bytes of one argument or variable: the
+// kernel's MAX_ARG_STRLEN is 32 pages, with the final NUL. 0: there is no limit.
+func maxString() int { return 32*os.Getpagesize() - 1 }
 
 // becomeReaper makes orphans ours: pid 1 has them anyway.
 func becomeReaper(pid1 bool) error {
