@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -139,7 +140,18 @@ type unreachableError struct {
 
 // Error says where nothing listens, and why.
 func (e *unreachableError) Error() string {
-	return fmt.Sprintf("no gateway can be reached at %s: %v", e.base, e.err)
+	return fmt.Sprintf("no gateway can be reached at %s: %s (start one with `millrace up`, or set --url or MILLRACE_URL)", e.base, e.reason())
+}
+
+// reason returns the cause without the address, which Error says.
+func (e *unreachableError) reason() string {
+	if errno, ok := errors.AsType[syscall.Errno](e.err); ok {
+		return errno.Error()
+	}
+	if dns, ok := errors.AsType[*net.DNSError](e.err); ok {
+		return dns.Err
+	}
+	return e.err.Error()
 }
 
 // Unwrap returns the cause.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var short = []string{
@@ -99,6 +101,110 @@ func TestRunComesBackToTheNextGateway(t *testing.T) {
 	got := verb(t, env, strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
 	if got.code != 0 || got.out != "a\n\xff\x00" {
 		t.Errorf("exit %d %s, stdout %q\n%s", got.code, got.say, got.out, got.errOut)
+	}
+}
+
+// Without a gateway there is nothing to wait for; one that went away is waited for.
+func TestRunFailsAtOnceWithoutAGateway(t *testing.T) {
+	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1,http://127.0.0.1:2", "MILLRACE_API_KEY": "e2b_00"}
+	began := time.Now()
+	got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x")
+	const want = "no gateway can be reached at http://127.0.0.1:2: connection refused (start one with `millrace up`, or set --url or MILLRACE_URL)"
+	if took := time.Since(began); got.code != ExitOurs || got.say != want || took > startFor/2 {
+		t.Errorf("exit %d %q after %v; want %q", got.code, got.say, took, want)
+	}
+	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	env["MILLRACE_URL"] = "http://127.0.0.1:1," + g.srv.URL
+	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x"); got.code != 0 || got.errOut != "oops\n" {
+		t.Errorf("with the second gateway: exit %d %q %q", got.code, got.say, got.errOut)
+	}
+}
+
+// What ended a process is said, where its exit code does not say it.
+func TestRunSaysWhatEndedTheProcess(t *testing.T) {
+	for _, tt := range []struct {
+		name, end, want string
+		code            int
+	}{
+		{"its time limit", `"exit_code":-1,"signal":9,"cause":"timeout"`, "millrace: the process was killed at its time limit of 1.5s\n", 137},
+		{"memory", `"exit_code":-1,"signal":9,"cause":"oom"`, "millrace: the process was killed because the sandbox used up its memory\n", 137},
+		{"its sandbox", `"exit_code":-1,"signal":9,"cause":"sandbox_gone"`, "millrace: the process was killed because its sandbox ended\n", 137},
+		{"a reason in the record", `"exit_code":null,"signal":null,"cause":"shim_lost","message":"the sandbox used up its memory"`,
+			"millrace: the process ended: the sandbox used up its memory\n", 125},
+		{"a signal that was asked for", `"exit_code":-1,"signal":15,"cause":"killed"`, "", 143},
+		{"itself", `"exit_code":1,"signal":null,"cause":"exited"`, "", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGate(t, `{"type":"accepted","timeout_ms":1500}`, `{"type":"start","pid":7}`, `{"type":"end",`+tt.end+`}`)
+			for _, args := range []string{"run -n -s iabc x", "attach -n " + fakeID, "logs -f " + fakeID} {
+				got := g.verb(nil, strings.Fields(args)...)
+				if got.errOut != tt.want || got.code != tt.code && args[0] != 'l' {
+					t.Errorf("%s: exit %d, stderr %q; want %d, %q", args, got.code, got.errOut, tt.code, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// The end of an input is a character to a terminal: one at the beginning of a line, two
+// within one, and one more for whoever reads after that. A process that was there before
+// gets none.
+func TestInputEndsAtATerminal(t *testing.T) {
+	for _, tt := range []struct {
+		verb, in string
+		want     string
+	}{
+		{"run -t -s iabc cat", "x\n", "x\n\x04\x04"},
+		{"run -t -s iabc cat", "x", "x\x04\x04\x04"},
+		{"run -t -s iabc cat", "", "\x04\x04"},
+		{"attach " + fakeID, "x", "x"},
+	} {
+		g := newGate(t, short[:2]...)
+		g.pty = true
+		g.onInput = func([]byte, bool) {
+			if g.stdin.Len() == len(tt.want) {
+				g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+			}
+		}
+		got := g.verb(strings.NewReader(tt.in), strings.Fields(tt.verb)...)
+		if got.code != 0 || g.stdin.String() != tt.want || g.eof {
+			t.Errorf("%s with %q: exit %d %s, typed %q, end %v; want %q", tt.verb, tt.in, got.code, got.say, g.stdin.String(), g.eof, tt.want)
+		}
+	}
+}
+
+func TestOnlyVariablesThatAreSetAreForwarded(t *testing.T) {
+	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HERE": "1", "EMPTY": ""}
+	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "-e", "HERE", "-e", "EMPTY", "-e", "UNSET", "-e", "SET=2", "x"); got.code != 0 {
+		t.Errorf("exit %d %s", got.code, got.say)
+	}
+	if got := fmt.Sprint(g.commands[0]["envs"]); got != "map[EMPTY: HERE:1 SET:2]" {
+		t.Errorf("variables %s", got)
+	}
+}
+
+// A sandbox that outlives its run has a lifetime, which is said.
+func TestRunSaysHowLongTheSandboxLives(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		most int64
+		sent []int64
+		say  string
+		code int
+	}{
+		{"run -d x", 0, []int64{3600, 3600}, "sandbox iabc ends in 1h0m0s, at ", 0},
+		{"run -d x", 1800, []int64{3600, 1800, 3600, 1800}, "sandbox iabc ends in 30m0s, at ", 0},
+		{"run -d --lifetime 5h x", 0, []int64{18000, 18000}, "sandbox iabc ends in 5h0m0s, at ", 0},
+		{"run -n --keep --lifetime 2h x", 0, []int64{7200, 7200}, "sandbox iabc ends in 2h0m0s, at ", 0},
+		{"run -d --lifetime 5h x", 1800, []int64{18000}, "", ExitOurs},
+	} {
+		g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+		g.most = tt.most
+		got := g.verb(nil, strings.Fields(tt.args)...)
+		if got.code != tt.code || !slices.Equal(g.timeouts, tt.sent) || !strings.Contains(got.errOut, tt.say) || len(g.removed) > 0 {
+			t.Errorf("%s: exit %d %s, sent %v, stderr %q, removed %v", tt.args, got.code, got.say, g.timeouts, got.errOut, g.removed)
+		}
 	}
 }
 
