@@ -39,7 +39,7 @@ func newTerminal(t *testing.T, cols, rows uint16) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Dup(int(master.Fd()))
+	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
