@@ -74,9 +74,9 @@ func ExitCode(err error) (code int, say string) {
 		if exit.Err == nil {
 			return exit.Code, ""
 		}
-		return exit.Code, exit.Err.Error()
+		return exit.Code, plain(exit.Err.Error())
 	}
-	return 1, err.Error()
+	return 1, plain(err.Error())
 }
 
 // ours gives an error that is Millrace's and not the command's its exit code.
@@ -166,9 +166,9 @@ func (a *app) open() (c *client, asJSON bool, err error) {
 	return c, asJSON, err
 }
 
-// notef tells the user something that is not data.
+// notef tells the user something that is not data. It may quote strangers.
 func (a *app) notef(format string, args ...any) {
-	fmt.Fprintf(a.Err, "millrace: "+format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+	fmt.Fprintf(a.Err, "millrace: %s\n", plain(fmt.Sprintf(format, args...))) //nolint:errcheck // there is nobody else to tell
 }
 
 // The files by which verbs find the `up` of a data directory.
