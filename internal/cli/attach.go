@@ -143,6 +143,8 @@ func exitOf(end *event) error {
 		return &ExitError{Code: exitSignal + end.Signal}
 	case end.ExitCode == nil && end.Cause == notStarted && end.Message != "":
 		return &ExitError{Code: ExitOurs}
+	case end.ExitCode == nil && end.Message != "":
+		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s): %s", end.Cause, end.Message)}
 	case end.ExitCode == nil:
 		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s)", end.Cause)}
 	case *end.ExitCode == 0:

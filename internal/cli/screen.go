@@ -129,7 +129,7 @@ func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 		s.end = *e
 		if e.Cause == notStarted {
 			s.end.Message = s.failure // which was said
-		} else if why := e.why(s.limit); why != "" {
+		} else if why := e.why(s.limit); why != "" && e.ExitCode != nil { // else exitOf says it
 			say("%s", why)
 		}
 	}
