@@ -91,12 +91,12 @@ var rooms = []room{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "remove", sys, group}},
 	{path: hd + "remove", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
-	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
+	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker is told by HTTP over a unix socket what to do.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
@@ -110,6 +110,7 @@ var rooms = []room{
 	// on the machine of who builds.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},
+	{path: "internal/ownaddr"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch"},
