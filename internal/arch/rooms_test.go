@@ -60,6 +60,7 @@ var rooms = []room{
 	{path: "events/kind"},
 	{path: "events/build", may: []string{"events/kind"}},
 	{path: "events/sandbox", may: []string{"events/kind"}},
+	{path: "events/webhook", may: []string{"events/kind", "events/sandbox"}},
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
