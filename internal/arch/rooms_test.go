@@ -74,6 +74,7 @@ var rooms = []room{
 
 	{path: "services/scheduler", may: []string{vocabulary, group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},
+	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "recovery", may: []string{vocabulary}},
