@@ -33,6 +33,8 @@ type up struct {
 	gateway    gateway.Config
 	scheduler  scheduler.Config
 	host       host
+	webhooks   webhooks
+	deliver    reaper.Webhooks
 	data       string
 	durability string
 	log        *slog.Logger
@@ -61,6 +63,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	gatewayFlags(f, &u.gateway)
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
+	u.webhooks.flags(f)
 	f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
 }
@@ -116,9 +119,13 @@ func (u *up) prepare() (err error) {
 	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check()); err != nil {
 		return err
 	}
-	if u.gateway.EgressAllow, err = prefixes(u.host.allow); err != nil {
+	if u.gateway.EgressAllow, err = prefixes(egressAllow, u.host.allow); err != nil {
 		return err
 	}
+	if u.deliver, err = u.webhooks.config(); err != nil {
+		return err
+	}
+	u.gateway.WebhookAllow = u.deliver.Allow
 	if u.data == "" {
 		u.data, err = cli.DataDir(u.cfg.Getenv)
 	} else {
@@ -157,7 +164,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper")}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), Webhooks: u.deliver}))
 	})
 	// One that fails takes the gateway with it, which drains first.
 	ctx, cancel := context.WithCancel(ctx)

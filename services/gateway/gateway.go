@@ -49,7 +49,8 @@ type Config struct {
 
 	// EgressAllow are addresses that are not public and may be named as a sandbox's
 	// own proxy, as hosts allow them.
-	EgressAllow []netip.Prefix
+	EgressAllow  []netip.Prefix
+	WebhookAllow []netip.Prefix // addresses that are not public, to which webhooks may lead
 
 	// DrainTimeout is how long open streams and requests may take to end once
 	// ctx has; default 10 s.
