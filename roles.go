@@ -39,6 +39,8 @@ func newRoot(cfg cli.Config) *cobra.Command {
 	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
 		schedulerCommand(&cfg), reaperCommand(&cfg))
 	add(client, cli.Commands(cfg)...)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.FlagError(err) })
+	cli.Strict(root)
 	return root
 }
 
@@ -84,7 +86,7 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 		}
 		return checkGateway(&g)
 	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
-		g.Log, g.Slog = log, logger
+		g.Log, g.Slog, g.Version = log, logger, cfg.Version
 		return gateway.Run(ctx, g)
 	}))
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -30,7 +29,7 @@ func (v *View) SweepRecords(ctx context.Context) error {
 		{streamHooks, leftAge, v.sweepHooks},
 	} {
 		_, err := old.sweep(ctx, old.age)
-		errs = append(errs, kind.Wrap(kind.Unavailable, "sweep", old.stream, err))
+		errs = append(errs, unavailable("sweep", old.stream, err))
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/identity"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -107,7 +106,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	for _, f := range folds {
 		feed, err := l.follow(f.stream, ">", 0)
 		if err != nil {
-			return nil, kind.Wrap(kind.Unavailable, "open view", f.stream, err)
+			return nil, unavailable("open view", f.stream, err)
 		}
 		go v.fold(ctx, feed, f.apply, f.tell)
 	}
@@ -177,7 +176,7 @@ func (v *View) wait(ctx context.Context, done func() bool) error {
 	for !done() {
 		if err := v.err; err != nil {
 			v.mu.Unlock()
-			return kind.Wrap(kind.Unavailable, "view", "", err)
+			return unavailable("view", "", err)
 		}
 		changed := v.changed
 		v.mu.Unlock()

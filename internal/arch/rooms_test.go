@@ -106,7 +106,7 @@ var rooms = []room{
 
 	// The client speaks the public wire only: nothing of ours but the form of
 	// templates, which it makes.
-	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
+	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
 	{path: "internal/cli/internal/vtfilter"},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.

@@ -110,7 +110,7 @@ func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-func oursFlags(_ *cobra.Command, err error) error { return ours(err) }
+func oursFlags(_ *cobra.Command, err error) error { return ours(FlagError(err)) }
 
 // app is one run of the program: its surroundings and the flags of all verbs.
 type app struct {
@@ -124,7 +124,7 @@ func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
-		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
+		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()

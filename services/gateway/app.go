@@ -120,6 +120,7 @@ func (s *server) asked(c *fiber.Ctx) error {
 // routes adds what anybody may ask, then what only who is known may.
 func (s *server) routes(local bool) {
 	s.admin.RegisterProbes(s.app)
+	s.app.Get("/", unnamed(admin.Index(s.cfg.Version)))
 	if local {
 		s.app.Get("/metrics", unnamed(s.metrics.Get))
 	}
