@@ -46,8 +46,6 @@ const (
 	placeBytes = 32 << 20
 	// buildBytes bounds what is kept of builds, which is their logs.
 	buildBytes = 256 << 20
-	// hookBytes bounds what is kept of deliveries to webhooks: about 300,000 of them.
-	hookBytes = 128 << 20
 	// leastBytes is where a server counts as full rather than small.
 	leastBytes = 16 << 20
 )
@@ -105,8 +103,8 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	for i := range all {
 		wg.Go(func() {
 			s, err := l.js.Stream(ctx, all[i].Name)
-			if there[i] = err == nil; there[i] && all[i].MaxAge == 0 {
-				l.ageless(ctx, s.CachedInfo().Config)
+			if there[i] = err == nil; there[i] {
+				l.update(ctx, s.CachedInfo().Config, &all[i])
 			}
 		})
 	}
@@ -120,15 +118,18 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	return out
 }
 
-// ageless has a stream of an earlier version keep what is old: there the records of
-// sandboxes went by their age, those of sandboxes that lived, too.
-func (l *Log) ageless(ctx context.Context, sc jetstream.StreamConfig) {
-	if sc.MaxAge == 0 {
+// update changes what an earlier version configured in a way that costs data: an age after
+// which records of running sandboxes were removed, and compression by the server. New blocks
+// are written without compression; blocks that are compressed stay readable.
+func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
+	before := sc.Compression
+	if sc.Compression = noCompression; want.MaxAge == 0 && sc.MaxAge != 0 {
+		sc.MaxAge = 0
+	} else if before == sc.Compression {
 		return
 	}
-	sc.MaxAge = 0
 	if err := l.tryUpdate(ctx, sc); err != nil {
-		l.log.Warn("a stream could not be changed, the next start tries again", "stream", sc.Name, "err", err)
+		l.log.Warn("update stream failed, the next start tries again", "stream", sc.Name, "err", err)
 	}
 }
 
@@ -280,6 +281,12 @@ func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstr
 	return s.CachedInfo(), nil
 }
 
+// noCompression is the compression of every stream by the server: none. nats-server 2.15.2
+// compresses blocks that it goes on writing to; a kill leaves such a block with a compressed
+// head and raw records behind it, which no server can read again. Output is packed before it
+// is stored (packBatch).
+const noCompression = jetstream.NoCompression
+
 // fileStream is what all streams at rest have in common: written once, never
 // deleted from, read without consumers.
 func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
@@ -289,7 +296,7 @@ func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
 		Retention:   jetstream.LimitsPolicy,
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
-		Compression: jetstream.S2Compression,
+		Compression: noCompression,
 		AllowDirect: true,
 		DenyDelete:  true,
 		Duplicates:  dedupe,
@@ -299,9 +306,6 @@ func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
 
 func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 	sc := fileStream(cfg, outStream(shard), fmt.Sprintf("out.%02x.*.*.*", shard))
-	// Messages come packed. The server compresses a block when it is full, all at once, and
-	// nobody else's message is stored meanwhile: some 15 ms for each 8 MiB.
-	sc.Compression = jetstream.NoCompression
 	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
 	keepFor(&sc, cfg.Retention)
 	// Without a bound one process that prints for ever fills the disk, and then
@@ -339,11 +343,8 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
 	vault := fileStream(cfg, streamVault, "vault.>")
 	vault.MaxMsgsPerSubject = 1 // an older value goes when a newer one comes
-	hooks := fileStream(cfg, streamHooks, "hook.>")
-	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
-		useStream(cfg), placesStream(cfg), hookLogStream(cfg),
+		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, useStream(cfg), placesStream(cfg),
 	}
 	return append(fixed, memoryStreams(cfg)...)
 }
@@ -367,15 +368,6 @@ func placesStream(cfg Config) jetstream.StreamConfig {
 	return places
 }
 
-// hookLogStream holds the attempts to deliver events to webhooks.
-func hookLogStream(cfg Config) jetstream.StreamConfig {
-	attempts := fileStream(cfg, streamHookLog, "hooklog.>")
-	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
-	attempts.MaxMsgsPerSubject = maxAttempts
-	attempts.RePublish = nil
-	return attempts
-}
-
 // memoryStreams are what is not kept: they live in memory.
 func memoryStreams(cfg Config) []jetstream.StreamConfig {
 	io := memoryStream(cfg, streamIO, "io.>", ioBytes, ioAge)
@@ -384,7 +376,7 @@ func memoryStreams(cfg Config) []jetstream.StreamConfig {
 
 func memoryStream(cfg Config, name, subject string, size int64, age time.Duration) jetstream.StreamConfig {
 	sc := fileStream(cfg, name, subject)
-	sc.Storage, sc.Compression, sc.DenyDelete = jetstream.MemoryStorage, jetstream.NoCompression, false
+	sc.Storage, sc.DenyDelete = jetstream.MemoryStorage, false
 	sc.MaxBytes, sc.Discard = size, jetstream.DiscardOld
 	keepFor(&sc, age)
 	return sc

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// packing is how much more the server counts than it has on the disk, where it packs.
+	// packing is how many times more bytes the server may count than it has on the disk:
+	// blocks that an earlier version compressed count as what they were before.
 	packing = 4
 	// leastRoom is for what is stored next.
 	leastRoom = 64 << 20
