@@ -21,7 +21,6 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/services/gateway"
-	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
 )
@@ -34,8 +33,6 @@ type up struct {
 	gateway    gateway.Config
 	scheduler  scheduler.Config
 	host       host
-	webhooks   webhooks
-	deliver    reaper.Webhooks
 	data       string
 	durability string
 	log        *slog.Logger
@@ -64,7 +61,6 @@ func (u *up) flags(f *pflag.FlagSet) {
 	gatewayFlags(f, &u.gateway)
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
-	u.webhooks.flags(f)
 	f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
 }
@@ -95,7 +91,7 @@ func (u *up) run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer u.gateway.Listener.Close() //nolint:errcheck // closed twice is closed
-	srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
+	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
 		return err
 	}
@@ -110,7 +106,7 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer back.Close()
-	return u.serve(ctx, begun, front, back)
+	return u.serve(ctx, begun, srv.Failed(), front, back)
 }
 
 func (u *up) prepare() (err error) {
@@ -120,13 +116,9 @@ func (u *up) prepare() (err error) {
 	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check()); err != nil {
 		return err
 	}
-	if u.gateway.EgressAllow, err = prefixes(egressAllow, u.host.allow); err != nil {
+	if u.gateway.EgressAllow, err = prefixes(u.host.allow); err != nil {
 		return err
 	}
-	if u.deliver, err = u.webhooks.config(); err != nil {
-		return err
-	}
-	u.gateway.WebhookAllow = u.deliver.Allow
 	if u.data == "" {
 		u.data, err = cli.DataDir(u.cfg.Getenv)
 	} else {
@@ -143,7 +135,7 @@ func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*even
 	return events.Open(ctx, cfg)
 }
 
-func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log) error {
+func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, front, back *events.Log) error {
 	u.host.destroy = interrupted(ctx)
 	// What is behind the gateway lives until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -158,6 +150,14 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 	last, _ := view.Host(upHost) // the lease of an earlier life says nothing of this one
 	g, behind := errgroup.WithContext(behind)
 	g.Go(func() error {
+		select {
+		case err := <-failed:
+			return named("nats", err)
+		case <-behind.Done():
+			return nil
+		}
+	})
+	g.Go(func() error {
 		return named("hostd", u.host.run(behind, back, u.log.With("role", "hostd"), upHost, filepath.Join(u.data, "hostd"), u.cfg.Version))
 	})
 	g.Go(func() error {
@@ -165,7 +165,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), Webhooks: u.deliver}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper")}))
 	})
 	// One that fails takes the gateway with it, which drains first.
 	ctx, cancel := context.WithCancel(ctx)
@@ -174,7 +174,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, front, back *events.Log
 
 	address := filepath.Join(u.data, cli.AddressFile)
 	defer os.Remove(address) //nolint:errcheck // the next start replaces it
-	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version = front, view, u.log.With("role", "gateway"), u.cfg.Version
+	u.gateway.Log, u.gateway.View, u.gateway.Slog = front, view, u.log.With("role", "gateway")
 	hosted := make(chan struct{})
 	u.gateway.ReadyAfter = hosted
 	u.gateway.Ready = func(addr net.Addr) {
@@ -216,13 +216,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 		return fmt.Errorf("keep address: %w", err)
 	}
 	took := time.Since(begun).Round(time.Millisecond)
-	h, _ := u.host.view.Host(upHost)
-	b := banner{
-		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, self: self(u.cfg.Getenv, u.data), took: took,
-		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet,
-	}
-	b.pending, b.pendingErr = hostd.Pending(u.host.drivers)
-	_, err := fmt.Fprint(u.cfg.Out, b.text())
+	_, err := fmt.Fprint(u.cfg.Out, banner(url, u.gateway.APIKey, u.data, self(u.cfg.Getenv, u.data), took))
 	return err
 }
 
@@ -282,4 +276,25 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// banner is what a newcomer reads. Each line to copy works as it stands, as
+// often as it is copied.
+func banner(url, key, data, self string, took time.Duration) string {
+	curl := fmt.Sprintf(`curl -sS %[1]s/sandboxes -H 'X-API-KEY: %[2]s' -d '{"templateID":"base","timeout":300}' | sed 's/.*"sandboxID":"\([^"]*\)".*/\1/' | xargs -I@ curl -sSN '%[1]s/commands?sandbox=@' -H 'X-API-KEY: %[2]s' -d '{"cmd":"echo hello; uname -a"}'`, url, key)
+	js := fmt.Sprintf(`npm i e2b && E2B_API_KEY=%s E2B_API_URL=%[2]s E2B_SANDBOX_URL=%[2]s node --input-type=module -e 'import { Sandbox } from "e2b"; const s = await Sandbox.create(); console.log((await s.commands.run("echo hello; uname -a")).stdout); await s.kill()'`, key, url)
+	return fmt.Sprintf(`millrace is up: %s (in %v)
+
+  key    %s
+  data   %s
+
+curl (NDJSON):
+  %s
+
+E2B JS SDK:
+  %s
+
+millrace:
+  %s run 'echo hello; uname -a'
+`, url, took, key, data, curl, js, self)
 }

@@ -22,7 +22,7 @@ type Cluster struct {
 
 const (
 	clusterSize  = 3
-	clusterToken = "only-for-tests"
+	ClusterToken = "only-for-tests" // of all servers
 )
 
 // StartCluster runs three servers until the test ends.
@@ -44,7 +44,7 @@ func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
 	for i := range clusterSize {
 		c.cfgs = append(c.cfgs, natsd.Config{
 			Dir: t.TempDir(), Name: fmt.Sprintf("n%d", i), Listen: ports[i],
-			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes, Token: clusterToken, MaxStore: maxStore,
+			Cluster: "test", ClusterOn: ports[clusterSize+i], Routes: routes, Token: ClusterToken, MaxStore: maxStore,
 		})
 		c.Resume(i)
 	}
@@ -89,6 +89,10 @@ func (c *Cluster) Resume(i int) {
 	c.servers[i] = srv
 }
 
+// Dir is the directory of server i's files, and Name its name.
+func (c *Cluster) Dir(i int) string  { return c.cfgs[i].Dir }
+func (c *Cluster) Name(i int) string { return c.cfgs[i].Name }
+
 // Leader is the server that leads a stream, or -1.
 func (c *Cluster) Leader(stream string) int {
 	for i, s := range c.servers {
@@ -113,7 +117,7 @@ func (c *Cluster) Open() *events.Log {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{URL: c.URL(), Token: clusterToken, Name: c.t.Name(), Replicas: clusterSize})
+	log, err := events.Open(ctx, events.Config{URL: c.URL(), Token: ClusterToken, Name: c.t.Name(), Replicas: clusterSize})
 	if err != nil {
 		c.t.Fatalf("open log: %v", err)
 	}

@@ -40,20 +40,53 @@ type Server struct {
 	full chan struct{} // has one when something was refused because of the limit
 	stop func()        // ends mend
 	over chan struct{} // closed when mend has ended
+	fail chan error    // receives the error after which the server cannot be started again
 
-	given int64 // the limit of the server of the moment; of mend's goroutine
+	given       int64 // the limit of the running server; only mend's goroutine uses it
+	stopTimeout time.Duration
 }
 
 const (
 	readyTimeout = 30 * time.Second
 	syncInterval = time.Second // the most a machine's power loss costs without SyncAlways
 	maxPayload   = 2 << 20
+
+	// A peer whose machine or network is gone sends nothing, not even a reset. It is noticed
+	// after three pings. Clients notice a silent server themselves, within 3 s (events.Log);
+	// the others of a cluster elect leaders without it in any case, so that they can wait for
+	// one that is merely starved of CPU.
+	clusterPing = 2 * time.Second
+	clientPing  = 10 * time.Second
+	pingsOut    = 2
 )
+
+// StartContext is Start until ctx ends. A server that reads its files takes seconds a GB and
+// cannot be interrupted: it is left behind, for a process that exits.
+func StartContext(ctx context.Context, cfg Config) (*Server, error) {
+	type result struct {
+		s   *Server
+		err error
+	}
+	started := make(chan result, 1)
+	go func() {
+		s, err := Start(cfg)
+		started <- result{s, err}
+	}()
+	select {
+	case r := <-started:
+		return r.s, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
 
 // Start runs a server and returns when it serves; in a cluster that is before
 // the cluster has a leader.
 func Start(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, hurt: make(chan struct{}, 1), full: make(chan struct{}, 1), over: make(chan struct{})}
+	s := &Server{
+		cfg: cfg, hurt: make(chan struct{}, 1), full: make(chan struct{}, 1), over: make(chan struct{}),
+		fail: make(chan error, 1), stopTimeout: StopTimeout,
+	}
 	ns, err := s.start()
 	if err != nil {
 		return nil, err
@@ -105,12 +138,8 @@ func options(cfg *Config) (*server.Options, error) {
 			return nil, fmt.Errorf("nats server: %s is no loopback address: it must not be open to all, give a token", addr)
 		}
 	}
-	name := cfg.Name
-	if name == "" {
-		name = "millrace"
-	}
 	opts := &server.Options{
-		ServerName:    name,
+		ServerName:    cfg.name(),
 		DontListen:    cfg.Listen == "",
 		JetStream:     true,
 		StoreDir:      cfg.Dir,
@@ -120,6 +149,11 @@ func options(cfg *Config) (*server.Options, error) {
 		MaxPending:    256 << 20, // a live reader that lags is caught up by direct get, not cut off
 		Authorization: cfg.Token,
 		NoSigs:        true,
+		PingInterval:  clientPing,
+		MaxPingsOut:   pingsOut,
+
+		LameDuckGracePeriod: lameGrace,
+		LameDuckDuration:    lameGrace + lameClose,
 	}
 	if cfg.Listen != "" {
 		host, port, err := hostPort(cfg.Listen)
@@ -135,7 +169,7 @@ func options(cfg *Config) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.Cluster = server.ClusterOpts{Name: cfg.Cluster, Host: host, Port: port}
+	opts.Cluster = server.ClusterOpts{Name: cfg.Cluster, Host: host, Port: port, PingInterval: clusterPing, MaxPingsOut: pingsOut}
 	if cfg.Token != "" {
 		opts.Cluster.Username, opts.Cluster.Password = clusterUser, cfg.Token
 	}
@@ -150,6 +184,14 @@ func options(cfg *Config) (*server.Options, error) {
 		opts.Routes = append(opts.Routes, u)
 	}
 	return opts, nil
+}
+
+// name is the server's name.
+func (cfg *Config) name() string {
+	if cfg.Name == "" {
+		return "millrace"
+	}
+	return cfg.Name
 }
 
 // clusterUser is the name under which the servers of a cluster show their token.
@@ -192,24 +234,9 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// Stop ends the server and returns when it has. What was stored is on the disk.
-func (s *Server) Stop() {
-	s.end((*server.Server).Shutdown)
-}
-
-// LameDuck ends the server as a rolling restart should: leaders are handed over
-// and clients told before it stops.
-func (s *Server) LameDuck() {
-	s.end((*server.Server).LameDuckShutdown)
-}
-
-func (s *Server) end(how func(*server.Server)) {
-	s.stop()
-	<-s.over
-	ns := s.ns.Load()
-	how(ns)
-	ns.WaitForShutdown()
-}
+// Failed receives the error after which the server does not run any more, and cannot be
+// started again by this process. The process must exit.
+func (s *Server) Failed() <-chan error { return s.fail }
 
 // Leads reports whether this server leads a stream of its cluster.
 func (s *Server) Leads(stream string) bool {

@@ -1,0 +1,52 @@
+package natsd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// logger passes the server's log to slog, if there is one; its notices are debug messages.
+type logger struct {
+	l    *slog.Logger
+	hurt chan<- struct{}
+	full chan<- struct{}
+}
+
+func (s *Server) logger() logger { return logger{s.cfg.Slog, s.hurt, s.full} }
+
+var _ server.Logger = logger{}
+
+func (g logger) say(level slog.Level, f string, v []any) string {
+	words := fmt.Sprintf(f, v...)
+	if g.l != nil {
+		g.l.Log(context.Background(), level, "nats: "+words)
+	}
+	return words
+}
+
+func (g logger) Noticef(f string, v ...any) { g.say(slog.LevelDebug, f, v) }
+func (g logger) Warnf(f string, v ...any)   { g.say(slog.LevelWarn, f, v) }
+func (g logger) Fatalf(f string, v ...any)  { g.say(slog.LevelError, f, v) }
+func (g logger) Debugf(string, ...any)      {}
+func (g logger) Tracef(string, ...any)      {}
+
+func (g logger) Errorf(f string, v ...any) {
+	words := g.say(slog.LevelError, f, v)
+	if isWriteError(words) {
+		poke(g.hurt)
+	}
+	if strings.Contains(words, "limits exceeded for server") { // a cluster's server has no room
+		poke(g.full)
+	}
+}
+
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
