@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,8 @@ func (l *Log) Retention() time.Duration { return l.retention }
 // Log is a connection to the record. Its methods may be called concurrently.
 type Log struct {
 	nc          *nats.Conn
+	links       links
+	monitor     monitor
 	js          jetstream.JetStream
 	log         *slog.Logger
 	id          string // of this connection, a token for its reply subjects
@@ -136,9 +139,7 @@ func (l *Log) connect(cfg Config) error {
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its sender tries again in order
-		nats.PingInterval(10 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		nats.Timeout(2 * time.Second),
+		nats.Timeout(dialTimeout),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.disconnected() }),
 		nats.ReconnectHandler(func(*nats.Conn) { l.reconnected() }),
 		nats.ErrorHandler(l.asyncError),
@@ -147,7 +148,9 @@ func (l *Log) connect(cfg Config) error {
 		opts = append(opts, nats.Token(cfg.Token))
 	}
 	if cfg.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(cfg.InProcess))
+		opts = append(opts, nats.InProcessServer(cfg.InProcess), nats.PingInterval(inProcessPing), nats.MaxPingsOutstanding(2))
+	} else {
+		opts = append(opts, nats.SetCustomDialer(&l.links), nats.PingInterval(linkPing), nats.MaxPingsOutstanding(linkPings))
 	}
 	nc, err := nats.Connect(cfg.URL, opts...)
 	if err != nil {
@@ -175,11 +178,15 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 // Close ends the connection; Readers and Views end with errors.
 func (l *Log) Close() { l.nc.Close() }
 
-// Healthy reports whether the log can be reached right now: an error of
+// Healthy reports whether the log can be reached right now, and, where
+// [Log.MonitorStreams] runs, whether each stream can be written: an error of
 // kind.Unavailable says why not.
 func (l *Log) Healthy(ctx context.Context) error {
 	if !l.nc.IsConnected() {
 		return kind.New(kind.Unavailable, "reach nats", "", "not connected to NATS")
+	}
+	if err := l.blocked(); err != nil {
+		return err
 	}
 	_, err := l.lastSeq(ctx, streamSandboxes)
 	return err
@@ -240,7 +247,7 @@ func (l *Log) onReconnect() <-chan struct{} {
 // asyncError hears of what nobody waits for. A slow subscription is no error
 // here: its feed sees the hole and reads it from the store.
 func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrSlowConsumer) {
+	if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, net.ErrClosed) { // links closed it, and said why
 		return
 	}
 	subject := ""
@@ -281,13 +288,4 @@ func pause(ctx context.Context, try int) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// unavailable wraps a failure to reach the log. Clients read one sentence; the cause, in
-// the words of NATS, is for logs only. A nil err stays nil.
-func unavailable(op, id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }

@@ -111,7 +111,7 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 	try, cancel := l.attempt(ctx)
 	defer cancel()
 	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, l.gets.prefix+token, body); err != nil {
-		return nil, unavailable("read", stream, err)
+		return nil, kind.Wrap(kind.Unavailable, "read", stream, err)
 	}
 	var out []stored
 	for {
@@ -163,6 +163,25 @@ func parseStored(msg *nats.Msg) (stored, error) {
 	return s, nil
 }
 
+// request sends one request to a leader, once. A server through which no leader answers is
+// left for another one.
+func (l *Log) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Msg, error) {
+	try, cancel := l.attempt(ctx)
+	defer cancel()
+	began := time.Now()
+	msg, err := l.nc.RequestMsgWithContext(try, m)
+	if err == nil {
+		l.links.answer(u)
+		return msg, nil
+	}
+	// A server that knows no leader says so at once.
+	late := errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= attempt || errors.Is(err, nats.ErrNoResponders)
+	if late && len(l.nc.Servers()) > 1 && l.links.timeout(u, began, time.Now()) {
+		l.log.Warn("switch NATS server: requests are not answered", "subject", m.Subject)
+	}
+	return msg, err
+}
+
 // apiMsg is the leader's answer to a get.
 type apiMsg struct {
 	Error   *apiError `json:"error"`
@@ -192,11 +211,9 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 	if err != nil {
 		return stored{}, false, err
 	}
-	ctx, cancel := l.attempt(ctx)
-	defer cancel()
-	msg, err := l.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: body})
 	if err != nil {
-		return stored{}, false, unavailable("read", stream, err)
+		return stored{}, false, kind.Wrap(kind.Unavailable, "read", stream, err)
 	}
 	var ans apiMsg
 	if err := json.Unmarshal(msg.Data, &ans); err != nil {
@@ -271,14 +288,22 @@ func (l *Log) publishPlain(ctx context.Context, subject string, data []byte) (ui
 }
 
 func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
-	ctx, cancel := l.attempt(ctx)
-	defer cancel()
-	msg, err := l.nc.RequestMsgWithContext(ctx, m)
+	seq, err := l.tryPublish(ctx, m)
+	if !kind.Is(err, kind.Unavailable) { // stored, or refused for what it is
+		l.monitor.appended(m.Subject, nil, time.Now())
+	} else if ctx.Err() == nil && l.nc.IsConnected() {
+		l.monitor.appended(m.Subject, err, time.Now())
+	}
+	return seq, err
+}
+
+func (l *Log) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
+	msg, err := l.request(ctx, &l.links.appends, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes are more than the record takes at once, which is %d", len(m.Data), l.nc.MaxPayload())
 	}
 	if err != nil {
-		return 0, unavailable("append", m.Subject, err)
+		return 0, kind.Wrap(kind.Unavailable, "append", m.Subject, err)
 	}
 	var ack pubAck
 	if err := json.Unmarshal(msg.Data, &ack); err != nil {

@@ -26,8 +26,6 @@ const (
 	streamPlaces    = "PLACE"
 	streamBuilds    = "BUILD"
 	streamVault     = "VAULT"
-	streamHooks     = "HOOK"
-	streamHookLog   = "HOOKLOG"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."
@@ -89,10 +87,23 @@ func sourceOf(stream string) string {
 		return "vol.>"
 	case streamVault:
 		return "vault.>"
-	case streamHooks:
-		return "hook.>"
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
+}
+
+// streamOf is the stream in which messages of a subject are stored; empty: none of the log's.
+func streamOf(subject string) string {
+	first, rest, _ := strings.Cut(subject, ".")
+	if first == "out" {
+		shard, _, _ := strings.Cut(rest, ".")
+		return outPrefix + shard
+	}
+	for _, sc := range fixedStreams(Config{}) {
+		if sc.Subjects[0] == first+".>" {
+			return sc.Name
+		}
+	}
+	return ""
 }
 
 // tenantOf is the second token of a subject.

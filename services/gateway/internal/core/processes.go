@@ -185,6 +185,9 @@ func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
 // Hosts gives all hosts that have a lease or had one, by name.
 func (c *Core) Hosts(context.Context) []fleet.Host { return c.view.Hosts() }
 
+// Streams is the health of each stream of the log.
+func (c *Core) Streams() []events.StreamHealth { return c.log.Streams() }
+
 // Ready says Unavailable unless the log can be reached and the view has caught
 // up with it.
 func (c *Core) Ready(ctx context.Context) error {

@@ -63,9 +63,9 @@ func (m *Metrics) Get(c *fiber.Ctx) error {
 	t.family("millrace_view_caught_up", "gauge", "Whether the view has caught up with the log.").value("", caughtUp)
 	t.family("millrace_view_sync_seconds", "gauge", "How long the view took to catch up with the log.").value("", took.Seconds())
 	t.family("millrace_streams_open", "gauge", "Streams open at this gateway.").value("", float64(m.streams.Open()))
+	m.stored(&t)
 	m.hosts(c, &t)
 	m.sandboxes(&t)
-	m.webhooks(&t)
 	f := t.family("millrace_http_requests_total", "counter", "Requests answered by this gateway.")
 	for class := 1; class < len(m.classes); class++ {
 		f.value(`class="`+strconv.Itoa(class)+`xx"`, float64(m.classes[class].Load()))
@@ -90,6 +90,28 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 		f.value(`status="`+string(o)+`"`, float64(counts[o]))
 	}
 	t.family("coppice_commands_active", "gauge", "Commands running.").value("", float64(counts[process.OutcomeActive]))
+}
+
+// stored writes whether each stream can be written: the first is what to alert on.
+func (m *Metrics) stored(t *text) {
+	all := m.core.Streams()
+	f := t.family("millrace_stream_writable", "gauge", "Whether a stream of the log can be written: 0 is an outage.")
+	for _, s := range all {
+		if s.Stream != "" {
+			f.value(`stream="`+s.Stream+`"`, flag(s.Blocked == ""))
+		}
+	}
+	f = t.family("millrace_stream_damaged_copies", "gauge", "NATS servers that cannot store a stream which others can.")
+	for _, s := range all {
+		f.value(`stream="`+s.Stream+`"`, float64(len(s.Damaged)))
+	}
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
@@ -127,16 +149,6 @@ func (m *Metrics) sandboxes(t *text) {
 	for _, p := range phases {
 		f.value(`phase="`+string(p)+`"`, float64(counts[p]))
 	}
-}
-
-// webhooks writes what was delivered to the webhooks that exist, by the log's cursors.
-func (m *Metrics) webhooks(t *text) {
-	n := m.core.WebhookTotals()
-	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to the webhooks that exist.").value("", float64(n.Attempts))
-	t.family("millrace_webhook_events_total", "counter", "Events settled for the webhooks that exist, by what became of them.").
-		value(`result="delivered"`, float64(n.Done)).value(`result="failed"`, float64(n.GivenUp))
-	t.family("millrace_webhook_lag_events", "gauge", "Events that wait for delivery.").value("", float64(n.Lag))
-	t.family("millrace_webhooks_lagging", "gauge", "Webhooks with events that wait for delivery.").value("", float64(n.Lagging))
 }
 
 // text is what Prometheus reads.

@@ -1,0 +1,94 @@
+package events
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// pipeLinks is links with a connection to nobody.
+func pipeLinks(t *testing.T) (*links, net.Conn) {
+	t.Helper()
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() }) //nolint:errcheck // nothing is sent
+	return &links{last: &link{a}}, b
+}
+
+func TestAServerThatStoresNothingIsLeftAfterTwoTimeouts(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	at := func(d time.Duration) time.Time { return begin.Add(d) }
+	type step struct {
+		answered bool
+		read     bool
+		began    time.Duration // of an attempt that times out
+		want     bool
+	}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"one timeout", []step{{began: 0}}},
+		{"two timeouts", []step{{began: 0}, {began: attempt, want: true}}},
+		{"a hundred at once", []step{{began: 0}, {began: 0}, {began: 0}, {began: time.Millisecond}}},
+		{"an answer between", []step{{began: 0}, {answered: true}, {began: attempt}}},
+		{"reads that are answered do not make up for appends", []step{{began: 0}, {answered: true, read: true}, {began: attempt, want: true}}},
+		{"reads that are not answered", []step{{began: 0, read: true}, {began: attempt, read: true, want: true}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ls, _ := pipeLinks(t)
+			for i, s := range tt.steps {
+				u := &ls.appends
+				if s.read {
+					u = &ls.reads
+				}
+				if s.answered {
+					ls.answer(u)
+					continue
+				}
+				if got := ls.timeout(u, at(s.began), at(s.began+attempt)); got != s.want {
+					t.Errorf("step %d: switched %v, want %v", i, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// Without a leader no server is better: switches become rare.
+func TestSwitchesBecomeRare(t *testing.T) {
+	ls, _ := pipeLinks(t)
+	conn := ls.last
+	n := 0
+	for d := time.Duration(0); d < 5*time.Minute; d += attempt {
+		if ls.timeout(&ls.appends, time.Unix(1000, 0).Add(d), time.Unix(1000, 0).Add(d+attempt)) {
+			n++
+			ls.last, ls.appends = conn, unanswered{} // as Dial does
+		}
+	}
+	if n < 5 || n > 10 {
+		t.Errorf("%d switches in 5 minutes, want 5 to 10", n)
+	}
+}
+
+// A server that sends nothing is left, also while a write to it waits.
+func TestASilentServerIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for a silence of seconds")
+	}
+	ls, _ := pipeLinks(t)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := ls.last.Write([]byte("PING\r\n")) // nobody reads it
+		wrote <- err
+	}()
+	began := time.Now()
+	_, err := ls.last.Read(make([]byte, 1))
+	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < linkSilence || took > linkSilence+time.Second {
+		t.Errorf("read ended after %v: %v", took, err)
+	}
+	if err := <-wrote; err == nil {
+		t.Error("the write succeeded")
+	}
+}

@@ -1,0 +1,296 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+)
+
+const (
+	monitorInterval = 5 * time.Second
+	// blockedAfter is how long a stream may have no leader, or refuse appends: an election
+	// takes up to ten seconds.
+	blockedAfter = 12 * time.Second
+	// reportAge is how long a server's report counts. Each publishes one every two seconds.
+	reportAge = 10 * time.Second
+	// repeatAlarm is how often an alarm that lasts is logged.
+	repeatAlarm = time.Minute
+)
+
+// StreamHealth is whether a stream can be written.
+type StreamHealth struct {
+	Stream  string    // name; empty: what concerns the servers as a whole
+	Blocked string    // why nothing can be stored; empty: it can
+	Since   time.Time // when Blocked was first seen
+	Damaged []string  // why some servers cannot store it, each as "server: reason"; others can
+}
+
+// monitor knows which streams cannot be written. The zero value is ready.
+type monitor struct {
+	mu      sync.Mutex
+	failing map[string]*failing // appends of this connection, by stream
+	reports map[string]report   // by server
+	health  []StreamHealth      // of the last look, by name
+	logged  map[string]time.Time
+	silent  map[string]time.Time // streams whose leader does not answer, since when
+}
+
+// failing are appends that fail one after the other.
+type failing struct {
+	since, last time.Time
+	why         string
+}
+
+// report is what a NATS server published last.
+type report struct {
+	at       time.Time
+	problems []fleet.StoreProblem
+}
+
+// appended notes the outcome of an append to a subject.
+func (m *monitor) appended(subject string, err error, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && len(m.failing) == 0 {
+		return
+	}
+	stream := streamOf(subject)
+	if err == nil {
+		delete(m.failing, stream)
+		return
+	}
+	if m.failing == nil {
+		m.failing = make(map[string]*failing)
+	}
+	f := m.failing[stream]
+	if f == nil {
+		f = &failing{since: now}
+		m.failing[stream] = f
+	}
+	f.last, f.why = now, err.Error()
+}
+
+// Streams is the health of every stream as MonitorStreams saw it last, by name.
+func (l *Log) Streams() []StreamHealth {
+	l.monitor.mu.Lock()
+	defer l.monitor.mu.Unlock()
+	return slices.Clone(l.monitor.health)
+}
+
+// blocked is an error that names the streams in which nothing can be stored.
+func (l *Log) blocked() error {
+	var all []string
+	for _, s := range l.Streams() {
+		if s.Blocked != "" {
+			all = append(all, "stream "+s.Stream+" cannot be written: "+s.Blocked)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return kind.New(kind.Unavailable, "write streams", "", strings.Join(all, "; "))
+}
+
+// MonitorStreams checks until ctx ends whether each stream can be written: its leader
+// answers, appends succeed, and no server reports its copy damaged. What is wrong is logged as
+// an error, in [Log.Streams], and in [Log.Healthy].
+func (l *Log) MonitorStreams(ctx context.Context) error {
+	sub, err := l.nc.Subscribe(fleet.StoreSubject, l.reported)
+	if err != nil {
+		return kind.Wrap(kind.Unavailable, "monitor streams", "", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
+	t := time.NewTicker(monitorInterval)
+	defer t.Stop()
+	for {
+		if l.nc.IsConnected() {
+			l.lookAtStreams(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// reported takes a server's report.
+func (l *Log) reported(msg *nats.Msg) {
+	var r fleet.StoreReport
+	if err := json.Unmarshal(msg.Data, &r); err != nil || r.Server == "" {
+		return
+	}
+	l.monitor.mu.Lock()
+	defer l.monitor.mu.Unlock()
+	if l.monitor.reports == nil {
+		l.monitor.reports = make(map[string]report)
+	}
+	l.monitor.reports[r.Server] = report{time.Now(), r.Problems}
+}
+
+// leader is what a stream's leader says of itself; unknown: nobody answered.
+type leader struct {
+	name     string // of the server; empty: it is alone
+	answered bool
+}
+
+// lookAtStreams asks every leader and judges what is known.
+func (l *Log) lookAtStreams(ctx context.Context) {
+	names := l.streamNames()
+	leaders := make([]leader, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() { leaders[i] = l.leaderOf(ctx, name) })
+	}
+	wg.Wait()
+	if ctx.Err() == nil && l.nc.IsConnected() {
+		l.monitor.judge(l, names, leaders, time.Now())
+	}
+}
+
+// streamNames are all streams of the log.
+func (l *Log) streamNames() []string {
+	var all []string
+	for i := range l.shards {
+		all = append(all, outStream(i))
+	}
+	for _, sc := range fixedStreams(Config{}) {
+		all = append(all, sc.Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (l *Log) leaderOf(ctx context.Context, stream string) leader {
+	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
+	if err != nil {
+		return leader{}
+	}
+	var info struct {
+		Error   *apiError `json:"error"`
+		Cluster *struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
+	}
+	if err := json.Unmarshal(msg.Data, &info); err != nil || info.Error != nil {
+		return leader{}
+	}
+	if info.Cluster == nil {
+		return leader{answered: true}
+	}
+	return leader{name: info.Cluster.Leader, answered: true}
+}
+
+// judge makes the health of each stream of what is known, and logs what changed.
+func (m *monitor) judge(l *Log, names []string, leaders []leader, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silent == nil {
+		m.silent, m.logged = make(map[string]time.Time), make(map[string]time.Time)
+	}
+	before := m.health
+	m.health = nil
+	for i, name := range append([]string{""}, names...) {
+		h := StreamHealth{Stream: name}
+		led := leader{answered: true}
+		if i > 0 {
+			led = leaders[i-1]
+		}
+		m.judgeCopies(&h, led, now)
+		m.judgeLeader(&h, led, now)
+		m.judgeAppends(&h, now)
+		if j := slices.IndexFunc(before, func(b StreamHealth) bool { return b.Stream == name }); h.Blocked != "" {
+			h.Since = now
+			if j >= 0 && before[j].Blocked != "" {
+				h.Since = before[j].Since
+			}
+		}
+		if name != "" || len(h.Damaged) > 0 {
+			m.health = append(m.health, h)
+		}
+		m.log(l, &h, now)
+	}
+}
+
+// judgeCopies takes what servers report: the leader's problem blocks the stream.
+func (m *monitor) judgeCopies(h *StreamHealth, led leader, now time.Time) {
+	for server, r := range m.reports {
+		if now.Sub(r.at) > reportAge {
+			continue
+		}
+		for _, p := range r.problems {
+			switch {
+			case p.Stream != h.Stream:
+			case h.Stream != "" && led.answered && cmp.Or(led.name, server) == server:
+				h.Blocked = server + ": " + p.Error
+			default:
+				h.Damaged = append(h.Damaged, server+": "+p.Error)
+			}
+		}
+	}
+	slices.Sort(h.Damaged)
+}
+
+// judgeLeader blocks a stream whose leader has not answered for too long.
+func (m *monitor) judgeLeader(h *StreamHealth, led leader, now time.Time) {
+	if led.answered {
+		delete(m.silent, h.Stream)
+		return
+	}
+	since, ok := m.silent[h.Stream]
+	if !ok {
+		m.silent[h.Stream] = now
+	}
+	if ok && now.Sub(since) >= blockedAfter {
+		h.Blocked = "no leader answers: too few NATS servers have it"
+		if len(h.Damaged) > 0 {
+			h.Blocked += " (" + strings.Join(h.Damaged, "; ") + ")"
+		}
+	}
+}
+
+// judgeAppends blocks a stream to which no append of this connection succeeds.
+func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
+	f := m.failing[h.Stream]
+	if f == nil {
+		return
+	}
+	if now.Sub(f.last) > blockedAfter {
+		delete(m.failing, h.Stream) // nobody tries any more
+		return
+	}
+	if h.Blocked == "" && f.last.Sub(f.since) >= blockedAfter {
+		h.Blocked = "appends fail: " + f.why
+	}
+}
+
+// log logs an alarm when it begins, while it lasts, and when it is over.
+func (m *monitor) log(l *Log, h *StreamHealth, now time.Time) {
+	last, alarmed := m.logged[h.Stream]
+	if h.Blocked == "" && len(h.Damaged) == 0 {
+		if alarmed {
+			delete(m.logged, h.Stream)
+			l.log.Info("stream is healthy again", "stream", h.Stream)
+		}
+		return
+	}
+	if alarmed && now.Sub(last) < repeatAlarm {
+		return
+	}
+	m.logged[h.Stream] = now
+	if h.Blocked != "" {
+		l.log.Error("stream cannot be written", "stream", h.Stream, "reason", h.Blocked, "since", h.Since)
+		return
+	}
+	l.log.Error("copies of a stream are damaged, others are complete", "stream", h.Stream, "copies", fmt.Sprint(h.Damaged))
+}
