@@ -22,6 +22,8 @@ type Nest struct {
 	made     made
 	given    []string // addresses that freeAddr gave
 	last     func()   // what is done while all still runs, before the end
+	token    string   // of the NATS servers, for all programs; empty: none
+	closers  []func() error
 }
 
 // newNest makes a nest in a directory of its own.
@@ -48,6 +50,9 @@ func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, 
 	// What drivers need was built there; to build it again takes minutes.
 	if cache, err := os.UserCacheDir(); err == nil {
 		base = append(base, "XDG_CACHE_HOME="+cache)
+	}
+	if n.token != "" {
+		base = append(base, "MILLRACE_NATS_TOKEN="+n.token)
 	}
 	p := &Program{Name: name, bin: bin, args: args, env: append(base, env...), log: filepath.Join(n.Dir, name+".log")}
 	if err := p.start(); err != nil {
@@ -83,6 +88,9 @@ func (n *Nest) Close() error {
 	}
 	if err := n.sweep(); err != nil {
 		errs = append(errs, err)
+	}
+	for _, c := range n.closers {
+		errs = append(errs, c())
 	}
 	if err := os.RemoveAll(n.Dir); err != nil {
 		errs = append(errs, err)

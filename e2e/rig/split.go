@@ -2,6 +2,7 @@ package rig
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -11,14 +12,14 @@ import (
 
 // Topology says how many of each there are. Zero means one.
 type Topology struct {
-	NATS       int // 1 or 3
+	NATS       int  // 1 or 3
+	Apart      bool // each NATS server has a network of its own: see Split.Isolate
 	Gateways   int
 	Schedulers int
 	Reapers    int
 	Hosts      int
 	Driver     string   // default: Driver
 	HostArgs   []string // more arguments of each hostd
-	Env        []string // more of the environment of gateways and reapers
 	Durability string   // default "process": tests kill processes, not machines
 }
 
@@ -28,6 +29,9 @@ type Split struct {
 	*Nest
 	APIs []*API // one a gateway
 	URL  string // of all NATS servers
+
+	servers int    // of NATS
+	apart   *apart // nil: all servers are on loopback
 }
 
 // SplitKey is the first API key of every Split.
@@ -51,8 +55,16 @@ func NewSplit(t testing.TB, top Topology) *Split {
 		t.Fatal(err)
 	}
 	s := &Split{Nest: nest}
+	s.servers = top.NATS
 	s.keep(t)
 	s.last = s.killSandboxes
+	if top.Apart {
+		if s.apart, err = newApart(top.NATS); err != nil {
+			t.Fatal(err)
+		}
+		s.token = apartToken
+		s.closers = append(s.closers, s.apart.close)
+	}
 	if err := s.begin(&top); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +82,7 @@ func (s *Split) begin(top *Topology) error {
 			return err
 		}
 		api := &API{URL: "http://" + addr, Key: SplitKey, made: &s.made}
-		err = s.add(fmt.Sprintf("gateway-%d", i+1), append([]string{"MILLRACE_API_KEY=" + SplitKey}, top.Env...),
+		err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
 			append([]string{"gateway", "--listen", addr}, to...)...)
 		if err != nil {
 			return err
@@ -82,7 +94,7 @@ func (s *Split) begin(top *Topology) error {
 		n    int
 	}{{"scheduler", top.Schedulers}, {"reaper", top.Reapers}} {
 		for i := range r.n {
-			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), top.Env, append([]string{r.role}, to...)...); err != nil {
+			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
 				return err
 			}
 		}
@@ -100,12 +112,8 @@ func (s *Split) begin(top *Topology) error {
 // nats starts the servers, which know each other.
 func (s *Split) nats(top *Topology) error {
 	var clients, routes []string
-	for range top.NATS {
-		c, err := s.freeAddr()
-		if err != nil {
-			return err
-		}
-		r, err := s.freeAddr()
+	for i := range top.NATS {
+		c, r, err := s.natsAddrs(i)
 		if err != nil {
 			return err
 		}
@@ -119,12 +127,43 @@ func (s *Split) nats(top *Topology) error {
 			args = append(args, "--cluster", "millrace", "--cluster-listen", strings.TrimPrefix(routes[i], "nats://"),
 				"--routes", strings.Join(routes, ","))
 		}
-		if err := s.add(name, nil, args...); err != nil {
+		if err := s.addNATS(i, name, args); err != nil {
 			return err
 		}
 	}
 	s.URL = "nats://" + strings.Join(clients, ",nats://")
 	return nil
+}
+
+// Servers is how many NATS servers there are.
+func (s *Split) Servers() int { return s.servers }
+
+// natsAddrs are the addresses of a server for clients and for the other servers.
+func (s *Split) natsAddrs(i int) (client, route string, err error) {
+	if s.apart != nil {
+		return s.apart.nodes[i].ip + ":4222", s.apart.nodes[i].ip + ":6222", nil
+	}
+	if client, err = s.freeAddr(); err != nil {
+		return "", "", err
+	}
+	route, err = s.freeAddr()
+	return client, route, err
+}
+
+func (s *Split) addNATS(i int, name string, args []string) error {
+	if s.apart == nil {
+		return s.add(name, nil, args...)
+	}
+	bin, err := built()
+	if err != nil {
+		return err
+	}
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	_, err = s.addOf(nsenter, name, nil, append(s.apart.inside(i, bin), args...)...)
+	return err
 }
 
 const topologyTimeout = 60 * time.Second
