@@ -39,6 +39,11 @@ func (s *streams) check() error {
 }
 
 func checkGateway(g *gateway.Config) error {
+	if g.APIKey != "" {
+		if err := gateway.CheckAPIKey(g.APIKey); err != nil {
+			return err
+		}
+	}
 	l := &g.Limits
 	return refuse(
 		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0, or %v CPUs and more", gateway.MinCPUs)},

@@ -71,14 +71,17 @@ func (h *host) flags(f *pflag.FlagSet) {
 // egressAllow is the flag that names what is not public and may be reached.
 const egressAllow = "egress-allow"
 
-// prefixes reads what it was given.
-func prefixes(list []string) (all []netip.Prefix, err error) {
+// webhookAllow is the flag that names what is not public and may receive events.
+const webhookAllow = "webhook-allow"
+
+// prefixes reads what a flag was given.
+func prefixes(flag string, list []string) (all []netip.Prefix, err error) {
 	for _, s := range list {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			a, aerr := netip.ParseAddr(s)
 			if aerr != nil {
-				return nil, fmt.Errorf("--%s: %w", egressAllow, err)
+				return nil, fmt.Errorf("--%s: %w", flag, err)
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
@@ -113,7 +116,7 @@ func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 
 // reach reads what sandboxes may reach.
 func (h *host) reach() (bool, []netip.Prefix, error) {
-	allow, err := prefixes(h.allow)
+	allow, err := prefixes(egressAllow, h.allow)
 	if err != nil {
 		return false, nil, err
 	}

@@ -39,6 +39,8 @@ func newRoot(cfg cli.Config) *cobra.Command {
 	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
 		schedulerCommand(&cfg), reaperCommand(&cfg))
 	add(client, cli.Commands(cfg)...)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.FlagError(err) })
+	cli.Strict(root)
 	return root
 }
 
@@ -68,18 +70,23 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 	var s streams
 	var g gateway.Config
 	var allow []string
+	var w webhooks
 	return role(cfg, "gateway", "Serve clients; any number may run", func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		gatewayFlags(f, &g)
 		f.StringSliceVar(&allow, egressAllow, nil, "prefixes that are not public and may be named as a sandbox's own proxy, as hosts allow them")
+		w.allowFlag(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
-		if g.EgressAllow, err = prefixes(allow); err != nil {
+		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
+			return err
+		}
+		if g.WebhookAllow, err = prefixes(webhookAllow, w.allow); err != nil {
 			return err
 		}
 		return checkGateway(&g)
 	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
-		g.Log, g.Slog = log, logger
+		g.Log, g.Slog, g.Version = log, logger, cfg.Version
 		return gateway.Run(ctx, g)
 	}))
 }
@@ -122,13 +129,43 @@ func schedulerFlags(f *pflag.FlagSet, s *scheduler.Config) {
 func reaperCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
+	var w webhooks
+	var to reaper.Webhooks
 	return role(cfg, "reaper", "End what is due; any number may run", func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
-	}, connected(cfg, &c, &s, "reaper", func() error { return nil }, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
+		w.flags(f)
+	}, connected(cfg, &c, &s, "reaper", func() (err error) {
+		to, err = w.config()
+		return err
+	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper runs")
-		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger})
+		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, Webhooks: to})
 	}))
+}
+
+// webhooks are the settings of deliveries to webhooks.
+type webhooks struct {
+	allow    []string
+	attempts int
+}
+
+func (w *webhooks) allowFlag(f *pflag.FlagSet) {
+	f.StringSliceVar(&w.allow, webhookAllow, nil, "private addresses that webhooks may use, as 10.1.0.0/16")
+}
+
+func (w *webhooks) flags(f *pflag.FlagSet) {
+	w.allowFlag(f)
+	f.IntVar(&w.attempts, "webhook-attempts", 12, "requests for one event before it counts as failed")
+}
+
+func (w *webhooks) config() (to reaper.Webhooks, err error) {
+	if w.attempts < 1 {
+		return to, fmt.Errorf("--webhook-attempts: %d is less than 1", w.attempts)
+	}
+	to.Attempts = w.attempts
+	to.Allow, err = prefixes(webhookAllow, w.allow)
+	return to, err
 }
 
 func natsCommand(cfg *cli.Config) *cobra.Command {

@@ -20,6 +20,7 @@ type Topology struct {
 	Hosts      int
 	Driver     string   // default: Driver
 	HostArgs   []string // more arguments of each hostd
+	Env        []string // more of the environment of gateways and reapers
 	Durability string   // default "process": tests kill processes, not machines
 }
 
@@ -82,7 +83,7 @@ func (s *Split) begin(top *Topology) error {
 			return err
 		}
 		api := &API{URL: "http://" + addr, Key: SplitKey, made: &s.made}
-		err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
+		err = s.add(fmt.Sprintf("gateway-%d", i+1), append([]string{"MILLRACE_API_KEY=" + SplitKey}, top.Env...),
 			append([]string{"gateway", "--listen", addr}, to...)...)
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func (s *Split) begin(top *Topology) error {
 		n    int
 	}{{"scheduler", top.Schedulers}, {"reaper", top.Reapers}} {
 		for i := range r.n {
-			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
+			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), top.Env, append([]string{r.role}, to...)...); err != nil {
 				return err
 			}
 		}

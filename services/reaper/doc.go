@@ -15,6 +15,9 @@
 // Records that cannot be reached keep no deadline waiting, nor who listens for hosts that
 // fall silent: what dead hosts had is ended beside that.
 //
+// Lifecycle events are sent to the tenants' webhooks at least once, and those of one sandbox in
+// order: see package deliver.
+//
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a
 // View, so a restart forgets nothing. Any number of reapers may run. Each end is

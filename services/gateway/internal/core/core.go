@@ -84,7 +84,7 @@ func (c *Core) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	if err := c.view.Sync(ctx); err != nil {
-		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 	}
 	return nil
 }

@@ -259,5 +259,5 @@ func logError(op, id string, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }

@@ -20,7 +20,8 @@ import (
 // aContext is one whose kernel runs here.
 type aContext struct {
 	*codeContext
-	t *testing.T
+	t      *testing.T
+	record *bufio.Reader // standard output of its kernel, after the first line
 }
 
 // newContext starts a kernel, which ends with the test.
@@ -46,14 +47,15 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
 		cmd.Wait()                                                                      //nolint:errcheck // it was killed
 		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
 	})
-	if said, err := bufio.NewReader(out).ReadString('\n'); said != ready {
+	record := bufio.NewReader(out)
+	if said, err := record.ReadString('\n'); said != ready {
 		t.Fatalf("the kernel says %q, %v", said, err)
 	}
 	in, ok := contextOf(&process.Summary{Spec: spec})
 	if !ok {
 		t.Fatalf("it is no context's: %v", spec.Tag)
 	}
-	return &aContext{&in, t}
+	return &aContext{&in, t, record}
 }
 
 // asked is the process of an execution.
