@@ -46,10 +46,10 @@ const (
 	placeBytes = 32 << 20
 	// buildBytes bounds what is kept of builds, which is their logs.
 	buildBytes = 256 << 20
-	// hookBytes bounds what is kept of deliveries to webhooks: about 300,000 of them.
-	hookBytes = 128 << 20
+	// hookBytes bounds what is kept of deliveries to webhooks: about 150,000 of them.
+	hookBytes = 64 << 20
 	// leastBytes is where a server counts as full rather than small.
-	leastBytes = 16 << 20
+	leastBytes = 8 << 20
 )
 
 // ensureStreams makes the streams that are missing; it waits for the servers

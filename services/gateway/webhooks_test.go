@@ -124,7 +124,7 @@ type eventBody struct {
 	Data      json.RawMessage `json:"eventData"`
 }
 
-// write appends to a sandbox's record.
+// write appends to a sandbox's record, all at once: the test's host acts on what is half done.
 func (f *front) write(tenant string, id sandbox.ID, bodies ...sandbox.Body) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(id)
@@ -154,10 +154,9 @@ func TestEventsAreListed(t *testing.T) {
 			tenant = "bob"
 		}
 		id := sandbox.NewID()
-		f.write(tenant, id, sandbox.Requested{Template: "base", Metadata: map[string]string{"n": fmt.Sprint(i)}})
-		f.write(tenant, id, sandbox.Placed{Host: "x"}, sandbox.Running{}, sandbox.DeadlineSet{Deadline: time.Unix(1, 0)})
-		f.write(tenant, id, sandbox.Stopping{Cause: "user"})
-		f.write(tenant, id, sandbox.Destroyed{Cause: "user"})
+		f.write(tenant, id, sandbox.Requested{Template: "base", Metadata: map[string]string{"n": fmt.Sprint(i)}},
+			sandbox.Placed{Host: "x"}, sandbox.Running{}, sandbox.DeadlineSet{Deadline: time.Unix(1, 0)})
+		f.write(tenant, id, sandbox.Stopping{Cause: "user"}, sandbox.Destroyed{Cause: "user"})
 		ids = append(ids, id)
 	}
 	all := f.events("?orderAsc=true&limit=100")
@@ -275,8 +274,7 @@ func (f *front) hook(id string) events.Hook {
 func TestReplayAndEnable(t *testing.T) {
 	f := newFront(t)
 	id := sandbox.NewID()
-	f.write("default", id, sandbox.Requested{Template: "base"})
-	f.write("default", id, sandbox.Placed{Host: "x"}, sandbox.Running{})
+	f.write("default", id, sandbox.Requested{Template: "base"}, sandbox.Placed{Host: "x"}, sandbox.Running{})
 	var made hookBody
 	f.do("POST", "/events/webhooks", newHook).into(t, 201, &made)
 	path := "/events/webhooks/" + made.ID

@@ -159,10 +159,11 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 	}
 }
 
-// Delivery finds a delivery in a webhook's log. NotFound where it is not kept any more.
+// Delivery finds a delivery in a webhook's log. NotFound where it is not kept any more. The log is
+// read from its beginning, in batches: backwards, each delivery is a request of its own.
 func (c *Core) Delivery(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
 	var found webhook.Attempt
-	err := c.Deliveries(ctx, p, id, 0, false, func(a webhook.Attempt, _ uint64) bool {
+	err := c.Deliveries(ctx, p, id, 0, true, func(a webhook.Attempt, _ uint64) bool {
 		if a.ID == delivery {
 			found = a
 		}
