@@ -50,7 +50,7 @@ type host struct {
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
-	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
+	f.IntVar(&h.capacity, "capacity", 0, fmt.Sprintf("maximum number of sandboxes; 0: what this machine allows (%d): one for each %d MiB of memory, %d for each CPU, and one for each %d processes that it may have", hostd.DefaultCapacity(), hostd.MemoryPerSandbox>>20, hostd.SandboxesPerCPU, hostd.ProcessesPerSandbox))
 	f.IntVar(&h.warm, "warm", 2, "places kept ready of each kind that was asked for lately, by drivers that take long to make one (gvisor); 0: none")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor as soon as it is built and tried, namespace until then and for who asks for it), names, or both (namespace,auto); direct (no isolation) is for development")
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")

@@ -96,6 +96,7 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.APIKey, "api-key", "", "a key to issue unless it was; better given as MILLRACE_API_KEY")
 	f.StringVar(&g.Domain, "domain", "", "of sandboxes' hosts, as clients are told: <port>-<sandbox>.<domain>")
 	f.StringVar(&g.Issuer, "issuer", "", "URL at which others find the keys that check sandboxes' tokens: this gateway's, as they reach it; empty: http:// and the address for clients")
+	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "how long a new sandbox waits while every host is full; 0: 25s")
 	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "the longest a sandbox may be asked to live; 0: a day")
 	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPUs of a sandbox that asks for none; 0: no limit")
 	f.Uint32Var(&g.Limits.MemoryMB, "default-memory", 0, "MiB of memory of a sandbox that asks for none; 0: no limit")

@@ -38,8 +38,12 @@ type Config struct {
 
 	Version string // of this program, as GET / reports it
 
-	Domain     string        // of sandboxes' hosts as told to clients; default: none, clients use their own
-	Issuer     string        // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
+	Domain string // of sandboxes' hosts as told to clients; default: none, clients use their own
+	Issuer string // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
+
+	// QueueTimeout is how long a new sandbox waits while every host is full; default 25 s.
+	QueueTimeout time.Duration
+
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits        // of a sandbox that asks for none
 	MaxBody    int           // bytes of a request; default 16 MiB
@@ -130,7 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, Slog: cfg.Slog})
+	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, QueueTimeout: cfg.QueueTimeout, Slog: cfg.Slog})
 	defer c.Close()
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
 }

@@ -50,7 +50,7 @@ func (b *box) wake(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePaused {
 			return nil, nil
 		}
-		return s.Woken(time.Now()), nil
+		return s.Woken(), nil
 	})
 	return err
 }

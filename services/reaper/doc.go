@@ -1,7 +1,8 @@
 // Package reaper ends what is due.
 //
 // # Promise
-// A sandbox whose deadline passed is told to stop, or to pause if that was asked
+// A sandbox that does not run by the time in its request (RunBy) ends. One whose deadline
+// passed, which counts from when it ran, is told to stop, or to pause if that was asked
 // for and can be, at most a few seconds late; one that is paused for four weeks
 // is told to stop. A host whose lease ended is declared gone, and each process
 // and sandbox it had ends as lost, with no exit code that nobody saw. A host is

@@ -193,10 +193,11 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-			if !expired(&s, time.Now()) {
+			now := time.Now()
+			if !expired(&s, now) {
 				return nil, nil // it was given more time, or ended
 			}
-			return []sandbox.Body{dueNow(&s)}, nil
+			return []sandbox.Body{dueNow(&s, now)}, nil
 		})
 		if err != nil {
 			r.warn(ctx, "an expired sandbox could not be ended", string(id), err)

@@ -142,7 +142,7 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 }
 
 func (m *Metrics) sandboxes(t *text) {
-	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
+	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
 	counts := m.core.Phases()

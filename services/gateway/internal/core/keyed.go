@@ -1,0 +1,109 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Idempotency is what makes several requests one: all that a tenant sends with the same
+// key have the effect of one request and get its answer, at any gateway, for as long as
+// the record of what was made is kept.
+type Idempotency struct {
+	Key     string // of the client; empty: each request is one of its own
+	Request []byte // everything in the request that decides about its effect
+}
+
+// digest identifies text without disclosing it: ids are made from it, and records keep it.
+func (c *Core) digest(parts ...string) []byte {
+	mac := hmac.New(sha256.New, c.secret)
+	for _, part := range parts {
+		mac.Write([]byte(strconv.Itoa(len(part)) + ":" + part)) //nolint:errcheck // a hash never fails
+	}
+	return mac.Sum(nil)
+}
+
+// name is the text from which the id of what a key makes is derived. Without the
+// cluster's secret it cannot be computed.
+func (c *Core) name(p Principal, what, key string) string {
+	return hex.EncodeToString(c.digest("idempotency", what, p.Tenant, key))
+}
+
+func (c *Core) hash(i *Idempotency) []byte { return c.digest("request", string(i.Request)) }
+
+func errReused(what string) error {
+	return kind.Coded(kind.Conflict, "create "+what, "", "idempotency_key_reused", "the idempotency key was used with another request")
+}
+
+// KeyedSandbox finds the sandbox that an earlier request with the same key made, also one
+// that has ended since. ok is false if there was none, or if none ran: a request that was
+// refused may be tried again. Conflict if the key was used with another request.
+func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (st sandbox.State, ok bool, err error) {
+	if by.Key == "" {
+		return st, false, nil
+	}
+	if err := p.mayCreate(); err != nil {
+		return st, false, err
+	}
+	_, st, err = c.attempt(ctx, p, &by)
+	ok = err == nil && !st.Started.IsZero()
+	if ok && st.Live() && st.Request.Start != "" { // a gateway may have died before it did this
+		c.begin(ctx, p, &st)
+	}
+	return st, ok, err
+}
+
+// attempt finds the newest attempt to make the sandbox of a key: the id and, unless
+// the record is yet to be begun, its state. An attempt that ended before it ran is
+// followed by another.
+func (c *Core) attempt(ctx context.Context, p Principal, by *Idempotency) (sandbox.ID, sandbox.State, error) {
+	if err := c.Sync(ctx); err != nil {
+		return "", sandbox.State{}, err
+	}
+	hash := c.hash(by)
+	for n := 0; ; n++ {
+		id := sandbox.KeyedID(c.name(p, "sandbox "+strconv.Itoa(n), by.Key))
+		st, ok := c.view.Sandbox(id)
+		switch {
+		case !ok:
+			return id, sandbox.State{}, nil
+		case !bytes.Equal(st.Request.RequestHash, hash):
+			return id, st, errReused("sandbox")
+		case !st.Over() || !st.Started.IsZero():
+			return id, st, nil
+		}
+	}
+}
+
+// CreateKeyedSandbox is CreateSandbox for a client that may send its request again. A
+// request that fails leaves what it began to the next one with the same key; without
+// one it ends at its time (Requested.RunBy).
+func (c *Core) CreateKeyedSandbox(ctx context.Context, p Principal, by Idempotency, req sandbox.Requested) (sandbox.State, error) {
+	if by.Key == "" {
+		return c.CreateSandbox(ctx, p, req)
+	}
+	if err := p.mayCreate(); err != nil {
+		return sandbox.State{}, err
+	}
+	id, _, err := c.attempt(ctx, p, &by)
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	req.RequestHash = c.hash(&by)
+	st, err := c.createSandbox(ctx, p, id, req)
+	switch {
+	case st.ID != "" && !bytes.Equal(st.Request.RequestHash, req.RequestHash):
+		return st, errReused("sandbox") // it was created at the same moment
+	case err != nil:
+		return st, err
+	case st.Request.Start != "" && st.Live():
+		c.begin(ctx, p, &st)
+	}
+	return st, nil
+}

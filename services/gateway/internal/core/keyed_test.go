@@ -1,0 +1,93 @@
+package core_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// However often a create is sent with its key, to whichever gateways and at whatever
+// time, one sandbox is made.
+func TestAKeyMakesOneSandbox(t *testing.T) {
+	h := newHouse(t)
+	cores := []*core.Core{h.Core, h.newCore()}
+	by := core.Idempotency{Key: "k", Request: []byte("body")}
+	create := func(c *core.Core, p core.Principal, by core.Idempotency) (sandbox.State, error) {
+		return c.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
+	}
+	var mu sync.Mutex
+	ids := map[sandbox.ID]bool{}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			st, err := create(cores[i%2], alice, by)
+			if err != nil {
+				t.Errorf("create: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[st.ID] = true
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 {
+		t.Fatalf("made %v, want one sandbox", ids)
+	}
+	st, err := create(h.newCore(), alice, by) // a gateway that was started since
+	if err != nil || !ids[st.ID] || len(h.view.Sandboxes(func(*sandbox.State) bool { return true })) != 1 {
+		t.Errorf("again: %s, %v", st.ID, err)
+	}
+	_, err = create(h.Core, alice, core.Idempotency{Key: "k", Request: []byte("another")})
+	wantKind(t, "another request with the key", err, kind.Conflict)
+	if got := kind.Code(err); got != "idempotency_key_reused" {
+		t.Errorf("its code is %q", got)
+	}
+	other, err := create(h.Core, bob, by)
+	if err != nil || ids[other.ID] {
+		t.Errorf("another tenant's key: %s, %v", other.ID, err)
+	}
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Fatal(err)
+	}
+	ended, ok, err := h.KeyedSandbox(t.Context(), alice, by)
+	if err != nil || !ok || ended.ID != st.ID || !ended.Over() {
+		t.Errorf("after its end: %s, %v, %v; want the same sandbox", ended.Phase, ok, err)
+	}
+	_, _, err = h.KeyedSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: st.ID}, by)
+	wantKind(t, "the bearer of a sandbox's token", err, kind.Denied)
+}
+
+// A request that was refused is not the last word on its key.
+func TestAKeyWhoseCreateWasRefused(t *testing.T) {
+	h := newHouse(t)
+	by := core.Idempotency{Key: "k", Request: []byte("body")}
+	create := func() (sandbox.State, error) {
+		return h.CreateKeyedSandbox(t.Context(), alice, by, sandbox.Requested{Template: "base"})
+	}
+	h.host.SetRefuse(kind.Exhausted)
+	for range 2 {
+		_, err := create()
+		wantKind(t, "create on a full host", err, kind.Exhausted)
+	}
+	h.host.SetRefuse(0)
+	st, err := create()
+	if err != nil || !st.Live() {
+		t.Fatalf("when there is room: %s, %v", st.Phase, err)
+	}
+	if again, err := create(); err != nil || again.ID != st.ID {
+		t.Errorf("again: %s, %v; want %s", again.ID, err, st.ID)
+	}
+}
+
+// The lifetime of a sandbox counts from when it runs, however long it took to make it.
+func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
+	h := newHouse(t)
+	st, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
+	if err != nil || !st.Deadline.Equal(st.Started.Add(time.Minute)) {
+		t.Errorf("started %v, ends %v, %v; want a minute", st.Started, st.Deadline, err)
+	}
+}
