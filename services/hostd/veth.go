@@ -79,7 +79,7 @@ func (b *box) plug() (dns string) {
 	if b.h.veth == nil {
 		return ""
 	}
-	place, ok := b.inst.(driver.Netted)
+	place, ok := b.instance().(driver.Netted)
 	if !ok || !b.wide() || !b.isolated() {
 		b.unplug()
 		return ""
