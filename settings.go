@@ -28,7 +28,7 @@ func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		if err := flags.Set(f.Name, v); err != nil {
-			first = fmt.Errorf("%s %q %s", name, v, cli.Form(f, err))
+			first = fmt.Errorf("%s: %w", name, err)
 		}
 	})
 	return first
@@ -107,13 +107,13 @@ func (s *streams) open(ctx context.Context, role string, log *slog.Logger) (*eve
 }
 
 // role is a subcommand that runs until it is told to end.
-func role(cfg *cli.Config, use, short string, flags func(*pflag.FlagSet), run func(ctx context.Context) error) *cobra.Command {
+func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags func(*pflag.FlagSet), run func(ctx context.Context) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnv(cmd.Flags(), cfg.Getenv) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			serve(cmd.Context())
-			err := run(cmd.Context())
+			err := within(cmd.Context(), bound(), run)
 			if ended := cmd.Context().Err(); ended != nil && errors.Is(err, ended) {
 				return nil // it was told to end before it had begun
 			}

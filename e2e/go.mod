@@ -11,7 +11,4 @@ require (
 	github.com/millrace/millrace v0.0.0
 )
 
-require (
-	github.com/creack/pty v1.1.24 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
-)
+require google.golang.org/protobuf v1.36.12 // indirect

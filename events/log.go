@@ -134,6 +134,7 @@ func setDefaults(cfg *Config) {
 func (l *Log) connect(cfg Config) error {
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
+		nats.FlusherTimeout(attempt), // a server that does not read would hold up all requests, and Close
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
@@ -288,13 +289,4 @@ func pause(ctx context.Context, try int) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// unavailable wraps a failure to reach the log. Clients read one sentence; the cause, in
-// the words of NATS, is for logs only. A nil err stays nil.
-func unavailable(op, id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }

@@ -18,10 +18,11 @@ import (
 // are: every service must spread hosts alike.
 const shardsKey = "millrace.shards"
 
-// boundKey is where it remembers what its bound means: the room for all output
-// and as much again, or its own share of the output.
+// boundKey is where it remembers what its bound means: all the room there is, or its
+// own share of the output. restKey is then the room for what is not output, in bytes.
 const (
 	boundKey   = "millrace.bound"
+	restKey    = "millrace.rest"
 	boundWhole = "whole"
 	boundShare = "share"
 )
@@ -46,10 +47,8 @@ const (
 	placeBytes = 32 << 20
 	// buildBytes bounds what is kept of builds, which is their logs.
 	buildBytes = 256 << 20
-	// hookBytes bounds what is kept of deliveries to webhooks: about 150,000 of them.
-	hookBytes = 64 << 20
 	// leastBytes is where a server counts as full rather than small.
-	leastBytes = 8 << 20
+	leastBytes = 16 << 20
 )
 
 // ensureStreams makes the streams that are missing; it waits for the servers
@@ -60,13 +59,13 @@ const (
 // that promised more than it has refuses every change, also the one that would
 // give room back.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
-	shards, share, err := l.ensureOutput(ctx, cfg)
+	shards, rest, err := l.ensureOutput(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	l.shards = shards
 	fixed := fixedStreams(cfg)
-	within(fixed, share*int64(shards)/2)
+	within(fixed, rest/2) // the other half is for what is not bounded
 	for _, sc := range l.missing(ctx, fixed) {
 		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
 			return err
@@ -135,12 +134,12 @@ func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetst
 	}
 }
 
-// ensureOutput makes the streams of the output and tells how many there are, and what each
-// of them may take: there is as much again for all else.
-func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, share int64, err error) {
+// ensureOutput makes the streams of the output and tells how many there are, and what
+// room is left for all else.
+func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
 	sc := outConfig(cfg, 0, cfg.Shards)
-	// Room for as much again: all that is not output must fit beside it. The first
-	// stream asks for all of it, and then gives back what is not its own.
+	// The first stream asks for all the room there is, and then gives back what is not
+	// its own: all that is not output must fit beside it.
 	sc.MaxBytes = 2 * cfg.MaxOutput
 	info, err := l.ensureFitting(ctx, sc, 0)
 	if err != nil {
@@ -150,12 +149,16 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, share i
 	if err != nil || shards < 1 {
 		return 0, 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
 	}
-	share = info.Config.MaxBytes
+	share := info.Config.MaxBytes
+	rest = share * int64(shards) // of a stream that has no restKey
 	if info.Config.Metadata[boundKey] == boundWhole {
-		share = share / 2 / int64(shards)
-		if err := l.giveBack(ctx, info.Config, share); err != nil {
+		rest = besideOutput(share)
+		share = (share - rest) / int64(shards)
+		if err := l.giveBack(ctx, info.Config, share, rest); err != nil {
 			return 0, 0, err
 		}
+	} else if n, err := strconv.ParseInt(info.Config.Metadata[restKey], 10, 64); err == nil {
+		rest = n
 	}
 	for i := 1; i < shards; i++ {
 		sc := outConfig(cfg, i, shards)
@@ -164,15 +167,27 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, share i
 			return 0, 0, err
 		}
 	}
-	return shards, share, nil
+	return shards, rest, nil
+}
+
+// besideOutput is how much of the room is for what is not output: half of it, for
+// templates and snapshots most of all. Of little room it is less, because there
+// output that goes is missed first: a fifth of 1 GiB, a quarter of 3 GiB.
+func besideOutput(room int64) int64 {
+	const little = 8 << 30
+	if room >= little {
+		return room / 2
+	}
+	least := min(room-leastBytes, 5*leastBytes) // each stream that is bounded needs some
+	return max(least, min(room/2, 128<<20+room/2*(room>>20)/(little>>20)))
 }
 
 // giveBack leaves the first stream of the output its share. Whoever sees that it
 // has not does it; all come to the same share.
-func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share int64) error {
+func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
 	sc.MaxBytes = share
 	sc.Metadata = maps.Clone(sc.Metadata)
-	sc.Metadata[boundKey] = boundShare
+	sc.Metadata[boundKey], sc.Metadata[restKey] = boundShare, strconv.FormatInt(rest, 10)
 	for try := 0; ; try++ {
 		err := l.tryUpdate(ctx, sc)
 		if err == nil {
@@ -198,22 +213,43 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 // tell each other every ten seconds.
 const roomKnown = 15 * time.Second
 
-// fitting has do try with room for most bytes, and with half as much until the servers
-// have it.
+// fitting has do try with room for most bytes, and with an eighth less each time until
+// the servers have it.
 func fitting[T any](most int64, do func(most int64) (T, error)) (T, error) {
 	for {
 		got, err := do(most)
-		if !noRoom(err) || most/2 < leastBytes {
+		if !noRoom(err) || most <= leastBytes {
 			return got, err
 		}
-		most /= 2
+		most = max(most-most/8, leastBytes)
 	}
 }
 
 // ensureFitting is ensure for what is bounded by a number of bytes that the
-// servers set aside: where they have not so much room it is made smaller. What a
+// servers set aside: where they have not so much room it is made smaller, and where
+// they have too little for anything it waits until they have, or ctx ends. What a
 // cluster says of its room is believed when it has said so for long enough.
 func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+	for try := 0; ; try++ {
+		info, err := l.tryFitting(ctx, sc, believe)
+		if !noRoom(err) {
+			return info, err
+		}
+		if try%sayEvery == 0 {
+			l.log.Warn("NATS has too little room for a stream, waiting for more", "stream", sc.Name, "bytes", leastBytes, "err", err)
+		}
+		if !pause(ctx, slowly) {
+			return nil, err
+		}
+	}
+}
+
+const (
+	slowly   = 9   // tries, after which pause takes its longest
+	sayEvery = 120 // tries of that kind: a minute
+)
+
+func (l *Log) tryFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	deadline := time.Now().Add(believe)
 	return fitting(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
 		sc.MaxBytes = most
@@ -345,11 +381,8 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
 	vault := fileStream(cfg, streamVault, "vault.>")
 	vault.MaxMsgsPerSubject = 1 // an older value goes when a newer one comes
-	hooks := fileStream(cfg, streamHooks, "hook.>")
-	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
-		useStream(cfg), placesStream(cfg), hookLogStream(cfg),
+		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, useStream(cfg), placesStream(cfg),
 	}
 	return append(fixed, memoryStreams(cfg)...)
 }
@@ -371,15 +404,6 @@ func placesStream(cfg Config) jetstream.StreamConfig {
 	places.MaxMsgsPerSubject = 1
 	places.RePublish = nil
 	return places
-}
-
-// hookLogStream holds the attempts to deliver events to webhooks.
-func hookLogStream(cfg Config) jetstream.StreamConfig {
-	attempts := fileStream(cfg, streamHookLog, "hooklog.>")
-	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
-	attempts.MaxMsgsPerSubject = maxAttempts
-	attempts.RePublish = nil
-	return attempts
 }
 
 // memoryStreams are what is not kept: they live in memory.

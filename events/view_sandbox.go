@@ -4,12 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/events/webhook"
 )
 
 func (v *View) applySandbox(m stored) error {
@@ -22,15 +20,11 @@ func (v *View) applySandbox(m stored) error {
 		return nil // it is over, and on its way out: see sweepSandboxes
 	}
 	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
-	now := time.Now()
-	for i, e := range events {
-		t, is := webhook.TypeOf(&s, e.Body)
+	for _, e := range events {
 		next, err := s.Apply(e)
 		if err != nil {
 			v.l.log.Warn("an event could not be applied", "sandbox", id, "seq", e.Seq, "err", err)
 			next.Seq = e.Seq
-		} else if is {
-			v.lifecycle.add(tenant, webhook.At(m.seq, i), t, m.time, now)
 		}
 		s = next
 	}

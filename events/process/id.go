@@ -2,6 +2,7 @@ package process
 
 import (
 	"crypto/sha256"
+	"strconv"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
@@ -21,9 +22,19 @@ const ulidLen = ulid.EncodedSize
 // NewID makes an id no other process has.
 func NewID(sbx sandbox.ID) ID { return join(ulid.Make(), sbx) }
 
-// KeyedID makes the id that every Start in sbx with the same idempotency key gets.
-func KeyedID(sbx sandbox.ID, key string) ID {
-	sum := sha256.Sum256([]byte("millrace start\x00" + string(sbx) + "\x00" + key))
+// KeyedID makes the id that every Start in sbx with the same idempotency key gets,
+// as long as none was refused: that of TryID's first try.
+func KeyedID(sbx sandbox.ID, key string) ID { return TryID(sbx, key, 0) }
+
+// TryID makes the id of a try to start what an idempotency key stands for. A try
+// that ended before anything ran is followed by the next one: try n+1 begins only
+// once the record of try n says so, and has a record of its own.
+func TryID(sbx sandbox.ID, key string, n int) ID {
+	text := "millrace start\x00" + string(sbx) + "\x00" + key
+	if n > 0 {
+		text += "\x00" + strconv.Itoa(n)
+	}
+	sum := sha256.Sum256([]byte(text))
 	var u ulid.ULID
 	copy(u[:], sum[:])
 	u[0] &= 0x7f // keeps the text within 26 digits

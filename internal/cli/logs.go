@@ -119,7 +119,8 @@ type logWriter struct {
 // event writes one event.
 func (l *logWriter) event(e *event) error {
 	if l.json {
-		return l.out.write(e.line, true) // JSON does not escape C1 controls
+		_, err := l.a.Out.Write(e.line)
+		return err
 	}
 	out := l.out
 	switch e.Type {

@@ -76,8 +76,12 @@ type host struct {
 	veth      *veth.Net           // nil: no sandbox has an interface of its own
 }
 
-// leaveTimeout bounds a clean end.
-const leaveTimeout = 20 * time.Second
+// LeaveTimeout bounds a clean end: what a run still stores, and the end of the
+// sandboxes with Config.DestroyOnExit.
+const (
+	LeaveTimeout   = 20 * time.Second
+	destroyTimeout = 15 * time.Second // of that, for the end of the sandboxes
+)
 
 // Run is a life of a host. It ends when ctx does, and leaves the sandboxes to
 // the next life unless Config.DestroyOnExit. An error of kind.Fenced says that a
@@ -254,13 +258,15 @@ func (h *host) leave(lease *lease) error {
 	if cause := context.Cause(h.life); cause != nil {
 		return cause
 	}
-	ctx, cancel := context.WithTimeout(h.life, leaveTimeout)
-	defer cancel()
 	var err error
 	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
+		ctx, cancel := context.WithTimeout(h.life, destroyTimeout)
 		err = h.destroyAll(ctx)
+		cancel()
 	}
-	if h.egress != nil { // what only this life has counted
+	ctx, cancel := context.WithTimeout(h.life, LeaveTimeout-destroyTimeout)
+	defer cancel()
+	if h.egress != nil { // what only this run has counted
 		h.tellUse(ctx, (*box).use)
 	}
 	lease.leave(ctx)

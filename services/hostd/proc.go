@@ -24,13 +24,14 @@ type proc struct {
 	stranger bool // only the shim knew it when it was met
 
 	// Of its goroutine.
-	w     *events.Writer
-	start *events.Command // nil: found in the shim or the catalogue
-	frame []byte          // the Start for the shim
-	spec  process.Spec    // its Env goes into the catalogue, never into the record
-	hash  []byte
-	sum   process.Summary
-	rev   uint64 // of the catalogue's entry
+	w        *events.Writer
+	start    *events.Command // nil: found in the shim or the catalogue
+	frame    []byte          // the Start for the shim
+	admitted bool            // the start counts among what waits for the shim
+	spec     process.Spec    // its Env goes into the catalogue, never into the record
+	hash     []byte
+	sum      process.Summary
+	rev      uint64 // of the catalogue's entry
 	// Where the record ends was not asked yet; see presume.
 	presumed bool
 	follows  bool // w follows a tip that may be out of date; see follow

@@ -12,13 +12,18 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// begin executes a start command: claim, spawn, and see the record to its end.
+// begin executes a start command: claim, spawn, and see the record to its end. What
+// is refused is never claimed alone: one message has the claim and the refusal.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
 	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
-	err := p.claim(ctx, process.Accepted{
+	first := process.Accepted{
 		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
-	})
+	}
+	if why := p.refusal(); why != nil {
+		return p.ended(ctx, p.refuse(ctx, first, why))
+	}
+	err := p.claim(ctx, first)
 	switch {
 	case kind.Is(err, kind.Conflict):
 		err = p.again(ctx)
@@ -28,6 +33,56 @@ func (p *proc) begin(ctx context.Context) error {
 		}
 	}
 	return p.ended(ctx, err)
+}
+
+// refusal says why the process cannot be started now; nil if it can.
+func (p *proc) refusal() error {
+	if err := p.start.Expired(time.Now()); err != nil {
+		return err
+	}
+	if p.b == nil {
+		return kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here")
+	}
+	if p.admitted {
+		return p.b.usable()
+	}
+	err := p.b.admit(p.start, len(p.frame))
+	p.admitted = err == nil
+	return err
+}
+
+// refuse puts a start that is refused on record, unless the record has begun.
+func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) error {
+	pass, err := p.enter(ctx, 0)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	evs := append([]process.Event{{Seq: 1, Time: now, Body: first}}, refused(2, now, why)...)
+	err = p.w.Append(ctx, evs)
+	pass.Leave()
+	if kind.Is(err, kind.Conflict) {
+		return p.again(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	// After the record: until that is there another command may begin the process.
+	p.summarize(evs)
+	if _, err := p.h.log.PutSummary(ctx, &p.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
+		return err
+	}
+	p.settled(evs[len(evs)-1].Seq)
+	return p.h.fault("stored")
+}
+
+// refused are the last events of a process that never ran.
+func refused(seq process.Seq, at time.Time, why error) []process.Event {
+	text := kind.Message(why)
+	return []process.Event{
+		{Seq: seq, Time: at, Body: process.Failed{Kind: uint32(kind.Of(why)), Message: text}},
+		{Seq: seq + 1, Time: at, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted, Message: text}}},
+	}
 }
 
 // claim appends the record's first event, and beside it enters the process in
@@ -122,14 +177,8 @@ func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.stored = 1
 	p.mu.Unlock()
-	if err := p.start.Expired(time.Now()); err != nil {
-		return p.fail(ctx, err)
-	}
-	if p.b == nil {
-		return p.fail(ctx, kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here"))
-	}
-	if err := p.b.admit(p.start, len(p.frame)); err != nil {
-		return p.fail(ctx, err)
+	if why := p.refusal(); why != nil { // since the claim, or what is claimed is an earlier run's
+		return p.fail(ctx, why)
 	}
 	p.mu.Lock()
 	p.track = link.NewTrack(p.spec.PTY != nil)
@@ -145,16 +194,12 @@ func (p *proc) spawn(ctx context.Context) error {
 
 // fail records that a process never ran.
 func (p *proc) fail(ctx context.Context, why error) error {
-	now, last, text := time.Now(), p.w.Last(), kind.Message(why)
-	return p.store(ctx, []process.Event{
-		{Seq: last + 1, Time: now, Body: process.Failed{Kind: uint32(kind.Of(why)), Message: text}},
-		{Seq: last + 2, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted, Message: text}}},
-	})
+	return p.store(ctx, refused(p.w.Last()+1, time.Now(), why))
 }
 
-// again decides about a start that was claimed before: by this very command in
-// an earlier life, which may or may not have come to spawn it, or by another
-// command for the same process, which is none of our business.
+// again decides about a start that was claimed before, by this command or another
+// one for the same process: in an earlier run of the host, which may or may not have
+// come to spawn it, or by a gateway that ended it.
 func (p *proc) again(ctx context.Context) error {
 	if p.b != nil {
 		select {
@@ -190,7 +235,7 @@ func (p *proc) again(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if first.Command != p.start.ID || !bytes.Equal(first.SpecHash, p.hash) {
+	if !bytes.Equal(first.SpecHash, p.hash) {
 		return nil // the command that claimed it comes before or after this one
 	}
 	return p.spawn(ctx)

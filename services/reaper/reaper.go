@@ -3,7 +3,6 @@ package reaper
 import (
 	"context"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/reaper/internal/deliver"
 )
 
 // Config says how to run a reaper. The zero value of a field is its default.
@@ -27,14 +25,6 @@ type Config struct {
 	// Sweep is how often the store of templates and snapshots is searched
 	// for what nothing stands on; default half an hour.
 	Sweep time.Duration
-	// Webhooks says how lifecycle events are delivered; its Log, View and Slog are the reaper's.
-	Webhooks Webhooks
-}
-
-// Webhooks says how events are delivered to webhooks. The zero value of a field is its default.
-type Webhooks struct {
-	Allow    []netip.Prefix // addresses that are not public, to which events may go
-	Attempts int            // requests for one event; default 12
 }
 
 const (
@@ -80,7 +70,6 @@ func Run(ctx context.Context, cfg Config) error {
 	r.contact.MaxGap = 5 * cfg.Tick / 2
 	defer r.work.Wait()
 	r.work.Go(func() { r.sweep(ctx) })
-	r.work.Go(func() { r.deliver(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -103,17 +92,6 @@ type reaper struct {
 
 	burying atomic.Bool
 	settled map[string]uint64 // of bury: revision of a gone host's lease, once nothing of it is left
-}
-
-// deliver sends events to webhooks until ctx ends.
-func (r *reaper) deliver(ctx context.Context) {
-	err := deliver.Run(ctx, deliver.Config{
-		Log: r.cfg.Log, View: r.view, Slog: r.cfg.Slog, Tick: r.cfg.Tick,
-		Allow: r.cfg.Webhooks.Allow, Attempts: r.cfg.Webhooks.Attempts,
-	})
-	if err != nil {
-		r.warn(ctx, "deliver webhooks failed", "", err)
-	}
 }
 
 // look ends what is due and tells when to look again. What fails is logged and
@@ -193,11 +171,10 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-			now := time.Now()
-			if !expired(&s, now) {
+			if !expired(&s, time.Now()) {
 				return nil, nil // it was given more time, or ended
 			}
-			return []sandbox.Body{dueNow(&s, now)}, nil
+			return []sandbox.Body{dueNow(&s)}, nil
 		})
 		if err != nil {
 			r.warn(ctx, "an expired sandbox could not be ended", string(id), err)

@@ -58,8 +58,7 @@ func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, comma
 		if ok || err != nil {
 			return err
 		}
-		sum, _, there := c.view.Process(process.KeyedID(id, startKey))
-		if there && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
+		if _, sum := c.lastTry(id, startKey); sum != nil && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
 			return kind.Newf(kind.Precondition, "start", string(id), "the start command ended with %s", Ending(sum.Exit))
 		}
 		t := time.NewTimer(readyPause << min(n, 4))

@@ -15,13 +15,14 @@ const claimGrace = 2 * time.Second
 
 // pending is a start that was sent and may never be claimed.
 type pending struct {
-	id     process.ID
-	host   string
-	epoch  uint64
-	tenant string
-	spec   process.Spec // without Env
-	hash   []byte       // of the spec with Env
-	due    time.Time
+	id      process.ID
+	command string // id of the command
+	host    string
+	epoch   uint64
+	tenant  string
+	spec    process.Spec // without Env
+	hash    []byte       // of the spec with Env
+	due     time.Time
 }
 
 func (c *Core) expect(p pending) {
@@ -80,12 +81,22 @@ func (c *Core) settle(ctx context.Context, p pending) error {
 	}
 	now := time.Now()
 	err := c.log.Writer(ref, p.epoch).Append(ctx, []process.Event{
-		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: "start." + string(p.id), SpecHash: p.hash, Tenant: p.tenant}},
+		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: p.command, SpecHash: p.hash, Tenant: p.tenant}},
 		{Seq: 2, Time: now, Body: process.Failed{Kind: uint32(kind.Unavailable), Message: "the sandbox's host did not take the command"}},
 		{Seq: 3, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
 	})
 	if kind.Is(err, kind.Conflict) || kind.Is(err, kind.Fenced) {
 		return nil // claimed after all
+	}
+	if err != nil {
+		return err
+	}
+	// The catalogue is where the next Start with the same key finds the refusal.
+	_, err = c.log.PutSummary(ctx, &process.Summary{
+		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
+	}, 0)
+	if kind.Is(err, kind.Conflict) {
+		return nil // the host has entered it
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -158,7 +159,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
+	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, time.Now().Add(timeout))
 	if err != nil {
 		return err
 	}

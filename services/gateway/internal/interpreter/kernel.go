@@ -16,8 +16,6 @@ import (
 )
 
 var (
-	//go:embed kernels/output.py
-	outputModule string
 	//go:embed kernels/serve.py
 	serve string
 	//go:embed kernels/chart.py
@@ -91,7 +89,7 @@ func addressOf(sbx sandbox.ID, id string) string { return string(sbx) + "-" + id
 const addressArg = 2
 
 func inPython(kernel, address string) []string {
-	return []string{"-c", outputModule + "\n" + serve + "\n" + kernel + "\nmain()\n", address}
+	return []string{"-c", serve + "\n" + kernel + "\nmain()\n", address}
 }
 
 func inNode(args ...string) []string {
@@ -120,7 +118,7 @@ func await(ctx context.Context, src stream.Source, language string) error {
 					to = &out
 				}
 				*to = append(*to, b.Data[:min(len(b.Data), enough-min(len(*to), enough))]...)
-				if bytes.HasPrefix(out, []byte(ready)) { // code may have printed since
+				if string(out) == ready {
 					return nil
 				}
 			case process.Failed:

@@ -20,8 +20,7 @@ import (
 // aContext is one whose kernel runs here.
 type aContext struct {
 	*codeContext
-	t      *testing.T
-	record *bufio.Reader // standard output of its kernel, after the first line
+	t *testing.T
 }
 
 // newContext starts a kernel, which ends with the test.
@@ -47,15 +46,14 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
 		cmd.Wait()                                                                      //nolint:errcheck // it was killed
 		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
 	})
-	record := bufio.NewReader(out)
-	if said, err := record.ReadString('\n'); said != ready {
+	if said, err := bufio.NewReader(out).ReadString('\n'); said != ready {
 		t.Fatalf("the kernel says %q, %v", said, err)
 	}
 	in, ok := contextOf(&process.Summary{Spec: spec})
 	if !ok {
 		t.Fatalf("it is no context's: %v", spec.Tag)
 	}
-	return &aContext{&in, t, record}
+	return &aContext{&in, t}
 }
 
 // asked is the process of an execution.

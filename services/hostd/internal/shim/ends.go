@@ -8,7 +8,6 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
 // ends are the two sides of a process's stdin, stdout and stderr.
@@ -34,7 +33,7 @@ func openEnds(spec *process.Spec, who *account) (*ends, error) {
 	if spec.PTY != nil {
 		err = e.openTTY(*spec.PTY, who)
 	} else {
-		err = e.openPipes(spec.Stdin, who)
+		err = e.openPipes(spec.Stdin)
 	}
 	if err != nil {
 		e.closeChild()
@@ -57,9 +56,9 @@ func (e *ends) closeOurs() {
 	}
 }
 
-func (e *ends) openPipes(stdin bool, who *account) error {
+func (e *ends) openPipes(stdin bool) error {
 	if stdin {
-		w, r, err := stdio.Input(who.uid)
+		r, w, err := pipe()
 		if err != nil {
 			return err
 		}
@@ -76,7 +75,7 @@ func (e *ends) openPipes(stdin bool, who *account) error {
 		e.child[0] = uintptr(fd)
 	}
 	for i, id := range []process.Stream{process.Stdout, process.Stderr} {
-		r, w, err := stdio.Output(who.uid)
+		r, w, err := pipe()
 		if err != nil {
 			return err
 		}

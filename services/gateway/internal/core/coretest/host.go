@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,8 @@ type Host struct {
 
 	// Refuse, if set, is what every sandbox is refused with.
 	Refuse kind.Kind
+
+	deaf atomic.Bool
 
 	mu     sync.Mutex
 	pid    uint32
@@ -128,6 +131,10 @@ func (h *Host) SetRefuse(k kind.Kind) {
 	defer h.mu.Unlock()
 	h.Refuse = k
 }
+
+// SetDeaf has the host ignore the commands that start processes, as one does that is
+// away.
+func (h *Host) SetDeaf(deaf bool) { h.deaf.Store(deaf) }
 
 // Starts is how often a process was really started.
 func (h *Host) Starts(id process.ID) int {
@@ -254,7 +261,7 @@ func ignore(ctx context.Context, err error) error {
 
 func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
 	cmd, args := script(&spec)
-	if cmd == "unheard" {
+	if cmd == "unheard" || h.deaf.Load() {
 		return nil
 	}
 	st, _ := h.view.Sandbox(c.Process.Sandbox())

@@ -103,14 +103,6 @@ def show_figures(*_, **__):
     plt.show = show_figures
 
 
-def dedented(lines):
-    """The lines without the indent of the first that is not blank, as IPython takes code:
-    lines that do not begin with it stay as they are."""
-    first = next((l for l in lines if not l.isspace()), "")
-    indent = first[: len(first) - len(first.lstrip(" \t"))]
-    return [l[len(indent) :] if l.startswith(indent) else l for l in lines]
-
-
 @contextlib.contextmanager
 def environ(variables):
     was = {k: os.environ.get(k) for k in variables}
@@ -128,6 +120,7 @@ def environ(variables):
 class Kernel:
     def __init__(self):
         self.names = {"__name__": "__main__", "__builtins__": builtins, "display": display}
+        self.loop = asyncio.new_event_loop()
         os.environ.setdefault("MPLBACKEND", "agg")
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
@@ -138,13 +131,12 @@ class Kernel:
         sys.stdout, sys.stderr = Out("stdout", 1), Out("stderr", 2)
         sys.meta_path.insert(0, Display())
 
-    async def run(self, code, count, variables):
+    def run(self, code, count, variables):
         with environ(variables):
-            await self.cell(code, count)
-            if not line.forked:
-                show_figures()
+            self.cell(code, count)
+            show_figures()
 
-    async def cell(self, code, count):
+    def cell(self, code, count):
         file = "<cell %d>" % count
         import linecache
 
@@ -153,12 +145,13 @@ class Kernel:
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
             last = ast.Expression(tree.body.pop().value)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         if tree.body:
-            await self.do(tree, file, "exec")
+            self.do(compile(tree, file, "exec", flags))
         if last is None:
             return
-        value = await self.do(last, file, "eval")
-        if value is not None and not line.forked:
+        value = self.do(compile(last, file, "eval", flags))
+        if value is not None:
             self.names["_"] = value
             flush()
             line.say(type="result", is_main_result=True, **forms(value))
@@ -166,7 +159,7 @@ class Kernel:
     def parsed(self, code, file):
         """The code and its tree. Lines for the shell are those at which Python stumbles: in
         a string, or in the middle of an expression, they are what they are."""
-        lines = dedented(io.StringIO(code, newline="").readlines())
+        lines = code.splitlines(True)
         while True:
             text = "".join(lines)
             try:
@@ -189,10 +182,11 @@ class Kernel:
             return "%s__import__('subprocess').run(%r, shell=True)and None\n" % (indent, bare[1:].strip())
         return l
 
-    async def do(self, tree, file, mode):
-        code = compile(tree, file, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    def do(self, code):
         value = eval(code, self.names)
-        return await value if code.co_flags & inspect.CO_COROUTINE else value
+        if inspect.iscoroutine(value):
+            value = self.loop.run_until_complete(value)
+        return value
 
     @staticmethod
     def error(e):

@@ -1,11 +1,11 @@
-package stdio
+package shim
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// pipe makes a pipe whose ends are closed in every program that is started meanwhile.
+// pipe makes a pipe whose descriptors no child inherits by accident.
 func pipe() (r, w int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -1,0 +1,137 @@
+package events_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/natsd"
+)
+
+// restarted is a server that a test replaces.
+type restarted struct {
+	mu  sync.Mutex
+	srv *natsd.Server
+}
+
+func (r *restarted) InProcessConn() (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.srv.InProcessConn()
+}
+
+// words are what was logged, and tell of the first line.
+type words struct {
+	mu   sync.Mutex
+	text strings.Builder
+	said chan struct{}
+}
+
+func (w *words) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.text.Len() == 0 {
+		close(w.said)
+	}
+	return w.text.Write(b)
+}
+
+// A service waits for a NATS server whose disk has too little room, says why, and goes
+// on when there is room.
+func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
+	dir := smallDisk(t, 600<<20)
+	fill := filepath.Join(dir, "fill")
+	takeAll(fill) //nolint:errcheck // it is full
+	if err := os.Truncate(fill, 570<<20); err != nil {
+		t.Fatal(err)
+	}
+	start := func() *natsd.Server {
+		srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return srv
+	}
+	r := &restarted{srv: start()}
+	defer func() { r.srv.Stop() }()
+	said := &words{said: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	opened := make(chan error, 1)
+	go func() {
+		log, err := events.Open(ctx, events.Config{InProcess: r, Log: slog.New(slog.NewTextHandler(said, nil))})
+		if err == nil {
+			log.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case <-said.said:
+	case err := <-opened:
+		t.Fatalf("it did not wait: %v", err)
+	}
+	if !strings.Contains(said.text.String(), "too little room") {
+		t.Errorf("it said %q", said.text.String())
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.srv.Stop()
+	r.srv = start()
+	r.mu.Unlock()
+	if err := <-opened; err != nil {
+		t.Errorf("with room: %v", err)
+	}
+}
+
+// On a small disk most of the room is for output: records do not lose their beginning
+// while hundreds of MiB are free.
+func TestMostOfASmallDiskIsForOutput(t *testing.T) {
+	for _, tt := range []struct{ disk, least int64 }{
+		{512 << 20, 190 << 20}, {1 << 30, 420 << 20}, {2 << 30, 900 << 20},
+	} {
+		srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: tt.disk / 4 * 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := events.Open(t.Context(), events.Config{InProcess: srv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		js := jetStreamOf(t, srv)
+		out, err := js.Stream(t.Context(), "OUT_00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.CachedInfo().Config.MaxBytes; got < tt.least {
+			t.Errorf("of a disk of %d MiB output may take %d MiB, want %d at least", tt.disk>>20, got>>20, tt.least>>20)
+		}
+		srv.Stop()
+	}
+}
+
+func jetStreamOf(t *testing.T, srv *natsd.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
