@@ -2,8 +2,10 @@ package hostd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -256,6 +258,33 @@ func TestCutOffInAPause(t *testing.T) {
 			if !cut() {
 				t.Error("it was never cut off")
 			}
+		})
+	}
+}
+
+// Wherever the host is cut off while it replaces the instance of a sandbox that is
+// rebooted, its next run has one instance with the files, and no other is left.
+func TestCutOffInAReboot(t *testing.T) {
+	for _, point := range []string{"rebuilt", "renewed"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "namespace"))
+			cut := r.lives(cutAt(point, 1))
+			sbx, id := r.counting()
+			if s, _ := r.view.Sandbox(sbx); !s.Can.Files {
+				t.Skipf("driver %s keeps no files", s.Driver)
+			}
+			r.whole(r.start(sbx, sh("echo kept > file; echo gone > /dev/shm/file")))
+			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Files: true})
+			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+			rec := r.whole(r.start(sbx, sh("cat file; ls /dev/shm")))
+			if got := string(rec.out[process.Stdout]); got != "kept\n" || !cut() {
+				t.Errorf("found %q, cut %v", got, cut())
+			}
+			if end := describe(r.whole(id).end()); end != "signaled by 9" {
+				t.Errorf("a process of before: %s", end)
+			}
+			until(t, "instances", 1, r.dirs)
 		})
 	}
 }
