@@ -17,9 +17,14 @@ import (
 // Invalid: it is larger than a message may be.
 func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
-		got, err := l.publish(ctx, subject, rev, data)
+		once, cancel := l.oneAppend(ctx, subject)
+		got, err := l.publish(once, subject, rev, data)
+		cancel()
 		if err == nil || kind.Is(err, kind.Invalid) {
 			return got, err
+		}
+		if err := l.unwritable(ctx, subject); err != nil {
+			return 0, err
 		}
 		if errors.Is(err, errExpectation) {
 			got, err := l.resolve(ctx, stream, subject, rev, data)

@@ -81,9 +81,14 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 	}
 	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
 	for try := 0; ; {
-		_, err := l.publishMsg(ctx, msg)
+		once, cancel := l.oneAppend(ctx, msg.Subject)
+		_, err := l.publishMsg(once, msg)
+		cancel()
 		if err == nil {
 			return nil
+		}
+		if err := l.unwritable(ctx, msg.Subject); err != nil {
+			return err
 		}
 		if !l.pause(ctx, &try) {
 			return kind.Wrap(kind.Unavailable, "command", c.ID, err)

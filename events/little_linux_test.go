@@ -15,7 +15,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // restarted is a server that a test replaces.
@@ -134,4 +136,35 @@ func jetStreamOf(t *testing.T, srv *natsd.Server) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// With a full disk a client's request fails soon, and says why.
+func TestARequestFailsSoonOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 512<<20)
+	srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Stop()
+	log, err := events.Open(t.Context(), events.Config{InProcess: srv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	go log.MonitorStreams(t.Context())  //nolint:errcheck // it ends with the test
+	takeAll(filepath.Join(dir, "fill")) //nolint:errcheck // it is full
+	ctx, cancel := context.WithTimeout(events.Prompt(t.Context()), time.Minute)
+	defer cancel()
+	for i := range 3 {
+		began := time.Now()
+		_, err := log.AppendSandbox(ctx, "t", sandbox.NewID(), 0, 1, sandbox.Requested{Template: strings.Repeat("x", 64<<10)})
+		took := time.Since(began)
+		if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "space") {
+			t.Errorf("request %d: %v, want Unavailable and the reason", i, err)
+		}
+		if i > 0 && took > 2*time.Second {
+			t.Errorf("request %d took %v", i, took)
+		}
+		t.Logf("request %d: %v: %v", i, took, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
@@ -111,9 +112,11 @@ func (s *server) toPort(c *fiber.Ctx) error {
 	return s.ports.Serve(c, t)
 }
 
-// asked takes note that a connection is not silent.
+// asked takes note that a connection is not silent. What the request stores fails soon
+// where nothing can be stored.
 func (s *server) asked(c *fiber.Ctx) error {
 	s.silent.heard(c.Context().Conn())
+	c.SetUserContext(events.Prompt(c.UserContext()))
 	return c.Next()
 }
 

@@ -1,0 +1,68 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+type promptKey struct{}
+
+// Prompt returns a context for requests of clients: an append to a stream that the
+// servers report as not writable, as on a full disk, is tried once more and then fails
+// with kind.Unavailable and the reason. Without it an append waits until ctx ends.
+// It has an effect only on a Log whose MonitorStreams runs.
+func Prompt(ctx context.Context) context.Context { return context.WithValue(ctx, promptKey{}, true) }
+
+// promptAttempt is how long one append to a stream that is blocked may take.
+const promptAttempt = time.Second
+
+// unwritable says why nothing can be stored under a subject; nil if it can, or if ctx
+// is not that of a client's request.
+func (l *Log) unwritable(ctx context.Context, subject string) error {
+	if ctx.Value(promptKey{}) == nil {
+		return nil
+	}
+	if why := l.monitor.blocks(streamOf(subject), time.Now()); why != "" {
+		msg := "the NATS servers cannot store anything right now"
+		if strings.Contains(why, "no space left") {
+			msg = "the disk of the NATS servers has no space left"
+		}
+		return &kind.Error{Op: "append", ID: subject, Kind: kind.Unavailable, Msg: msg, Err: errors.New(why)}
+	}
+	return nil
+}
+
+// oneAppend bounds the next append, if the stream is known not to take it.
+func (l *Log) oneAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
+	if l.unwritable(ctx, subject) == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, promptAttempt)
+}
+
+// blocks says why a stream cannot be written: as the last look found, or as the only
+// server has reported since.
+func (m *monitor) blocks(stream string, now time.Time) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.health {
+		if m.health[i].Stream == stream && m.health[i].Blocked != "" {
+			return m.health[i].Blocked
+		}
+	}
+	if len(m.reports) != 1 {
+		return ""
+	}
+	for _, r := range m.reports {
+		for _, p := range r.problems {
+			if p.Stream == stream && now.Sub(r.at) <= reportAge {
+				return p.Error
+			}
+		}
+	}
+	return ""
+}
