@@ -5,11 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/kind"
@@ -70,17 +67,21 @@ func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	return err
 }
 
-// KeysRev is the stream sequence up to which the view has all keys. What is read from
-// the view after this call is at least as new.
-func (v *View) KeysRev() uint64 {
+// revocationsSubject is the record of all revocations of a tenant's keys.
+func revocationsSubject(tenant string) string { return "acct." + tenant + ".revocations" }
+
+// RevocationsRev returns the stream sequence of the last revocation of a tenant's key
+// that the view has; 0: none. What is read from the view after this call is at least as new.
+func (v *View) RevocationsRev(tenant string) uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.applied[streamAccounts]
+	return v.revocations[tenant]
 }
 
-// RevokeKey ends a key for ever, if nothing was written of any key since revision rev:
-// who sees to it that one is left sees all. Conflict if something was; Unavailable means
-// that it may or may not be stored. Gateways refuse the key as soon as they heard of it.
+// RevokeKey ends a key for ever, if no key of the tenant was revoked since revision rev:
+// two callers cannot revoke each other's keys. Keys that are issued meanwhile do not
+// matter. It retries through outages until ctx ends. Conflict if one was revoked.
+// Gateways refuse the key as soon as they have read that.
 func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
 	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
 		KeyRevoked: &pb.KeyRevoked{Id: id},
@@ -88,11 +89,6 @@ func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) erro
 	if err != nil {
 		return kind.Wrap(kind.Internal, "revoke key", id, err)
 	}
-	_, err = l.publishMsg(ctx, &nats.Msg{Subject: keySubject(tenant, id), Data: data, Header: nats.Header{
-		"Nats-Expected-Last-Sequence": {strconv.FormatUint(rev, 10)},
-	}})
-	if errors.Is(err, errExpectation) {
-		return kind.New(kind.Conflict, "revoke key", id, "somebody else wrote first")
-	}
+	_, err = l.put(ctx, streamAccounts, revocationsSubject(tenant), rev, data)
 	return err
 }

@@ -150,6 +150,9 @@ func (v *View) applyAccount(m stored) error {
 		k.Tenant = tenant
 		v.keys[k.SHA256] = k
 	case *pb.AccountEvent_KeyRevoked:
+		if tenant, ok := tenantOf(m.subject); ok {
+			v.revocations[tenant] = m.seq
+		}
 		for hash, k := range v.keys {
 			if k.ID == e.KeyRevoked.Id {
 				k.Revoked = true

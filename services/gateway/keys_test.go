@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -37,4 +38,62 @@ func TestKeysOfATenant(t *testing.T) {
 	f.do("GET", "/v2/sandboxes", "").wantError(t, "with a revoked key", 401)
 	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", made.Key).wantError(t, "the last one", 409)
 	f.do("DELETE", "/api-keys/"+first[0].ID, "", "X-Api-Key", made.Key).wantError(t, "again", 404)
+}
+
+// Clients that create and revoke keys do not stand in each other's way.
+func TestKeysAreRevokedWhileOthersComeAndGo(t *testing.T) {
+	f := newFront(t)
+	create := func() (made shownKey) {
+		f.do("POST", "/api-keys", `{"name":"storm"}`).want(t, "create", 201, "").decode(t, &made)
+		return made
+	}
+	old := make([]shownKey, 30)
+	for i := range old {
+		old[i] = create()
+	}
+	stop := make(chan struct{})
+	var clients, revokers sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				f.do("DELETE", "/api-keys/"+create().ID, "").want(t, "revoke its own", 204, "")
+			}
+		})
+	}
+	for i := range old {
+		revokers.Go(func() { f.do("DELETE", "/api-keys/"+old[i].ID, "").want(t, "revoke", 204, "") })
+	}
+	revokers.Wait()
+	close(stop)
+	clients.Wait()
+	var all []shownKey
+	f.do("GET", "/api-keys", "").want(t, "list", 200, "").decode(t, &all)
+	if len(all) != 1 {
+		t.Errorf("%d keys are left, want 1", len(all))
+	}
+}
+
+// Two keys that revoke each other at the same moment: one of them is left.
+func TestOneOfTwoKeysThatRevokeEachOtherIsLeft(t *testing.T) {
+	f := newFront(t)
+	for range 20 {
+		var keys [2]shownKey
+		for i := range keys {
+			f.do("POST", "/api-keys", `{"name":"rival"}`).want(t, "create", 201, "").decode(t, &keys[i])
+		}
+		var codes [2]int
+		var both sync.WaitGroup
+		for i := range keys {
+			both.Go(func() { codes[i] = f.do("DELETE", "/api-keys/"+keys[1-i].ID, "", "X-Api-Key", keys[i].Key).code })
+		}
+		both.Wait()
+		if codes != [2]int{204, 401} && codes != [2]int{401, 204} {
+			t.Fatalf("answers %v, want 204 and 401", codes)
+		}
+	}
 }

@@ -9,10 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-const (
-	maxKeys     = 1000 // of a tenant, at once
-	revokeTries = 10
-)
+const maxKeys = 1000 // of a tenant, at once
 
 // Keys gives the API keys of a principal's tenant that may be used, oldest first.
 func (c *Core) Keys(ctx context.Context, p Principal) ([]events.Key, error) {
@@ -55,11 +52,11 @@ func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) er
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	by := events.KeyOf(p.Tenant, asking, time.Time{}).ID
-	for range revokeTries {
+	for { // a conflict is another caller's success
 		if err := c.Sync(ctx); err != nil {
 			return err
 		}
-		rev := c.view.KeysRev()
+		rev := c.view.RevocationsRev(p.Tenant)
 		has := func(id string) bool {
 			return slices.ContainsFunc(c.keys(p), func(k events.Key) bool { return k.ID == id })
 		}
@@ -75,9 +72,8 @@ func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) er
 		if err == nil {
 			return c.Sync(ctx)
 		}
-		if !kind.Is(err, kind.Conflict) && !kind.Is(err, kind.Unavailable) {
+		if !kind.Is(err, kind.Conflict) {
 			return logError("revoke key", id, err)
 		}
 	}
-	return kind.New(kind.Unavailable, "revoke key", id, "it is unknown whether the key was revoked: look, and try again")
 }
