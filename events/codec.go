@@ -181,7 +181,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 func specToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
-		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout),
+		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout), Helper: s.Helper,
 	}
 	if s.PTY != nil {
 		out.Pty = &pb.Size{Cols: s.PTY.Cols, Rows: s.PTY.Rows}
@@ -195,7 +195,7 @@ func specFromPB(s *pb.Spec) process.Spec {
 	}
 	out := process.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
-		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs),
+		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs), Helper: s.Helper,
 	}
 	if s.Pty != nil {
 		out.PTY = &process.Size{Cols: s.Pty.Cols, Rows: s.Pty.Rows}
@@ -211,7 +211,7 @@ func encodeSummary(s *process.Summary) ([]byte, error) {
 	out := &pb.Summary{
 		Process: s.ID.Token(), Sandbox: string(s.ID.Sandbox()), Tenant: s.Tenant, Host: s.Host, Epoch: s.Epoch,
 		Spec: specToPB(&spec), Pid: s.PID, StartedNs: nanos(s.Started), EndedNs: nanos(s.Ended),
-		Started: !s.Started.IsZero(), Killed: s.Killed,
+		Started: !s.Started.IsZero(), Killed: s.Killed, LastSeq: s.Last,
 	}
 	if x := s.Exit; x != nil {
 		out.Exit = &pb.Exit{Code: x.Code, Signal: x.Signal, Cause: string(x.Cause), Message: x.Message}
@@ -230,7 +230,7 @@ func decodeSummary(data []byte) (process.Summary, error) {
 	}
 	s := process.Summary{
 		ID: id, Tenant: b.Tenant, Host: b.Host, Epoch: b.Epoch, Spec: specFromPB(b.Spec), PID: b.Pid,
-		Started: fromNanos(b.StartedNs), Ended: fromNanos(b.EndedNs), Killed: b.Killed,
+		Started: fromNanos(b.StartedNs), Ended: fromNanos(b.EndedNs), Killed: b.Killed, Last: b.LastSeq,
 	}
 	if x := b.Exit; x != nil {
 		s.Exit = &process.Exit{Code: x.Code, Signal: x.Signal, Cause: process.Cause(x.Cause), Message: x.Message}

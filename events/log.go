@@ -245,6 +245,10 @@ func (l *Log) onReconnect() <-chan struct{} {
 	return l.back
 }
 
+// Reconnected returns a channel that is closed at the next reconnect to the servers.
+// Servers that were restarted may have lost what a disk damaged.
+func (l *Log) Reconnected() <-chan struct{} { return l.onReconnect() }
+
 // asyncError hears of what nobody waits for. A slow subscription is no error
 // here: its feed sees the hole and reads it from the store.
 func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -190,6 +191,22 @@ func after(events []process.Event, seq process.Seq) []process.Event {
 	for len(events) > 0 && events[0].Seq <= seq {
 		events = events[1:]
 	}
+	return clip(events, seq)
+}
+
+// clip shortens a leading gap that begins at or before seq. The events may be shared, so
+// that it changes a copy.
+func clip(events []process.Event, seq process.Seq) []process.Event {
+	if len(events) == 0 {
+		return nil
+	}
+	g, ok := events[0].Body.(process.Gap)
+	if !ok || g.From > seq {
+		return events
+	}
+	events = slices.Clone(events)
+	g.From = seq + 1
+	events[0].Body = g
 	return events
 }
 
@@ -284,8 +301,8 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 // checkFirst tells a record whose beginning fell out of retention.
 func (r *Reader) checkFirst(m stored) error {
 	b, err := parseBatch(m.data)
-	if err == nil && b.FirstSeq > r.at.seq+1 {
-		return gone(r.t.ref.ID, b.FirstSeq)
+	if err == nil && b.From() > r.at.seq+1 {
+		return gone(r.t.ref.ID, b.From())
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span
 }
 
 func spanOf(b *process.Batch, rev uint64) span {
-	return span{b.FirstSeq, b.FirstSeq + process.Seq(b.Frames) - 1, rev}
+	return span{b.From(), b.FirstSeq + process.Seq(b.Frames) - 1, rev}
 }
 
 // readBatch reads one message of a record, however long the store is away.
@@ -136,7 +136,7 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 	if c.seq <= last {
 		return nil, false
 	}
-	if b.FirstSeq > last+1 {
+	if b.From() > last+1 {
 		chunks = l.fill(ctx, ref, last, m)
 	}
 	return append(chunks, c), true
@@ -146,7 +146,7 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 func chunkOf(b process.Batch, last process.Seq, rev uint64) chunk {
 	return chunk{
 		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: rev},
-		first:  b.FirstSeq,
+		first:  b.From(),
 		events: after(b.Events, last),
 		size:   b.Size + 64*b.Frames,
 	}
@@ -174,8 +174,9 @@ func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []c
 			return nil
 		}
 	}
-	gap := l.gap(ref.ID, last, end.FirstSeq-1)
-	return []chunk{{place: place{seq: end.FirstSeq - 1, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
+	to := end.From() - 1
+	gap := l.gap(ref.ID, last, to)
+	return []chunk{{place: place{seq: to, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
 }
 
 // gap is the event for a hole after event last, up to and with event to.
@@ -219,7 +220,7 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 				return out, len(out) > 0
 			}
 			b, err := parseBatch(m.data)
-			if err != nil || b.FirstSeq > last+1 {
+			if err != nil || b.From() > last+1 {
 				return nil, false
 			}
 			c := chunkOf(b, last, m.seq)

@@ -27,6 +27,7 @@ type Writer struct {
 	buf     []byte        // the message to store, not packed,
 	head    int           // of which this much is the head
 	packed  []byte        // memory for it as it is stored
+	bridged *bridged      // the message before bridge changed it; nil: it did not
 }
 
 // MaxBatch is the most bytes of output that one message carries. Append splits
@@ -197,7 +198,7 @@ func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 
 // Follow makes w go on after t, which may not be the record's end any more: then
 // the next Append is Fenced, and Recover says by what.
-func (w *Writer) Follow(t Tip) { w.rev, w.last, w.exited = t.rev, t.Last, t.Exited }
+func (w *Writer) Follow(t Tip) { w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil }
 
 // GoOn makes w go on after an event that is known to have been stored, of a
 // record of which nothing is left: all of it fell out of retention.
@@ -210,7 +211,8 @@ func (w *Writer) Last() process.Seq { return w.last }
 func (w *Writer) Exited() *process.Exit { return w.exited }
 
 // Append stores events in the given order, once, and returns when they are
-// stored. Their Seq must be the next ones (w.Last()+1...). What was stored before
+// stored. Their Seq must be the next ones (w.Last()+1...); a [process.Gap] at their head
+// takes the seqs of the whole hole. What was stored before
 // may have fallen out of retention: the record goes on. It retries through
 // outages until ctx ends; after an error for any other reason than kind.Fenced
 // the events with a Seq after w.Last() may be appended again. Fenced: somebody
@@ -218,17 +220,23 @@ func (w *Writer) Exited() *process.Exit { return w.exited }
 // follow. Conflict: the first event of the record was claimed by another Start.
 func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 	for len(events) > 0 {
-		if events[0].Seq != w.last+1 {
+		if !w.joins(&events[0]) {
 			return kind.Newf(kind.Internal, "append", w.subject, "seq %d after %d", events[0].Seq, w.last)
 		}
 		n := w.encode(events)
-		all := Tip{Last: w.last + process.Seq(n), Exited: cmp.Or(exitIn(events[:n]), w.exited)}
+		all := Tip{Last: events[n-1].Seq, Exited: cmp.Or(exitIn(events[:n]), w.exited)}
 		if err := w.store(ctx, all); err != nil {
 			return err
 		}
 		events = after(events, w.last)
 	}
 	return nil
+}
+
+// joins reports whether e continues the record.
+func (w *Writer) joins(e *process.Event) bool {
+	g, ok := e.Body.(process.Gap)
+	return e.Seq == w.last+1 || ok && g.From == w.last+1 && g.To == e.Seq && e.Seq > w.last
 }
 
 // encode puts as many events into w.buf as one message takes, at least one.
@@ -240,6 +248,9 @@ func (w *Writer) encode(events []process.Event) int {
 	w.buf = process.AppendBatchHead(w.buf[:0], &head)
 	w.head = len(w.buf)
 	for i := range events {
+		if i > 0 && events[i].Seq != events[i-1].Seq+1 {
+			return i // a gap begins a message: seqs within one are dense
+		}
 		was := len(w.buf)
 		w.buf = process.AppendBatchFrame(w.buf, &events[i])
 		if i > 0 && len(w.buf) > MaxBatch+headRoom {
@@ -255,18 +266,15 @@ const headRoom = 4 << 10
 
 // store publishes w.buf, which makes all the record's tip, until it is stored.
 func (w *Writer) store(ctx context.Context, all Tip) error {
-	msg := w.buf
+	msg := w.message()
 	var behind time.Time // since when the record has been read as shorter than it was
-	var smaller bool
-	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
-		msg = w.packed
-	}
 	for try := 0; ; {
 		tip := all
 		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
 		tip.rev = rev
 		if errors.Is(err, errExpectation) {
-			tip, err = w.resolve(ctx)
+			tip, err = w.resolve(ctx, !behind.IsZero() && time.Since(behind) > catchUp)
+			msg = w.message()
 		}
 		switch {
 		case err == nil && tip.rev != 0:
@@ -289,11 +297,21 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 	}
 }
 
+// message returns w.buf as it is stored: packed, if that is smaller.
+func (w *Writer) message() []byte {
+	var smaller bool
+	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
+		return w.packed
+	}
+	return w.buf
+}
+
 // resolve tells what became of a message whose expectation did not hold, from
 // the record itself: it, or an earlier try with more or fewer of the same events,
 // is stored already (and is the tip), it is not and may be tried again (no tip),
-// or somebody else writes here.
-func (w *Writer) resolve(ctx context.Context) (Tip, error) {
+// or somebody else writes here. A record that ends before what was stored is errBehind; with
+// lost, the servers have had the time to catch up, and a gap is put before the message.
+func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
 	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
 	if err != nil {
 		return Tip{}, err
@@ -317,6 +335,11 @@ func (w *Writer) resolve(ctx context.Context) (Tip, error) {
 		return endOf(m.seq, &b), nil
 	case m.seq == w.rev:
 		return Tip{}, nil // a replica spoke out of turn: the record is as expected
+	case w.bridged != nil && m.seq == w.bridged.rev:
+		w.unbridge() // the server that had lost messages is not the leader
+		return Tip{}, nil
+	case m.seq < w.rev && lost && w.lost(m.seq, &b):
+		return Tip{}, nil
 	case m.seq < w.rev:
 		return Tip{}, errBehind
 	case w.last == 0:

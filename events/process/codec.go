@@ -31,6 +31,17 @@ type Batch struct {
 	Events   []Event // to be appended: one frame each, from FirstSeq on
 }
 
+// From returns the first seq that b accounts for: that of its first event, or where
+// that event is a stored Gap, the first seq of the hole.
+func (b *Batch) From() Seq {
+	if len(b.Events) > 0 {
+		if g, ok := b.Events[0].Body.(Gap); ok && g.From > 0 && g.From < b.FirstSeq {
+			return g.From
+		}
+	}
+	return b.FirstSeq
+}
+
 // AppendBatch appends b's bytes to dst. The Seq of its events is not stored but
 // follows from FirstSeq.
 func AppendBatch(dst []byte, b *Batch) []byte {
@@ -250,7 +261,8 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	if s.Tag != nil {
 		dst = field.PutString(dst, 8, *s.Tag)
 	}
-	return field.AppendUint(dst, 9, uint64(s.Timeout))
+	dst = field.AppendUint(dst, 9, uint64(s.Timeout))
+	return field.AppendBool(dst, 10, s.Helper)
 }
 
 // ParseSpec reads what AppendSpec wrote.
@@ -279,6 +291,8 @@ func ParseSpec(b []byte) (Spec, error) {
 			s.Tag = &tag
 		case 9:
 			s.Timeout = time.Duration(u)
+		case 10:
+			s.Helper = u != 0
 		}
 		return nil
 	})

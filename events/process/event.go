@@ -95,8 +95,9 @@ type Truncated struct {
 	Dropped uint64
 }
 
-// Gap says that events From to To cannot be read. It is made by a reader, never
-// stored: a hole is never silent.
+// Gap reports that events From to To cannot be read; its own seq is To. A reader
+// creates one for a hole in a record. A writer stores one where the log lost the end of
+// a record for good: events that follow keep the seqs that they would have had.
 type Gap struct {
 	From, To Seq
 	Reason   string

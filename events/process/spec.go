@@ -21,6 +21,7 @@ type Spec struct {
 	Stdin   bool              // false: closed from the start
 	Tag     *string
 	Timeout time.Duration // 0: none; past it the group is killed with CauseTimeout
+	Helper  bool          // started by the platform for itself: not counted as a command
 }
 
 // Limits of a Spec. An exec's own limits (E2BIG) still hold.

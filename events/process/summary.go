@@ -15,6 +15,7 @@ type Summary struct {
 	Ended   time.Time // zero: active
 	Killed  bool      // a kill was asked for: it is counted as killed from then on
 	Exit    *Exit     // nil: active
+	Last    Seq       // seq of the record's Finished; 0: active
 }
 
 // Active reports whether the process has not ended.

@@ -180,6 +180,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { h.fill(work); return nil })
 	g.Go(func() error { return h.settle(work) })
+	g.Go(func() error { return h.audit(work) })
 	g.Go(func() error { return h.buildShim(work) })
 	g.Go(func() error { // what dies apart from these takes them with it
 		select {

@@ -32,6 +32,7 @@ type proc struct {
 	hash     []byte
 	sum      process.Summary
 	rev      uint64 // of the catalogue's entry
+	final    bool   // that entry has the end
 	// Where the record ends was not asked yet; see presume.
 	presumed bool
 	follows  bool // w follows a tip that may be out of date; see follow

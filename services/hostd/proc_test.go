@@ -56,7 +56,7 @@ func accepted() process.Accepted { return process.Accepted{Spec: sh("x"), Tenant
 func TestHoleThatCannotBe(t *testing.T) {
 	for name, entered := range map[string]bool{"of a record that was read": false, "of one that was presumed": true} {
 		t.Run(name, func(t *testing.T) {
-			r, p := leftBehind(t, entered, wire.Process{First: 1 << 18, Last: 1 << 18}, accepted(), process.Started{PID: 7})
+			r, p := leftBehind(t, entered, wire.Process{First: 1 << 42, Last: 1 << 42}, accepted(), process.Started{PID: 7})
 			p.lose(process.Exit{Cause: process.CauseShimLost})
 			if err := p.resume(r.ctx()); err != nil {
 				t.Error(err)

@@ -154,7 +154,7 @@ func (p *proc) landed(evs []process.Event, cost int) {
 
 // store puts events on record, the catalogue first, and answers who waited.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
-	if p.summarize(evs) {
+	if !p.final && p.summarize(evs) {
 		if err := p.putSummary(ctx); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (p *proc) summarize(evs []process.Event) bool {
 			p.sum.Killed = true
 		case process.Finished:
 			exit := b.Exit
-			p.sum.Exit, p.sum.Ended = &exit, evs[i].Time
+			p.sum.Exit, p.sum.Ended, p.sum.Last = &exit, evs[i].Time, evs[i].Seq
 		default:
 			continue
 		}
@@ -248,13 +248,16 @@ func (p *proc) summarize(evs []process.Event) bool {
 }
 
 // putSummary writes the catalogue's entry. What an earlier life wrote late is
-// written over; what a reaper wrote stands.
+// written over; an entry that has an end stands, so that each process is counted once.
 func (p *proc) putSummary(ctx context.Context) error {
+	if p.final {
+		return nil
+	}
 	p.sum.Epoch = p.h.epoch
 	for {
 		rev, err := p.h.log.PutSummary(ctx, &p.sum, p.rev)
 		if err == nil {
-			p.rev = rev
+			p.rev, p.final = rev, !p.sum.Active()
 			return nil
 		}
 		if !kind.Is(err, kind.Conflict) {
@@ -271,7 +274,10 @@ func (p *proc) putSummary(ctx context.Context) error {
 		if now.Epoch > p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
 			return kind.New(kind.Fenced, "summarize", string(p.id), "somebody else ended the process")
 		}
-		p.rev = rev
+		if p.rev = rev; !now.Active() { // an earlier run of this host stored the end
+			p.sum, p.final = now, true
+			return nil
+		}
 	}
 }
 
@@ -294,8 +300,15 @@ func (p *proc) end(ctx context.Context, as process.Exit) error {
 	}
 }
 
+// lastWords returns the events that end the record. The end that the catalogue has, or
+// else the record, stands. Where the catalogue has one, events between the last one stored
+// and that end were lost, which a gap says.
 func (p *proc) lastWords(as process.Exit) []process.Event {
-	exit, last, now := p.w.Exited(), p.w.Last(), time.Now()
+	last, now := p.w.Last(), time.Now()
+	if p.sum.Exit != nil {
+		return process.Ending(last, &p.sum)
+	}
+	exit := p.w.Exited()
 	var evs []process.Event
 	if exit == nil {
 		exit = &as

@@ -255,11 +255,17 @@ func (b *box) orphans() []*proc {
 func (p *proc) mourn(ctx context.Context) error {
 	defer p.close()
 	tip, err := p.w.Recover(ctx)
-	if err != nil || tip.Finished != nil {
+	none := kind.Is(err, kind.NotFound)
+	if err != nil && !none || tip.Finished != nil {
 		return err
 	}
 	if err := p.readSummary(ctx); err != nil {
 		return err
+	}
+	if none {
+		if lost, lostErr := p.h.log.Lost(ctx, &p.sum); !lost {
+			return cmp.Or(lostErr, err) // retention dropped it
+		}
 	}
 	return p.publish(ctx)
 }

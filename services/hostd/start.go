@@ -246,7 +246,7 @@ func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
 	if err := p.readSummary(ctx); err != nil || !p.sum.Active() {
 		return errors.Join(err, errFinished)
 	}
-	p.sum.Exit, p.sum.Ended = &exit, time.Now()
+	p.sum.Exit, p.sum.Ended, p.sum.Last = &exit, time.Now(), p.w.Last()
 	return errors.Join(p.putSummary(ctx), errFinished)
 }
 
@@ -317,10 +317,9 @@ func (p *proc) place(dst []byte) []byte {
 	return dst
 }
 
-// mend fills the hole in a record whose end the log has lost after it was acked,
-// as a single server does that loses power: what is missing can be had nowhere
-// any more, and the record says so. How large it is only the shim says, which may lie:
-// one of more than maxHole ends the record, and the process.
+// mend puts a gap where the log lost the end of a record after it was acked, as a single
+// server does that loses power: what is missing is stored nowhere any more. The shim says
+// how large the gap is, and may lie: one of more than maxHole ends the record, and the process.
 func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	p.mu.Lock()
 	known := p.known
@@ -332,30 +331,26 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	if known.First-last > maxHole {
 		return errors.Join(p.end(ctx, process.Exit{Cause: process.CauseShimLost}), errFinished)
 	}
-	now, stream := time.Now(), process.Stdout
-	if p.spec.PTY != nil {
-		stream = process.PTY
-	}
 	var evs []process.Event
-	for seq := last + 1; seq < known.First; seq++ {
-		var body process.Body = process.Truncated{Stream: stream}
-		if seq == 2 {
-			body = process.Started{PID: known.PID}
-		}
-		evs = append(evs, process.Event{Seq: seq, Time: now, Body: body})
+	if last == 1 { // the shim has the pid
+		last++
+		evs = append(evs, process.Event{Seq: last, Time: time.Now(), Body: process.Started{PID: known.PID}})
+	}
+	if last+1 < known.First {
+		evs = append(evs, process.Hole(last, known.First-1))
 	}
 	return p.store(ctx, evs)
 }
 
-// maxHole is more than the log loses of one process, and no more than can be filled.
-const maxHole = 64 << 10
+// maxHole is more than any process writes, and leaves seqs far from overflow.
+const maxHole = 1 << 40
 
 // readSummary learns what the catalogue, or else the record's first event, says
 // of a process.
 func (p *proc) readSummary(ctx context.Context) error {
 	sum, rev, err := p.h.log.Summary(ctx, p.ref)
 	if err == nil {
-		p.sum, p.rev, p.spec = sum, rev, sum.Spec
+		p.sum, p.rev, p.spec, p.final = sum, rev, sum.Spec, !sum.Active()
 		return nil
 	}
 	if !kind.Is(err, kind.NotFound) {

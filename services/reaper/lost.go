@@ -64,12 +64,12 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	if !ok {
 		return nil
 	}
-	exit, at, err := r.endRecord(ctx, h, &sum)
+	exit, at, last, err := r.endRecord(ctx, h, &sum)
 	if err != nil || !sum.Active() {
 		return err
 	}
 	for range tries {
-		sum.Exit, sum.Ended = &exit, at
+		sum.Exit, sum.Ended, sum.Last = &exit, at, last
 		_, err = r.cfg.Log.PutSummary(ctx, &sum, rev)
 		if !kind.Is(err, kind.Conflict) {
 			return err
@@ -84,7 +84,7 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 // endRecord appends the end of a process to its record, unless somebody did,
 // and tells how and when the record says it ended. An end that the host saw has the time
 // of the last event that it stored: suspect compares those.
-func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, error) {
+func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, process.Seq, error) {
 	ref := events.Ref{Host: h.Host, ID: sum.ID}
 	var err error
 	for range tries {
@@ -92,28 +92,38 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 		var tip events.Tip
 		tip, err = w.Recover(ctx)
 		if err != nil && !kind.Is(err, kind.NotFound) {
-			return process.Exit{}, time.Time{}, err
+			return process.Exit{}, time.Time{}, 0, err
 		}
 		if tip.Finished != nil {
-			return tip.Finished.Exit, tip.At, nil
+			return tip.Finished.Exit, tip.At, tip.Last, nil
 		}
-		// The host entered it in the catalogue, or the record has it.
-		seen := cmp.Or(sum.Exit, tip.Exited)
-		bodies, exit := lastWords(sum, h.Host, seen, w.Last() == 0)
-		at := time.Now()
-		if seen != nil && !tip.At.IsZero() {
-			at = tip.At
-		}
-		err = w.Append(ctx, number(w.Last(), at, bodies))
+		evs, exit, at := lastEvents(sum, h.Host, &tip)
+		err = w.Append(ctx, evs)
 		if err == nil {
 			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
-			return exit, at, nil
+			return exit, at, w.Last(), nil
 		}
 		if !kind.Is(err, kind.Fenced) && !kind.Is(err, kind.Conflict) {
 			break
 		}
 	}
-	return process.Exit{}, time.Time{}, err
+	return process.Exit{}, time.Time{}, 0, err
+}
+
+// lastEvents returns the events that end a record which ends in tip, and how and when the
+// process ended. The end that the host entered in the catalogue stands, or else the one in
+// the record, at the time of the last event that the host stored.
+func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.Event, process.Exit, time.Time) {
+	if sum.Exit != nil && sum.Last > 0 {
+		return process.Ending(tip.Last, sum), *sum.Exit, sum.Ended
+	}
+	seen := cmp.Or(sum.Exit, tip.Exited)
+	bodies, exit := lastWords(sum, host, seen, tip.Last == 0)
+	at := time.Now()
+	if seen != nil && !tip.At.IsZero() {
+		at = tip.At
+	}
+	return number(tip.Last, at, bodies), exit, at
 }
 
 // lastWords are the events that end a record. An exit that the host saw and

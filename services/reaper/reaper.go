@@ -92,6 +92,8 @@ type reaper struct {
 
 	burying atomic.Bool
 	settled map[string]uint64 // of bury: revision of a gone host's lease, once nothing of it is left
+	// Closed when the servers may have been restarted since bury ran last; of bury too.
+	restarted <-chan struct{}
 }
 
 // look ends what is due and tells when to look again. What fails is logged and
@@ -219,6 +221,12 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 // a sandbox lost finds its processes ended. A sandbox of which one could not be ended
 // waits. A host of which nothing is left is not looked at again.
 func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
+	select {
+	case <-r.restarted: // what a damaged disk lost shows when its server starts
+		clear(r.settled)
+	default:
+	}
+	r.restarted = r.cfg.Log.Reconnected()
 	open := make(map[string]bool)
 	r.view.Sandboxes(func(s *sandbox.State) bool {
 		if orphaned(s, dead) {
@@ -237,6 +245,7 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	}
 	r.suspects(dead, byHost)
 	for name, all := range byHost {
+		all = r.withShort(ctx, name, all)
 		left := r.endAll(ctx, dead[name], all)
 		if len(left) == 0 && !open[name] {
 			r.settled[name] = dead[name].Rev
@@ -262,6 +271,24 @@ func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]proces
 	for _, s := range r.view.Processes("", func(s *process.Summary) bool { return of(s) && suspect(s, newest[s.Host]) }) {
 		byHost[s.Host] = append(byHost[s.Host], s)
 	}
+}
+
+// withShort adds to the processes of a dead host those that ended and whose records lack
+// the end that the catalogue has: the log lost it.
+func (r *reaper) withShort(ctx context.Context, host string, all []process.Summary) []process.Summary {
+	kept := time.Now().Add(-r.cfg.Log.Retention())
+	known := make(map[process.ID]bool, len(all))
+	for i := range all {
+		known[all[i].ID] = true
+	}
+	ended := r.view.Processes("", func(s *process.Summary) bool {
+		return s.Host == host && !s.Active() && s.Last > 0 && s.Ended.After(kept) && !known[s.ID]
+	})
+	err := r.cfg.Log.Short(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
+	if err != nil {
+		r.warn(ctx, "check ends of a dead host's records failed", host, err)
+	}
+	return all
 }
 
 // revived reports whether a host has a newer life than the one that ended, which has

@@ -500,6 +500,7 @@ type Spec struct {
 	Stdin         bool                   `protobuf:"varint,7,opt,name=stdin,proto3" json:"stdin,omitempty"` // false: stdin is closed from the start
 	Tag           *string                `protobuf:"bytes,8,opt,name=tag,proto3,oneof" json:"tag,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,9,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // 0: none
+	Helper        bool                   `protobuf:"varint,10,opt,name=helper,proto3" json:"helper,omitempty"`                       // started by the platform for itself: not counted as a command
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -595,6 +596,13 @@ func (x *Spec) GetTimeoutNs() int64 {
 		return x.TimeoutNs
 	}
 	return 0
+}
+
+func (x *Spec) GetHelper() bool {
+	if x != nil {
+		return x.Helper
+	}
+	return false
 }
 
 type Accepted struct {
@@ -1328,8 +1336,9 @@ type Summary struct {
 	StartedNs     int64                  `protobuf:"varint,8,opt,name=started_ns,json=startedNs,proto3" json:"started_ns,omitempty"`
 	EndedNs       int64                  `protobuf:"varint,9,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`
 	Started       bool                   `protobuf:"varint,10,opt,name=started,proto3" json:"started,omitempty"`
-	Killed        bool                   `protobuf:"varint,11,opt,name=killed,proto3" json:"killed,omitempty"` // a kill was asked for and will be counted as such
-	Exit          *Exit                  `protobuf:"bytes,12,opt,name=exit,proto3" json:"exit,omitempty"`      // absent: active
+	Killed        bool                   `protobuf:"varint,11,opt,name=killed,proto3" json:"killed,omitempty"`                  // a kill was asked for and will be counted as such
+	Exit          *Exit                  `protobuf:"bytes,12,opt,name=exit,proto3" json:"exit,omitempty"`                       // absent: active
+	LastSeq       uint64                 `protobuf:"varint,13,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"` // seq of the end event of the record; 0: active
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1446,6 +1455,13 @@ func (x *Summary) GetExit() *Exit {
 		return x.Exit
 	}
 	return nil
+}
+
+func (x *Summary) GetLastSeq() uint64 {
+	if x != nil {
+		return x.LastSeq
+	}
+	return 0
 }
 
 type SandboxBatch struct {
@@ -6346,7 +6362,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04body\".\n" +
 	"\x04Size\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xbd\x02\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xd5\x02\n" +
 	"\x04Spec\x12\x10\n" +
 	"\x03cmd\x18\x01 \x01(\tR\x03cmd\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x122\n" +
@@ -6357,7 +6373,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05stdin\x18\a \x01(\bR\x05stdin\x12\x15\n" +
 	"\x03tag\x18\b \x01(\tH\x00R\x03tag\x88\x01\x01\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\t \x01(\x03R\ttimeoutNs\x1a6\n" +
+	"timeout_ns\x18\t \x01(\x03R\ttimeoutNs\x12\x16\n" +
+	"\x06helper\x18\n" +
+	" \x01(\bR\x06helper\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
@@ -6407,7 +6425,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"6\n" +
 	"\x06Failed\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xd7\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xf2\x02\n" +
 	"\aSummary\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +
@@ -6422,7 +6440,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\astarted\x18\n" +
 	" \x01(\bR\astarted\x12\x16\n" +
 	"\x06killed\x18\v \x01(\bR\x06killed\x12+\n" +
-	"\x04exit\x18\f \x01(\v2\x17.millrace.event.v1.ExitR\x04exit\"\xa4\x01\n" +
+	"\x04exit\x18\f \x01(\v2\x17.millrace.event.v1.ExitR\x04exit\x12\x19\n" +
+	"\blast_seq\x18\r \x01(\x04R\alastSeq\"\xa4\x01\n" +
 	"\fSandboxBatch\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x18\n" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +

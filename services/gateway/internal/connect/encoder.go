@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -25,6 +26,7 @@ type encoder struct {
 	room    *stream.Room // of the halves
 	lost    string       // why nobody saw the end
 	hole    string       // what of the output is missing, for the end's error
+	damaged bool         // the log lost it: the stream fails after its end event
 
 	now  time.Time // of this batch; zero: not looked at yet
 	sent bool      // something was appended since AppendIdle
@@ -70,7 +72,7 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 		n.dropped = &b
 		return e.wire.keepalive(dst, &n), nil
 	case process.Gap:
-		return e.gap(dst, &b)
+		return e.gap(dst, &b), nil
 	case process.Lost:
 		e.lost = b.Reason
 	case process.Failed:
@@ -111,18 +113,19 @@ func (e *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 // retention is the reason of a gap before the first frame that is kept.
 const retention = "retention has passed"
 
-// gap ends the stream, unless what is missing is only older than the client
-// could expect: it asked for what there is.
-func (e *encoder) gap(dst []byte, g *process.Gap) ([]byte, error) {
-	if g.Reason != retention {
-		return dst, fail(CodeDataLoss, "frames %d to %d of the record cannot be read: %s", g.From, g.To, g.Reason)
-	}
+// gap appends a keepalive with the gap. What was lost, and is not only older than the
+// client could expect, makes the stream fail after its end event.
+func (e *encoder) gap(dst []byte, g *process.Gap) []byte {
 	e.seq = g.To
-	dst = e.start(dst)
+	dst = e.start(e.flushHalves(dst, 0))
 	e.hole = "its first output passed out of retention"
+	if g.Reason != retention {
+		e.hole = fmt.Sprintf("events %d to %d of the record cannot be read: %s", g.From, g.To, g.Reason)
+		e.damaged = true
+	}
 	n := e.note(true)
 	n.missing = g
-	return e.wire.keepalive(dst, &n), nil
+	return e.wire.keepalive(dst, &n)
 }
 
 // finished appends what waits and the end event. A client that has the one and
@@ -202,6 +205,9 @@ func (e *encoder) AppendEnd(dst []byte, err error) []byte {
 	comesBack := kind.Is(err, kind.Unavailable)
 	if !comesBack || !e.never {
 		dst = e.flushHalves(dst, 0)
+	}
+	if err == nil && e.damaged {
+		err = fail(CodeDataLoss, "%s", e.hole)
 	}
 	if err == nil {
 		return appendEnd(dst, nil, "")

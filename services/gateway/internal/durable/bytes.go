@@ -44,34 +44,59 @@ type output struct {
 	at     mark
 	body   []byte
 	last   uint64 // how many bytes there are, as far as was read
+	gap    bool   // events are missing since the last bytes
 }
 
-// errHole says that bytes are missing here.
-var errHole = kind.New(kind.Gone, "read", "", "bytes are missing here: read the record as JSON to see which")
+// hole returns the error for a stream whose bytes from at on are missing, up to the byte
+// next; 0: all that were left are.
+func hole(at, next uint64) error {
+	if next == 0 {
+		return kind.Newf(kind.Gone, "read", "", "the store lost output: bytes from %d on may be missing; the record as JSON says which events", at)
+	}
+	return kind.Newf(kind.Gone, "read", "", "the store lost output: bytes %d to %d are missing; go on with offset=%d", at, next-1, next)
+}
 
+// add takes events until there is enough. Bytes that are missing are an error, also where
+// others come before them: an answer that ends at a hole would look whole.
 func (o *output) add(batch []process.Event) (bool, error) {
 	for i := range batch {
-		w, ok := batch[i].Body.(process.Wrote)
-		if !ok || w.Stream != o.stream {
-			continue
-		}
-		end := w.Offset + uint64(len(w.Data))
-		o.last = end
-		switch {
-		case end <= o.at.bytes:
-			continue // the client has it
-		case w.Offset > o.at.bytes && len(o.body) > 0:
-			return true, nil // the hole is the next answer
-		case w.Offset > o.at.bytes:
-			return false, errHole
-		case len(o.body) >= maxChunk:
-			return true, nil
-		default:
-			o.body = append(o.body, w.Data[o.at.bytes-w.Offset:]...)
-			o.at = mark{end, batch[i].Seq}
+		switch b := batch[i].Body.(type) {
+		case process.Wrote:
+			full, err := o.wrote(batch[i].Seq, &b)
+			if full || err != nil {
+				return full, err
+			}
+		case process.Gap:
+			o.gap = true // the next bytes tell whether any are missing
+		case process.Finished:
+			if o.gap {
+				return false, hole(o.at.bytes, 0)
+			}
+		case process.Accepted, process.Started, process.StdinAcked, process.Resized, process.Signaled,
+			process.Truncated, process.Exited, process.Lost, process.Failed:
 		}
 	}
 	return len(o.body) >= maxChunk, nil
+}
+
+func (o *output) wrote(seq process.Seq, w *process.Wrote) (full bool, err error) {
+	if w.Stream != o.stream {
+		return false, nil
+	}
+	end := w.Offset + uint64(len(w.Data))
+	o.last = end
+	switch {
+	case end <= o.at.bytes:
+		return false, nil // the client has it
+	case len(o.body) >= maxChunk:
+		return true, nil
+	case w.Offset > o.at.bytes:
+		return false, hole(o.at.bytes, w.Offset)
+	}
+	o.gap = false
+	o.body = append(o.body, w.Data[o.at.bytes-w.Offset:]...)
+	o.at = mark{end, seq}
+	return false, nil
 }
 
 func (o *output) some() bool { return len(o.body) > 0 }

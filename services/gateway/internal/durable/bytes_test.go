@@ -77,21 +77,33 @@ func TestBytesHead(t *testing.T) {
 	}
 }
 
-func TestAHoleInTheBytesIsGone(t *testing.T) {
-	o := &output{stream: process.Stdout}
+func TestMissingBytesAreGone(t *testing.T) {
 	wrote := func(seq process.Seq, offset uint64, data string) process.Event {
 		return process.Event{Seq: seq, Body: process.Wrote{Stream: process.Stdout, Offset: offset, Data: []byte(data)}}
 	}
-	full, err := o.add([]process.Event{wrote(1, 0, "ab"), wrote(3, 5, "fg")})
-	if !full || err != nil || string(o.body) != "ab" {
-		t.Errorf("before the hole: %v, %v, %q", full, err, o.body)
+	gap, end := process.Event{Body: process.Gap{From: 2, To: 2}}, process.Event{Body: process.Finished{}}
+	tests := []struct {
+		name string
+		at   mark
+		all  []process.Event
+		body string
+		gone bool
+	}{
+		{"a hole behind other bytes", mark{}, []process.Event{wrote(1, 0, "ab"), wrote(3, 5, "fg")}, "", true},
+		{"a hole at the offset", mark{2, 1}, []process.Event{gap, wrote(3, 5, "fg")}, "", true},
+		{"behind the hole", mark{5, 0}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 5, "fg"), end}, "fg", false},
+		{"a gap in which nothing was printed", mark{}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 2, "c"), end}, "abc", false},
+		{"a gap before the end", mark{}, []process.Event{wrote(1, 0, "ab"), gap, end}, "", true},
+		{"a gap of a process that runs", mark{}, []process.Event{wrote(1, 0, "ab"), gap}, "ab", false},
 	}
-	o = &output{stream: process.Stdout, at: o.at}
-	if _, err := o.add([]process.Event{wrote(3, 5, "fg")}); !kind.Is(err, kind.Gone) {
-		t.Errorf("at the hole: %v", err)
-	}
-	if _, err := o.add([]process.Event{{Body: process.Gap{From: 2, To: 2}}, wrote(3, 2, "c")}); err != nil || string(o.body) != "c" {
-		t.Errorf("a hole elsewhere: %v, %q", err, o.body)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := &output{stream: process.Stdout, at: tt.at}
+			_, err := o.add(tt.all)
+			if kind.Is(err, kind.Gone) != tt.gone || (err == nil) == tt.gone || !tt.gone && string(o.body) != tt.body {
+				t.Errorf("got %q, %v", o.body, err)
+			}
+		})
 	}
 }
 

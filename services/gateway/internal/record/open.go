@@ -65,6 +65,11 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	if err != nil {
 		return Opened{}, err
 	}
+	if !opt.Follow {
+		if tip, err = whole(ctx, r, p, id, tip); err != nil {
+			return Opened{}, err
+		}
+	}
 	after := opt.After
 	if opt.Now {
 		after = tip.Last
@@ -106,6 +111,43 @@ func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID, afte
 		return events.Tip{Last: after}, nil
 	}
 	return events.Tip{}, nil
+}
+
+const (
+	// endWait is how long a read of all that is stored waits for the end of a process that
+	// is known to have ended.
+	endWait = 2 * time.Second
+	endLook = 20 * time.Millisecond
+)
+
+// whole waits until the record of a process that ended has its end, as the catalogue says:
+// it is stored a moment later, or by the host that completes a record of which the log lost
+// the end. Unavailable where that takes longer: a record that is cut must not look whole.
+func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tip) (events.Tip, error) {
+	if tip.Finished != nil || tip.Last == 0 {
+		return tip, nil
+	}
+	sum, err := r.Process(ctx, p, id)
+	if err != nil || sum.Active() {
+		return tip, nil //nolint:nilerr // the record is there, whatever the catalogue says
+	}
+	timer := time.NewTimer(endWait)
+	defer timer.Stop()
+	look := time.NewTicker(endLook)
+	defer look.Stop()
+	for tip.Finished == nil {
+		select {
+		case <-look.C:
+		case <-timer.C:
+			return tip, kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet, try again")
+		case <-ctx.Done():
+			return tip, ctx.Err()
+		}
+		if tip, err = r.Tip(ctx, p, id); err != nil {
+			return tip, err
+		}
+	}
+	return tip, nil
 }
 
 // begin reads the first events, which are stored, so that a place that cannot

@@ -1,0 +1,69 @@
+package eventstest
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// Damage is a way in which a disk damages a block of a stream.
+type Damage struct {
+	Name string
+	do   func(path string, data []byte) error
+}
+
+// Damages returns every kind of damage that tests inflict.
+func Damages() []Damage {
+	flip := func(at func(size int) int) func(string, []byte) error {
+		return func(path string, data []byte) error {
+			for i := range 3 {
+				data[(at(len(data))+i*97)%len(data)] ^= 0x10
+			}
+			return os.WriteFile(path, data, 0o600)
+		}
+	}
+	return []Damage{
+		{"bits flipped at the head", flip(func(int) int { return 40 })},
+		{"bits flipped in the middle", flip(func(size int) int { return size / 2 })},
+		{"bits flipped at the tail", flip(func(size int) int { return size - 260 })},
+		{"a third cut off", func(path string, data []byte) error { return os.WriteFile(path, data[:len(data)-len(data)/3], 0o600) }},
+		{"a third of zeros", func(path string, data []byte) error {
+			clear(data[len(data)-len(data)/3:])
+			return os.WriteFile(path, data, 0o600)
+		}},
+		{"no file", func(path string, _ []byte) error { return os.Remove(path) }},
+	}
+}
+
+// Damage stops the server as a kill does, without the state that a clean end saves, and
+// damages the last block of a stream. Resume starts it again.
+func (s *Server) Damage(stream string, d Damage) {
+	s.t.Helper()
+	s.Stop()
+	msgs := filepath.Join(s.dir, "jetstream", "*", "streams", stream, "msgs")
+	blocks, err := filepath.Glob(filepath.Join(msgs, "*.blk"))
+	if err != nil || len(blocks) == 0 {
+		s.t.Fatalf("blocks of %s: %v, %v", stream, blocks, err)
+	}
+	var path string
+	var data []byte
+	for _, b := range blocks { // the newest one has the longest name and is the last of those
+		if got, err := os.ReadFile(b); err == nil && len(got) > 0 && (len(b) > len(path) || len(b) == len(path) && b > path) {
+			path, data = b, got
+		}
+	}
+	if path == "" {
+		s.t.Fatalf("stream %s has no block with data", stream)
+	}
+	states, err := filepath.Glob(filepath.Join(msgs, "index.db"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, state := range states {
+		if err := os.Remove(state); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := d.do(path, data); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,70 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+)
+
+const (
+	// shortBatch is how many records Short checks between two pauses.
+	shortBatch = 4 * getBatch
+	shortPause = 3 // as pause counts: 8 ms
+)
+
+// Short calls found for each process in all whose record lacks the end that its entry in
+// the catalogue has. All are processes of host that ended. A record that retention has
+// dropped is not short. It reads the ends of many records at once, and pauses between, so
+// that it may run beside what clients wait for.
+func (l *Log) Short(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
+	for some := range slices.Chunk(all, shortBatch) {
+		ids := make([]process.ID, len(some))
+		for i := range some {
+			ids[i] = some[i].ID
+		}
+		tips, err := l.Tips(ctx, host, ids)
+		if err != nil {
+			return err
+		}
+		for i := range some {
+			tip, ok := tips[some[i].ID]
+			if !ok {
+				if tip, err = l.Tip(ctx, Ref{Host: host, ID: some[i].ID}); err != nil && !kind.Is(err, kind.NotFound) {
+					return err
+				}
+			}
+			short := tip.Finished == nil
+			if tip.Last == 0 {
+				if short, err = l.Lost(ctx, &some[i]); err != nil {
+					return err
+				}
+			}
+			if short {
+				found(&some[i])
+			}
+		}
+		if !pause(ctx, shortPause) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Lost reports whether the record of a process that ended, of which nothing is stored, was
+// lost: retention did not drop it, since older output is kept.
+func (l *Log) Lost(ctx context.Context, s *process.Summary) (bool, error) {
+	if s.Active() || s.Last == 0 {
+		return false, nil
+	}
+	m, ok, err := l.getThrough(ctx, outStream(shardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
+	if err != nil {
+		return false, err
+	}
+	if !ok { // the stream is empty, although younger messages than this would be kept
+		m.time = time.Now().Add(-l.retention)
+	}
+	return s.Ended.After(m.time), nil
+}
