@@ -75,7 +75,7 @@ func revocationsSubject(tenant string) string { return "acct." + tenant + ".revo
 func (v *View) RevocationsRev(tenant string) uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.revocations[tenant]
+	return v.revoked[tenant]
 }
 
 // RevokeKey ends a key for ever, if no key of the tenant was revoked since revision rev:

@@ -364,8 +364,7 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>") // see SweepRecords
 	catalogue := fileStream(cfg, streamCatalogue, "proc.>")
-	catalogue.MaxMsgsPerSubject = 1
-	keepFor(&catalogue, cfg.Retention)
+	catalogue.MaxMsgsPerSubject = 1 // what is old goes by SweepCatalogue, after it was counted
 	commands := fileStream(cfg, streamCommands, "cmd.>")
 	commands.MaxAge, commands.MaxBytes, commands.Discard = commandAge, commandBytes, jetstream.DiscardOld
 	hosts := fileStream(cfg, streamHosts, "host.>")

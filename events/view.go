@@ -19,28 +19,28 @@ import (
 type View struct {
 	l *Log
 
-	mu          sync.Mutex
-	applied     map[string]uint64 // stream -> stream sequence
-	sandboxes   map[sandbox.ID]sandbox.State
-	processes   map[process.ID]*entry
-	alike       interner // of processes
-	members     map[sandbox.ID]*members
-	counts      map[process.Outcome]uint64
-	hosts       map[string]fleet.Host
-	keys        map[[32]byte]Key
-	revocations map[string]uint64 // tenant -> stream sequence of the last one
-	templates   map[templateKey]Template
-	published   map[nameKey]bool
-	signing     []identity.Stored // by number
-	snapshots   map[sandbox.SnapshotID]sandbox.Snapshot
-	deleted     uint64                    // of them, also such as it has forgotten
-	volumes     map[string]sandbox.Volume // by subject
-	secrets     map[string]Secret         // likewise
-	changed     chan struct{}             // closed, and made anew, at every change
-	err         error                     // why it is not kept up to date any more
-	builds      map[build.ID]Build
-	watchers    map[chan struct{}]struct{}
-	next        *look // that did not begin yet; nil: nobody asked for one
+	mu        sync.Mutex
+	applied   map[string]uint64 // stream -> stream sequence
+	sandboxes map[sandbox.ID]sandbox.State
+	processes map[process.ID]*entry
+	alike     interner // of processes
+	members   map[sandbox.ID]*members
+	totals    totals
+	hosts     map[string]fleet.Host
+	keys      map[[32]byte]Key
+	revoked   map[string]uint64 // tenant -> stream sequence of the last one
+	templates map[templateKey]Template
+	published map[nameKey]bool
+	signing   []identity.Stored // by number
+	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
+	deleted   uint64                    // of them, also such as it has forgotten
+	volumes   map[string]sandbox.Volume // by subject
+	secrets   map[string]Secret         // likewise
+	changed   chan struct{}             // closed, and made anew, at every change
+	err       error                     // why it is not kept up to date any more
+	builds    map[build.ID]Build
+	watchers  map[chan struct{}]struct{}
+	next      *look // that did not begin yet; nil: nobody asked for one
 
 	looking sync.Mutex // held by the look that is at work; taken before mu
 
@@ -83,23 +83,23 @@ const sweepEvery = time.Minute
 // date until ctx ends.
 func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	v := &View{
-		l:           l,
-		applied:     make(map[string]uint64),
-		sandboxes:   make(map[sandbox.ID]sandbox.State),
-		processes:   make(map[process.ID]*entry),
-		members:     make(map[sandbox.ID]*members),
-		counts:      make(map[process.Outcome]uint64),
-		hosts:       make(map[string]fleet.Host),
-		keys:        make(map[[32]byte]Key),
-		revocations: make(map[string]uint64),
-		templates:   make(map[templateKey]Template),
-		published:   make(map[nameKey]bool),
-		snapshots:   make(map[sandbox.SnapshotID]sandbox.Snapshot),
-		volumes:     make(map[string]sandbox.Volume),
-		secrets:     make(map[string]Secret),
-		builds:      make(map[build.ID]Build),
-		changed:     make(chan struct{}),
-		watchers:    make(map[chan struct{}]struct{}),
+		l:         l,
+		applied:   make(map[string]uint64),
+		sandboxes: make(map[sandbox.ID]sandbox.State),
+		processes: make(map[process.ID]*entry),
+		members:   make(map[sandbox.ID]*members),
+		totals:    newTotals(),
+		hosts:     make(map[string]fleet.Host),
+		keys:      make(map[[32]byte]Key),
+		revoked:   make(map[string]uint64),
+		templates: make(map[templateKey]Template),
+		published: make(map[nameKey]bool),
+		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
+		volumes:   make(map[string]sandbox.Volume),
+		secrets:   make(map[string]Secret),
+		builds:    make(map[build.ID]Build),
+		changed:   make(chan struct{}),
+		watchers:  make(map[chan struct{}]struct{}),
 	}
 	for _, f := range folds {
 		feed, err := l.follow(f.stream, ">", 0)

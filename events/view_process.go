@@ -13,29 +13,25 @@ import (
 )
 
 func (v *View) applySummary(m stored) error {
+	if m.subject == totalsSubject {
+		return v.totals.apply(m)
+	}
 	s, err := decodeSummary(m.data)
 	if err != nil {
 		return err
 	}
 	v.alike.summary(&s)
+	var was *process.Summary
 	if old := v.processes[s.ID]; old != nil {
-		if counted(&old.Summary) {
-			v.counts[old.Outcome()]--
-		}
+		was = &old.Summary
 	} else {
 		v.join(&s)
 	}
-	if counted(&s) {
-		v.counts[s.Outcome()]++
-	}
+	v.totals.replace(was, &s, m.seq)
 	v.name(&s)
 	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
 	return nil
 }
-
-// counted reports whether a process counts as started (C-041: what never had a
-// pid is not counted at all).
-func counted(s *process.Summary) bool { return !s.Started.IsZero() }
 
 // join adds a process to its sandbox's, which are ordered by id and so by age,
 // but for those with an idempotency key.
@@ -115,15 +111,6 @@ func (v *View) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) 
 	return process.Summary{}, false
 }
 
-// Counts counts all processes ever started that the log knows of, by outcome
-// (OutcomeActive: those that run). The sum is the number started (C-040 to
-// C-042).
-func (v *View) Counts() map[process.Outcome]uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return maps.Clone(v.counts)
-}
-
 func (v *View) applyAccount(m stored) error {
 	var b pb.AccountEvent
 	if err := proto.Unmarshal(m.data, &b); err != nil {
@@ -151,7 +138,7 @@ func (v *View) applyAccount(m stored) error {
 		v.keys[k.SHA256] = k
 	case *pb.AccountEvent_KeyRevoked:
 		if tenant, ok := tenantOf(m.subject); ok {
-			v.revocations[tenant] = m.seq
+			v.revoked[tenant] = m.seq
 		}
 		for hash, k := range v.keys {
 			if k.ID == e.KeyRevoked.Id {

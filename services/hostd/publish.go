@@ -18,18 +18,11 @@ const (
 	sigTerm = 15
 
 	maxEvents = 2048 // in one message
-
-	// refreshes is how often a running process is entered anew in the catalogue
-	// while its entry would be kept.
-	refreshes = 4
 )
 
 // publish stores what the shim says, one message in flight; while it flies, more
 // gathers for the next. It returns when the record has its end.
 func (p *proc) publish(ctx context.Context) error {
-	// The catalogue forgets what was not written for the retention, be it running.
-	stale := time.NewTicker(p.h.log.Retention() / refreshes)
-	defer stale.Stop()
 	for {
 		size, lost := p.inLine()
 		switch {
@@ -43,10 +36,6 @@ func (p *proc) publish(ctx context.Context) error {
 		default:
 			select {
 			case <-p.wake:
-			case <-stale.C:
-				if err := p.putSummary(ctx); err != nil {
-					return err
-				}
 			case <-ctx.Done():
 				return ctx.Err()
 			}

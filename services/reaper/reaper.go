@@ -70,6 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.contact.MaxGap = 5 * cfg.Tick / 2
 	defer r.work.Wait()
 	r.work.Go(func() { r.sweep(ctx) })
+	r.work.Go(func() { r.sweepCatalogue(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -140,6 +141,23 @@ func (r *reaper) sweep(ctx context.Context) {
 		}
 		if n > 0 {
 			r.cfg.Slog.Info("parts that nothing stands on were removed", "parts", n)
+		}
+	}
+}
+
+// sweepCatalogue removes old entries from the catalogue until ctx ends.
+func (r *reaper) sweepCatalogue(ctx context.Context) {
+	t := time.NewTicker(max(min(r.cfg.Log.Retention()/8, time.Minute), time.Second))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		// Conflict: another reaper was faster.
+		if err := r.view.SweepCatalogue(ctx); err != nil && !kind.Is(err, kind.Conflict) {
+			r.warn(ctx, "sweep of the catalogue failed", "", err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (proce
 	if err := h.routed(r); err != nil {
 		return "", nil, err
 	}
-	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User}
+	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User, Helper: true}
 	id, src, err := h.core.Start(ctx, r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return "", nil, &unrouted{r.named}

@@ -20,10 +20,10 @@ const (
 	startKey    = "millrace.start"
 )
 
-// Shell is how a command of the shell's is run: by bash, as clients do it, or by
-// what there is instead.
+// Shell returns the spec of a command that a template or a build names: bash runs it, as
+// clients do it, or the shell that there is instead. It is not counted as a client's command.
 func Shell(command string) process.Spec {
-	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", `test -x /bin/bash && exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`, command}}
+	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", `test -x /bin/bash && exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`, command}, Helper: true}
 }
 
 // begin runs the command that a template's sandboxes begin with, and waits a

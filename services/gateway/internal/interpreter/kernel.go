@@ -64,7 +64,7 @@ func parseLanguage(s string) (string, error) {
 // which executions find it, the last one the language.
 func kernelSpec(sbx sandbox.ID, id, language, cwd string) process.Spec {
 	tag, address := tagOf(id), addressOf(sbx, id)
-	s := process.Spec{Cmd: "python3", Cwd: cwd, Tag: &tag}
+	s := process.Spec{Cmd: "python3", Cwd: cwd, Tag: &tag, Helper: true}
 	switch language {
 	case "javascript", "typescript":
 		s.Cmd, s.Args = "node", inNode(address)
@@ -159,7 +159,7 @@ func askSpec(in *codeContext, code string, variables map[string]string) (process
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of env_vars", maxPart)
 	}
 	tag := "execution:" + in.ID
-	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, Tag: &tag}
+	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, Tag: &tag, Helper: true}
 	if in.Language == "javascript" || in.Language == "typescript" {
 		s.Cmd, s.Args = "node", inNode("ask", in.address, string(raw))
 	}
