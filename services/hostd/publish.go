@@ -141,17 +141,18 @@ func (p *proc) landed(evs []process.Event, cost int) {
 	p.b.flow.Hold(-weight)
 }
 
-// store puts events on record, the catalogue first, and answers who waited.
+// store puts events on record, the catalogue first, and answers who waited. An end that is
+// hostd's word alone goes on record first: what an earlier run had on its way may be stored
+// late and say how the process ended, and an entry with an end is never replaced.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
-	if !p.final && p.summarize(evs) {
-		if err := p.putSummary(ctx); err != nil {
-			return err
-		}
-		if err := p.h.fault("summarized"); err != nil {
-			return err
-		}
+	first, second := p.enterAll, p.append
+	if p.ending {
+		first, second = p.append, p.enterAll
 	}
-	if err := p.append(ctx, evs); err != nil {
+	if err := first(ctx, evs); err != nil {
+		return err
+	}
+	if err := second(ctx, evs); err != nil {
 		return err
 	}
 	if err := p.h.fault("stored"); err != nil {
@@ -160,6 +161,17 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	p.note()
 	p.settled(evs[len(evs)-1].Seq)
 	return nil
+}
+
+// enterAll enters what events say into the catalogue.
+func (p *proc) enterAll(ctx context.Context, evs []process.Event) error {
+	if p.final || !p.summarize(evs) {
+		return nil
+	}
+	if err := p.putSummary(ctx); err != nil {
+		return err
+	}
+	return p.h.fault("summarized")
 }
 
 // settled answers who waited for an event that is stored now.

@@ -256,8 +256,14 @@ func (p *proc) mourn(ctx context.Context) error {
 	defer p.close()
 	tip, err := p.w.Recover(ctx)
 	none := kind.Is(err, kind.NotFound)
-	if err != nil && !none || tip.Finished != nil {
+	if err != nil && !none {
 		return err
+	}
+	if tip.Finished != nil {
+		if err := p.endEntry(ctx, tip.Finished.Exit); !errors.Is(err, errFinished) {
+			return err
+		}
+		return nil
 	}
 	if err := p.readSummary(ctx); err != nil {
 		return err
