@@ -234,7 +234,7 @@ func (at *place) begin() (string, int, error) {
 	return name, fd, err
 }
 
-// put makes a file with what fill writes, and renames it to its place.
+// put makes a file with what fill writes, and moves it to its place.
 func (o *op) put(at *place, fill func(*os.File) error) error {
 	name, fd, err := at.begin()
 	if err != nil {
@@ -248,7 +248,7 @@ func (o *op) put(at *place, fill func(*os.File) error) error {
 		err = err2
 	}
 	if err == nil {
-		err = unix.Renameat(at.dir, name, at.dir, at.name)
+		err = o.land(at, name)
 	}
 	if err != nil {
 		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is told

@@ -21,6 +21,7 @@ type Config struct {
 	Lookup func(user string) (Account, error)
 	Name   func(group bool, id uint32) string
 	Times  bool
+	Procs  bool
 	Room   func() error
 	Turn   func() (end func(), err error)
 }

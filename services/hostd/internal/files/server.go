@@ -27,6 +27,7 @@ type Config struct {
 	Lookup func(user string) (Account, error) // empty: the default user
 	Name   func(group bool, id uint32) string // of an owner or a group
 	Times  bool                               // entries have all of their times
+	Procs  bool                               // the processes in /proc use these files: what they have open is overwritten, not replaced
 	Room   func() error                       // says why nothing more may be written; default: something may
 	Turn   func() (end func(), err error)     // waited for by who lists much, which is held meanwhile; default: nobody waits
 }

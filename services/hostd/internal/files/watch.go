@@ -242,10 +242,12 @@ func (w *Watcher) happened(wd int32, mask, cookie uint32, name string) {
 		}
 		return
 	case mask&unix.IN_MOVED_TO != 0 && w.moved[cookie] != "":
+		// What envd does to a file that is written: it makes it, sets the owner, writes.
 		if strings.HasPrefix(w.moved[cookie], hiddenNew) {
 			w.event(at, eventCreate)
 		}
 		delete(w.moved, cookie)
+		w.event(at, eventChmod)
 		w.event(at, eventWrite)
 		return
 	case mask&unix.IN_CREATE != 0 && w.told[at]:

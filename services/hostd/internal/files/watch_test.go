@@ -90,7 +90,7 @@ func TestWatchesTellWhatHappensInOrder(t *testing.T) {
 	// An upload looks like a write, though it is none.
 	r.write(t, file.Request{Path: "w/new"}, "content", true)
 	r.write(t, file.Request{Path: "w/old"}, "content", true)
-	if got := next("write old"); !slices.Equal(got, []string{"create new", "write new", "write old"}) {
+	if got := next("write old"); !slices.Equal(got, []string{"create new", "chmod new", "write new", "chmod old", "write old"}) {
 		t.Errorf("uploads: %q", got)
 	}
 	os.MkdirAll(filepath.Join(dir, "sub"), 0o755)

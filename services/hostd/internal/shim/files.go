@@ -6,6 +6,7 @@ import "github.com/millrace/millrace/services/hostd/internal/files"
 // sandbox's.
 func (s *Shim) openFiles() error {
 	srv, err := files.New(files.Config{
+		Procs: true,
 		Lookup: func(user string) (files.Account, error) {
 			a, err := s.lookup(user)
 			return files.Account{Home: a.home, UID: a.uid, GID: a.gid}, err
