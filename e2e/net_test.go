@@ -259,7 +259,7 @@ func TestTheWayOut(t *testing.T) {
 func TestPrivatePorts(t *testing.T) {
 	t.Parallel()
 	a := api(t)
-	box := a.Create(t, "network", map[string]any{"allowPublicTraffic": false})
+	box := a.Create(t, "secure", true, "network", map[string]any{"allowPublicTraffic": false})
 	host := servePort(t, a, box)
 	if status, got := answer(t, a, "GET", host, "/", nil); status != 403 || !strings.Contains(got, "Token header 'e2b-traffic-access-token' is missing") {
 		t.Errorf("without a token: %d %s", status, got)

@@ -253,7 +253,9 @@ export const cases = {
         assert.deepEqual(info.lifecycle, { onTimeout: 'pause', autoResume: true })
         await sbx.setTimeout(1_000)
         await until('the pause', async () => (await sbx.getInfo()).state === 'paused')
-        assert.equal(await sbx.isRunning(), false)
+        assert.equal(await sbx.isRunning(), true) // the check resumes it, as at E2B
+        await sbx.setTimeout(1_000)
+        await until('the next pause', async () => (await sbx.getInfo()).state === 'paused')
         assert.equal((await sbx.commands.run('echo woken')).stdout, 'woken\n')
         assert.equal((await sbx.getInfo()).state, 'running')
       },

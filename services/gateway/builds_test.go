@@ -222,11 +222,13 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 		f.do("POST", start, `{"fromImage":"a","fromImageRegistry":`+registry+`}`).wantError(t, registry, 400)
 	}
 	f.do("POST", start, `{"fromImage":"a"}`, bob...).wantError(t, "another's build", 404)
-	f.do("GET", r.at()+"/status", "", bob...).wantError(t, "another's status", 404)
+	f.do("GET", r.at()+"/status", "", bob...).wantError(t, "another's status", 400)
 	f.do("GET", "/templates/"+r.Template+"/files/"+sum, "", bob...).wantError(t, "another's files", 404)
 	f.do("GET", "/templates/app", "", bob...).wantError(t, "another's template", 404)
-	f.do("GET", "/templates/other/builds/"+r.Build+"/status", "").wantError(t, "another template's build", 404)
-	f.do("GET", "/templates/app/builds/..%2e/status", "").wantError(t, "no build", 404)
+	f.do("GET", "/templates/other/builds/"+r.Build+"/status", "").wantError(t, "another template's build", 400)
+	f.do("GET", "/templates/app/builds/..%2e/status", "").wantError(t, "no build", 400)
+	f.do("GET", "/templates/app/builds/00000000-0000-0000-0000-000000000000/status", "").wantError(t, "unknown build", 400)
+	f.do("GET", "/templates/app/builds/00000000-0000-0000-0000-000000000000/logs", "").wantError(t, "logs of an unknown build", 400)
 	f.do("GET", r.at()+"/status?logsOffset=-1", "").wantError(t, "before the log", 400)
 	f.do("GET", r.at()+"/status?limit=101", "").wantError(t, "too many lines", 400)
 	f.do("GET", r.at()+"/status?level=loud", "").wantError(t, "no level", 400)
@@ -275,9 +277,10 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 			}
 			f.do("PATCH", "/v2/templates/"+r.Template, `{}`).want(t, "change", 200, `{"names":["app"]}`)
 			f.do("DELETE", "/templates/"+r.Template, "").want(t, "delete", 204, "")
-			for _, at := range []string{"/templates/app", "/templates/" + r.Template, "/templates/aliases/app", r.at() + "/status"} {
+			for _, at := range []string{"/templates/app", "/templates/" + r.Template, "/templates/aliases/app"} {
 				f.do("GET", at, "").wantError(t, at, 404)
 			}
+			f.do("GET", r.at()+"/status", "").wantError(t, "a deleted build", 400)
 			f.do("DELETE", "/templates/app", "").wantError(t, "delete again", 404)
 			f.await(func() bool {
 				return len(f.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() && s.Request.Build == r.Build })) == 0
@@ -442,7 +445,7 @@ func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
 		f.do("GET", bad, "").wantError(t, bad, 400)
 	}
 	for _, at := range []string{"/templates", "/v2/templates"} {
-		f.do("GET", at+"?teamID=bob", "").wantError(t, "another team's", 403)
+		f.do("GET", at+"?teamID=bob", "").wantError(t, "another team's", 400)
 	}
 	if a := f.do("DELETE", "/templates/none", ""); a.code != 404 || !strings.Contains(a.body, "template 'none' not found") {
 		t.Errorf("delete nothing: %+v", a)

@@ -43,6 +43,16 @@ func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
 	}
 }
 
+// Nobody may enter by a port that is closed to the public through an open data plane.
+func TestPrivateTrafficRequiresSecure(t *testing.T) {
+	f := newFront(t)
+	const private = `{"templateID":"base","network":{"allowPublicTraffic":false}`
+	f.do("POST", "/sandboxes", private+`,"secure":false}`).wantError(t, "not secured", 400)
+	f.do("POST", "/sandboxes", private+`}`).wantError(t, "not secured by default", 400)
+	f.do("POST", "/sandboxes", private+`,"secure":true}`).want(t, "secured", 201, "")
+	f.do("POST", "/v2/sandboxes", private+`}`).want(t, "always secured", 201, "")
+}
+
 // TORTURE 119: what a header or a password is, only GET of the one sandbox tells,
 // and that only of headers, to who may set them.
 func TestRulesAreHidden(t *testing.T) {

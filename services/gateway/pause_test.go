@@ -13,6 +13,7 @@ func TestPausedWithoutMemoryOnTheWire(t *testing.T) {
 	f := newFront(t)
 	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`).
 		wantError(t, "autoResume of files alone", 400)
+	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`).wantError(t, "files alone without a pause", 400)
 	m := f.create(`{"templateID":"base","timeout":60,"autoPause":true,"autoPauseMemory":false}`)
 	if a := f.do("GET", "/sandboxes/"+m.ID, ""); !strings.Contains(a.body, `"onTimeout":"pause"`) {
 		t.Errorf("detail: %s", a.body)
@@ -68,6 +69,40 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("DELETE", path, "").want(t, "delete of a paused one", 204, "")
 	f.do("POST", path+"/connect", `{"timeout":60}`).wantError(t, "connect after the end", 404)
+}
+
+// As at E2B: a health check resumes a sandbox that resumes by itself, for the bearer of its
+// token; of another one that is paused it reports that nothing runs.
+func TestHealthOfAPausedSandbox(t *testing.T) {
+	f := newFront(t)
+	health := func(m made, token string) answer {
+		return f.do("GET", "/health", "", "E2b-Sandbox-Id", m.ID, "X-Access-Token", token, "X-Api-Key", "")
+	}
+	wakes := f.create(`{"templateID":"base","timeout":60,"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
+	f.do("POST", "/sandboxes/"+wakes.ID+"/pause", "").want(t, "pause", 204, "")
+	for _, token := range []string{"", "wrong"} {
+		if a := health(wakes, token); a.code != 403 || !strings.Contains(a.body, `"sandboxId":"`+wakes.ID+`"`) {
+			t.Errorf("with token %q: %d %s", token, a.code, a.body)
+		}
+	}
+	if a := f.do("GET", "/sandboxes/"+wakes.ID, ""); !strings.Contains(a.body, `"state":"paused"`) {
+		t.Errorf("after refused checks: %s", a.body)
+	}
+	health(wakes, wakes.Token).want(t, "with its token", 204, "")
+	if a := f.do("GET", "/sandboxes/"+wakes.ID, ""); !strings.Contains(a.body, `"state":"running"`) {
+		t.Errorf("after the check: %s", a.body)
+	}
+	stays := f.create(`{"templateID":"base","timeout":60,"secure":true,"autoPause":true}`)
+	f.do("POST", "/sandboxes/"+stays.ID+"/pause", "").want(t, "pause", 204, "")
+	for _, token := range []string{"", stays.Token} {
+		if a := health(stays, token); a.code != 502 {
+			t.Errorf("without autoResume: %d %s", a.code, a.body)
+		}
+	}
+	var open made
+	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":false,"autoPause":true,"autoResume":{"enabled":true}}`).want(t, "create", 201, "").decode(t, &open)
+	f.do("POST", "/sandboxes/"+open.ID+"/pause", "").want(t, "pause", 204, "")
+	health(open, "").want(t, "one that is not secured", 204, "")
 }
 
 // Who connects while others pause the sandbox is never told that it is paused.

@@ -21,7 +21,7 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	var plain, named snapshotMade
 	f.do("POST", path+"/snapshots", "").want(t, "snapshot", 201, "").decode(t, &plain)
 	f.do("POST", path+"/snapshots", `{"name":"mine:v1"}`).want(t, "named snapshot", 201, "").decode(t, &named)
-	if !strings.HasSuffix(plain.ID, ":default") || plain.Names == nil || len(plain.Names) != 0 || len(named.Names) != 1 || named.Names[0] != "mine:v1" {
+	if !strings.HasSuffix(plain.ID, ":default") || plain.Names == nil || len(plain.Names) != 0 || named.ID != "mine:v1" || len(named.Names) != 1 || named.Names[0] != "mine" {
 		t.Errorf("snapshots %+v %+v", plain, named)
 	}
 	for _, bad := range []string{`{"name":"a/b"}`, `{"name":":"}`, `{"name":"a:b:c"}`, `{"name":"a:"}`, `{"name":"s00000000000000000000"}`, `{"name":"a\u0000b"}`, `{"name":"base"}`, `{"name":"host:v1"}`, `{"name":"` + strings.Repeat("a", 200) + `"}`} {
@@ -57,13 +57,28 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 		f.do("GET", "/snapshots"+bad, "").wantError(t, bad, 400)
 	}
 
-	for _, template := range []string{plain.ID, strings.TrimSuffix(plain.ID, ":default"), "mine:v1"} {
+	own := strings.TrimSuffix(plain.ID, ":default")
+	for template, told := range map[string]string{plain.ID: own, own: own, "mine:v1": "mine:v1"} {
 		made := f.create(`{"templateID":"` + template + `"}`)
 		a := f.do("GET", "/sandboxes/"+made.ID, "").want(t, "detail", 200, "")
-		if !strings.Contains(a.body, `"memoryMB":77`) || !strings.Contains(a.body, `"templateID":"base"`) {
+		if !strings.Contains(a.body, `"memoryMB":77`) || !strings.Contains(a.body, `"templateID":"`+told+`"`) || strings.Contains(a.body, `"alias":"s`) {
 			t.Errorf("from %s: %s", template, a.body)
 		}
+		f.create(`{"templateID":"` + told + `"}`)
 	}
+	for at, want := range map[string]string{strings.Replace(plain.ID, ":", "%3A", 1): "default", own: "default", "mine%3Av1": "v1", "mine": "v1", "default%2Fmine": "v1"} {
+		var tags []struct {
+			Tag     string    `json:"tag"`
+			Build   string    `json:"buildID"`
+			Created time.Time `json:"createdAt"`
+		}
+		f.do("GET", "/templates/"+at+"/tags", "").want(t, at, 200, "").decode(t, &tags)
+		if len(tags) != 1 || tags[0].Tag != want || len(tags[0].Build) != 36 || tags[0].Created.IsZero() {
+			t.Errorf("tags of %s: %+v", at, tags)
+		}
+	}
+	f.do("GET", "/templates/other/tags", "").wantError(t, "tags of nothing", 404)
+	f.do("GET", "/templates/mine/tags", "", "X-Api-Key", bobKey).wantError(t, "tags of another's", 404)
 	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "a tag that is not there", 404)
 	f.do("DELETE", "/templates/"+strings.Replace(plain.ID, ":", "%3A", 1), "").want(t, "delete", 204, "")
 	f.do("DELETE", "/templates/"+plain.ID, "").wantError(t, "delete again", 404)
@@ -74,8 +89,9 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	}
 }
 
-// A name means one snapshot, as a template's does: the one that got it last.
-func TestASnapshotsNameMoves(t *testing.T) {
+// A name means one snapshot, as a template's does: the newest. It takes the place of the
+// one before, whose id it has.
+func TestASnapshotReplacesThatOfItsName(t *testing.T) {
 	f := newFront(t)
 	path := "/sandboxes/" + f.create(`{"templateID":"base"}`).ID + "/snapshots"
 	take := func(name string) (s snapshotMade) {
@@ -92,15 +108,20 @@ func TestASnapshotsNameMoves(t *testing.T) {
 		return strings.Join(said, " ")
 	}
 	first, other, second := take("mine"), take("mine:v1"), take("mine:default")
-	if got, want := list(""), second.ID+"mine:default "+other.ID+"mine:v1 "+first.ID; got != want {
+	if first.ID != "mine:default" || second.ID != first.ID || other.ID != "mine:v1" {
+		t.Errorf("ids %s, %s, %s", first.ID, other.ID, second.ID)
+	}
+	if got, want := list(""), "mine:defaultmine mine:v1mine"; got != want {
 		t.Errorf("listed are %s, want %s", got, want)
 	}
-	if got := list("?name=mine:default"); got != second.ID+"mine:default" {
-		t.Errorf("of the name there are %s", got)
+	for query, want := range map[string]string{"?name=mine": "mine:defaultmine", "?name=mine:default": "mine:defaultmine", "?name=mine:v1": "mine:v1mine"} {
+		if got := list(query); got != want {
+			t.Errorf("of %s there are %s, want %s", query, got, want)
+		}
 	}
+	f.create(`{"templateID":"mine"}`)
 	f.do("DELETE", "/templates/mine:default", "").want(t, "delete by name", 204, "")
 	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "by the name that was deleted", 404)
-	f.create(`{"templateID":"` + first.ID + `"}`)
 	f.create(`{"templateID":"mine:v1"}`)
 }
 

@@ -83,7 +83,7 @@ func TestNamesMayHaveTheirTeam(t *testing.T) {
 	}
 	var s snapshotMade
 	f.do("POST", "/sandboxes/"+m.ID+"/snapshots", `{"name":"default/kept:v1"}`).want(t, "snapshot", 201, "").decode(t, &s)
-	if len(s.Names) != 1 || s.Names[0] != "kept:v1" {
+	if len(s.Names) != 1 || s.ID != "kept:v1" || s.Names[0] != "kept" {
 		t.Errorf("snapshot %+v", s)
 	}
 	f.create(`{"templateID":"default/kept:v1"}`)
@@ -100,9 +100,11 @@ func TestNamesMayHaveTheirTeam(t *testing.T) {
 	for _, name := range []string{"bob/app:v1", "bob/kept:v1", "bob/base", "default/app/v1", "/app:v1", "default/", "default/../app"} {
 		f.do("POST", "/sandboxes", `{"templateID":"`+name+`"}`).wantError(t, name, 404)
 	}
-	for _, at := range []string{"/templates/bob%2Fapp", "/templates/aliases/bob%2Fapp%3Av1", "/templates/bob%2Fapp/tags", "/templates/bob%2Fapp/builds/" + r.Build + "/status", "/templates/bob%2Fbase"} {
+	for _, at := range []string{"/templates/bob%2Fapp", "/templates/aliases/bob%2Fapp%3Av1", "/templates/bob%2Fapp/tags", "/templates/bob%2Fbase"} {
 		f.do("GET", at, "").wantError(t, at, 404)
 	}
+	f.do("GET", "/templates/bob%2Fapp/builds/"+r.Build+"/status", "").wantError(t, "another team's build", 400)
+	f.do("POST", "/v3/templates", `{"name":"app","teamID":"bob"}`).wantError(t, "build for another team", 400)
 	f.do("DELETE", "/templates/bob%2Fkept%3Av1", "").wantError(t, "delete another team's", 404)
 	f.do("POST", "/templates/tags", `{"target":"bob/app:v1","tags":["v3"]}`).wantError(t, "tag another team's", 404)
 	f.do("DELETE", "/templates/tags", `{"name":"bob/app","tags":["v2"]}`).wantError(t, "untag another team's", 404)

@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events"
@@ -108,7 +109,7 @@ func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
 	l := layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"fail"}}}
 	for range 2 {
 		r := f.life()
-		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) {
+		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) || !strings.HasPrefix(kind.Message(err), "failed to run command 'fail': ") {
 			t.Errorf("%v, want that the command failed", err)
 		}
 	}

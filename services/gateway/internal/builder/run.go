@@ -431,7 +431,7 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
 	if f.start != "" {
 		if err := r.cfg.Core.Begin(ctx, r.who, sbx, f.start); err != nil {
-			return err
+			return ofCommand(f.start, err)
 		}
 	}
 	if f.ready == "" {
@@ -442,6 +442,9 @@ func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
 	err := r.cfg.Core.AwaitReady(waiting, r.who, sbx, f.ready)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
+	}
+	if kind.Is(err, kind.Precondition) {
+		return ofCommand(f.start, err)
 	}
 	return err
 }

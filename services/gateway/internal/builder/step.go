@@ -156,7 +156,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	a, err := r.cfg.Core.Start(ctx, r.who, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
 	if err != nil {
-		return err
+		return ofCommand(l.do.Args[0], err)
 	}
 	reader := a.Reader
 	o := &output{prefix: fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps)), mark: r.mark()}
@@ -170,7 +170,18 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 		}
 	}
 	defer reader.Close()
-	return r.follow(ctx, a.ID, reader, o)
+	return ofCommand(l.do.Args[0], r.follow(ctx, a.ID, reader, o))
+}
+
+// ofCommand names the command that err is of, as E2B does: programs look for it.
+func ofCommand(command string, err error) error {
+	var e *kind.Error
+	if !errors.As(err, &e) || e.Msg == "" {
+		return err
+	}
+	named := *e
+	named.Msg = "failed to run command '" + strings.ToValidUTF8(command[:min(len(command), maxTitle)], "") + "': " + e.Msg
+	return &named
 }
 
 // follow logs what a command writes, up to its end. What it left running is not
@@ -251,7 +262,7 @@ func ending(x *process.Exit, tail []string) error {
 	if x.Code != nil && *x.Code == 0 {
 		return nil
 	}
-	text := "the command failed: " + core.Ending(x)
+	text := core.Ending(x)
 	if len(tail) > 0 {
 		words := strings.Join(tail, "\n")
 		text += "\n" + strings.ToValidUTF8(words[max(0, len(words)-maxWords):], "")

@@ -8,14 +8,18 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// PauseSandbox has a sandbox stand still and returns when it does; with files only
-// they are kept, and its processes end when it goes on. Conflict if it does already, Unimplemented if its host cannot, NotFound unless it runs.
+// PauseSandbox pauses a sandbox and returns when it is paused. With files only its files
+// are kept, and its processes end when it resumes. A pause of the same kind that is under
+// way, or that came between the request and its turn, answers for this one, too. Errors:
+// Conflict if it is paused already, Unimplemented if its host cannot pause, NotFound unless
+// it runs.
 func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, files bool) error {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
 		return err
 	}
-	if st.Live() {
+	ran := st.Live()
+	if ran {
 		if err := c.alive(&st); err != nil {
 			return err
 		}
@@ -23,7 +27,10 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
 	st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		same := s.Reboot == files
 		switch {
+		case same && s.Phase == sandbox.PhasePausing, same && ran && s.Phase == sandbox.PhasePaused:
+			return nil, nil
 		case s.Standing():
 			return nil, kind.Newf(kind.Conflict, "pause", string(id), "sandbox %s is already paused", id)
 		case !s.Live():
@@ -123,6 +130,30 @@ func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
 func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox.State, error) {
 	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Traffic: true})
 	return st, err
+}
+
+// WakeBy is Wake for a request to the data plane, which must show the sandbox's token to
+// resume it; Denied without.
+func (c *Core) WakeBy(ctx context.Context, id sandbox.ID, token string) (bool, error) {
+	ok, err := c.Alive(ctx, id)
+	if ok || err != nil {
+		return ok, err
+	}
+	st, found := c.view.Sandbox(id)
+	if !found || !st.Standing() || !st.Wakes() {
+		return false, nil
+	}
+	p, err := c.Bearer(ctx, id, token)
+	if err == nil {
+		_, err = c.wake(ctx, p, &st)
+	}
+	switch {
+	case kind.Is(err, kind.NotFound):
+		return false, nil
+	case kind.Is(err, kind.Unauthenticated):
+		return false, kind.New(kind.Denied, "resume", string(id), "the sandbox is paused: resuming it requires its access token")
+	}
+	return err == nil, err
 }
 
 // Wake is Alive for traffic from whoever may not be known: a sandbox that is

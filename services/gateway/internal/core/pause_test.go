@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -73,6 +74,28 @@ func TestPauseThatFails(t *testing.T) {
 		_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, core.ResumeOptions{Deadline: time.Now().Add(time.Hour)})
 		wantKind(t, "a resume that fails", err, kind.Unavailable)
 	}
+}
+
+// A pause joins one of its kind that is under way; what it waits for answers both.
+func TestPausesAreJoined(t *testing.T) {
+	h := newHouse(t)
+	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "held"}})
+	first := make(chan error, 1)
+	go func() { first <- h.PauseSandbox(t.Context(), alice, st.ID, false) }()
+	if _, err := h.view.AwaitSandbox(t.Context(), st.ID, func(s *sandbox.State) bool { return s.Phase == sandbox.PhasePausing }); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	wantKind(t, "a pause beside another, which is not over", h.PauseSandbox(short, alice, st.ID, false), kind.Unavailable)
+	wantKind(t, "a pause of another kind", h.PauseSandbox(t.Context(), alice, st.ID, true), kind.Conflict)
+	if _, err := h.view.ChangeSandbox(t.Context(), st.ID, func(sandbox.State) ([]sandbox.Body, error) { return []sandbox.Body{sandbox.Paused{}}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	wantKind(t, "a pause of a paused sandbox", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.Conflict)
 }
 
 // Whoever needs a sandbox that is paused resumes it, if its creator said so.

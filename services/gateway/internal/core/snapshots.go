@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,30 +24,30 @@ const (
 )
 
 // CreateSnapshot keeps a sandbox as it is now, under a name that may be empty, and
-// returns when that is done; the sandbox goes on. A name that another has moves, as a
-// template's does: that one is there by its id alone. Where its driver can, its
-// processes are kept with its files, which Snapshot.Memory tells. Unimplemented if
-// nothing can be kept; NotFound unless it runs or is paused.
+// returns when that is done; the sandbox continues. A named snapshot is known by its name
+// and tag alone: it takes the place of an earlier one, which is deleted. Where the driver
+// can, processes are kept with the files, which Snapshot.Memory reports. Unimplemented if
+// nothing can be kept; NotFound unless the sandbox runs or is paused.
 func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
 	s, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
 	if err == nil && name != "" {
-		c.moveName(ctx, p, name)
+		c.replaceNamed(ctx, p, name)
 	}
 	return s, err
 }
 
-// moveName takes a name from all snapshots but the newest: else it would mean an older one
-// again when that is deleted. Where it fails the next of the name does it.
-func (c *Core) moveName(ctx context.Context, p Principal, name string) {
+// replaceNamed deletes all snapshots of a name and tag but the newest. Where it fails the
+// next snapshot of the name does it.
+func (c *Core) replaceNamed(ctx context.Context, p Principal, name string) {
 	all := c.named(p, name)
 	for i := 1; i < len(all); i++ {
-		_, err := c.view.ChangeSnapshot(ctx, all[i].ID, func(s *sandbox.Snapshot) bool {
-			had := s.Name != ""
-			s.Name = ""
-			return had
-		})
-		if err != nil && !kind.Is(err, kind.NotFound) {
-			c.slog.Warn("a snapshot keeps a name that has moved", "snapshot", all[i].ID, "name", name, "err", err)
+		if err := c.drop(ctx, all[i]); err != nil && !kind.Is(err, kind.NotFound) {
+			c.slog.Warn("delete replaced snapshot failed", "snapshot", all[i].ID, "name", name, "err", err)
+		}
+	}
+	if len(all) > 1 {
+		if err := c.pruneBases(ctx); err != nil {
+			c.slog.Warn("prune templates of snapshots failed", "name", name, "err", err)
 		}
 	}
 }
@@ -109,6 +110,25 @@ func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandb
 		return sandbox.Snapshot{}, none
 	}
 	return found[0], nil
+}
+
+// SnapshotTags gives the principal's snapshots that have a name in common, whatever their
+// tags, by the tag; or the one that a snapshot id names. NotFound if there is none.
+func (c *Core) SnapshotTags(ctx context.Context, p Principal, ref string) ([]sandbox.Snapshot, error) {
+	if err := c.Sync(ctx); err != nil {
+		return nil, err
+	}
+	own, his := p.OwnedName(ref)
+	base, _, _ := strings.Cut(own, ":")
+	all := c.Snapshots(p, func(s *sandbox.Snapshot) bool {
+		name, _, _ := strings.Cut(s.Name, ":")
+		return his && base != "" && (name == base || string(s.ID) == base)
+	})
+	if len(all) == 0 {
+		return nil, kind.Newf(kind.NotFound, "find snapshot", "", "snapshot '%s' not found", ref)
+	}
+	slices.SortFunc(all, func(a, b sandbox.Snapshot) int { return strings.Compare(Tagged(a.Name), Tagged(b.Name)) })
+	return all, nil
 }
 
 // Tagged is a snapshot's name with its tag.
@@ -196,6 +216,9 @@ func Again(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	}
 	maps.Copy(env, req.Env)
 	req.Env, req.User, req.Workdir, req.Start, req.Ready = env, s.User, s.Workdir, s.Start, s.Ready
+	if req.Built = s.Name; s.Name == "" {
+		req.Built, req.Alias = string(s.ID), "" // its id is its template's, as at E2B
+	}
 	return From(s, req)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -23,6 +24,7 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	var body struct {
 		Name     string   `json:"name"`
 		Alias    string   `json:"alias"`
+		TeamID   string   `json:"teamID"`
 		Tags     []string `json:"tags"`
 		CPUCount *float64 `json:"cpuCount"`
 		MemoryMB *int64   `json:"memoryMB"`
@@ -39,6 +41,9 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	p := auth.From(c)
 	req := build.Requested{}
 	name, err := p.NewName(body.Name)
+	if err == nil {
+		err = ownTeam(p, body.TeamID)
+	}
 	if err != nil {
 		return err
 	}
@@ -222,12 +227,17 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-func (h *Handler) findBuild(c *fiber.Ctx) (events.Build, error) {
+// findBuild finds the build that the path names. One that does not exist is Invalid here,
+// as at E2B.
+func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
 	tmpl, id, err := buildOf(c)
-	if err != nil {
-		return events.Build{}, err
+	if err == nil {
+		b, err = h.core.Build(c.UserContext(), auth.From(c), tmpl, id)
 	}
-	return h.core.Build(c.UserContext(), auth.From(c), tmpl, id)
+	if kind.Is(err, kind.NotFound) {
+		err = invalid("build '%.100s' of template '%.200s' not found", c.Params("build"), tmpl)
+	}
+	return b, err
 }
 
 // buildLogs is for people: by time, in either direction.

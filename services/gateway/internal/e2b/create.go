@@ -101,6 +101,9 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	if err == nil && wakes && !memory {
 		err = invalid("autoResume cannot be enabled with autoPauseMemory false: who keeps files alone is not resumed by traffic")
 	}
+	if err == nil && !memory && !b.AutoPause {
+		err = invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its end")
+	}
 	if err == nil {
 		err = checkMetadata(b.Metadata)
 	}
@@ -115,11 +118,15 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	if err == nil {
 		network, err = h.network(&b.Network, internet)
 	}
+	secure := def.secure || b.Secure != nil && *b.Secure
+	if err == nil && network.Private && !secure {
+		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to everyone who knows its id")
+	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
 		Env:           b.EnvVars,
 		Deadline:      now.Add(timeout),
-		Secure:        def.secure || b.Secure != nil && *b.Secure,
+		Secure:        secure,
 		AllowInternet: internet,
 		Network:       network,
 		OnTimeout:     onTimeout(b.AutoPause, memory),

@@ -1,13 +1,13 @@
 package e2b
 
 import (
-	"context"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
@@ -24,9 +24,24 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 		return fiber.ErrNotFound
 	}
 	if t := route.Of(c); t.Named != "" && path == "/health" {
-		return ifOK(c, t, h.core.Alive, func() error { return c.SendStatus(fiber.StatusNoContent) })
+		return h.health(c, t)
 	}
 	return c.Next()
+}
+
+// health answers whether a sandbox runs. One that is paused and resumes by itself is
+// resumed for the bearer of its token; others get 403, as from E2B's proxy.
+func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
+	ok, err := h.core.WakeBy(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
+	switch {
+	case kind.Is(err, kind.Denied):
+		return httperr.WriteProxied(c, httperr.Proxied{SandboxID: t.Named, Message: kind.Message(err), Code: fiber.StatusForbidden})
+	case err != nil:
+		return err
+	case !ok:
+		return httperr.WriteProxied(c, httperr.Gone(t.Named))
+	}
+	return c.SendStatus(fiber.StatusNoContent)
 }
 
 // envs answers with what every process of the sandbox finds in its environment.
@@ -90,18 +105,6 @@ func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 		return id, nil
 	}
 	return "", invalid("the request names no sandbox")
-}
-
-// ifOK answers with what then does, or that the sandbox is gone.
-func ifOK(c *fiber.Ctx, t route.Target, ask func(context.Context, sandbox.ID) (bool, error), then func() error) error {
-	ok, err := ask(c.UserContext(), t.Sandbox)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		return httperr.WriteProxied(c, httperr.Gone(t.Named))
-	}
-	return then()
 }
 
 // Guard is the middleware that answers 502 where a request for a sandbox's data

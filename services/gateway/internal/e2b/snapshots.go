@@ -19,8 +19,7 @@ const (
 	maxSnapshotName = 128
 )
 
-// snapshotBody is a snapshot in E2B's words, and one of ours. Its id is good as a
-// templateID.
+// snapshotBody is SnapshotInfo, and Memory. Its id is valid as a templateID.
 type snapshotBody struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
@@ -28,11 +27,12 @@ type snapshotBody struct {
 }
 
 func snapshotOf(s *sandbox.Snapshot) snapshotBody {
-	b := snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}, Memory: s.Memory}
-	if s.Name != "" {
-		b.Names = append(b.Names, core.Tagged(s.Name))
+	if s.Name == "" {
+		return snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}, Memory: s.Memory}
 	}
-	return b
+	id := core.Tagged(s.Name) // the next snapshot of that name has the same
+	name, _, _ := strings.Cut(id, ":")
+	return snapshotBody{SnapshotID: id, Names: []string{name}, Memory: s.Memory}
 }
 
 func (h *Handler) snapshot(c *fiber.Ctx) error {
@@ -106,6 +106,9 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	found := h.core.Snapshots(p, func(s *sandbox.Snapshot) bool {
 		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
+	if name != "" { // a name stands for one snapshot, the newest of its tags
+		found = found[:min(len(found), 1)]
+	}
 	found = cut(c, found, limit, after, func(s *sandbox.Snapshot) cursor { return cursor{started: s.Taken.UnixNano(), id: string(s.ID)} })
 	out := make([]snapshotBody, len(found))
 	for i := range found {

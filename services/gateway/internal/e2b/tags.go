@@ -1,6 +1,9 @@
 package e2b
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -8,7 +11,9 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // buildIDOf is the build that a template comes from; what was imported is its own.
@@ -61,6 +66,9 @@ func (h *Handler) tags(c *fiber.Ctx) error {
 		return err
 	}
 	all, err := h.core.Tags(c.UserContext(), auth.From(c), name)
+	if kind.Is(err, kind.NotFound) {
+		return h.snapshotTags(c, name, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -69,6 +77,30 @@ func (h *Handler) tags(c *fiber.Ctx) error {
 		out[i] = tagBody{Tag: all[i].Tag, BuildID: buildIDOf(&all[i]), CreatedAt: all[i].Tagged.UTC()}
 	}
 	return c.JSON(out)
+}
+
+// snapshotTags answers with the tags of a snapshot, which can be used as a template; with
+// none if there is no such snapshot.
+func (h *Handler) snapshotTags(c *fiber.Ctx, name string, none error) error {
+	all, err := h.core.SnapshotTags(c.UserContext(), auth.From(c), name)
+	switch {
+	case kind.Is(err, kind.NotFound):
+		return none
+	case err != nil:
+		return err
+	}
+	out := make([]tagBody, len(all))
+	for i := range all {
+		_, tag, _ := strings.Cut(core.Tagged(all[i].Name), ":")
+		out[i] = tagBody{Tag: tag, BuildID: snapshotBuildID(&all[i]), CreatedAt: all[i].Taken.UTC()}
+	}
+	return c.JSON(out)
+}
+
+// snapshotBuildID is the id of the build that a snapshot counts as: no client made one.
+func snapshotBuildID(s *sandbox.Snapshot) string {
+	sum := sha256.Sum256([]byte(s.ID))
+	return build.Format(hex.EncodeToString(sum[:]))
 }
 
 // deleteTemplate deletes a template with all its tags, or else a snapshot: clients

@@ -83,12 +83,20 @@ func cut[T any](c *fiber.Ctx, all []T, limit int, after *cursor, at func(*T) cur
 	return all
 }
 
-// allTemplates are those that the principal may use; Denied if the query names
+// ownTeam checks the team that a request names: Invalid unless it is the caller's own.
+func ownTeam(p core.Principal, team string) error {
+	if team != "" && team != p.Team() {
+		return invalid("teamID '%.63s' is not the team of the API key", team)
+	}
+	return nil
+}
+
+// allTemplates are those that the principal may use; Invalid if the query names
 // another team.
 func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	p := auth.From(c)
-	if team := c.Query("teamID"); team != "" && team != p.Team() {
-		return nil, kind.New(kind.Denied, "list templates", "", "the key is another team's")
+	if err := ownTeam(p, c.Query("teamID")); err != nil {
+		return nil, err
 	}
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
 // volumeBody is Volume and, with a token, VolumeAndToken.
@@ -33,6 +34,9 @@ func (h *Handler) createVolume(c *fiber.Ctx) error {
 		return err
 	}
 	v, err := h.core.CreateVolume(c.UserContext(), auth.From(c), body.Name)
+	if kind.Is(err, kind.Conflict) {
+		return httperr.WriteAs(c, fiber.StatusBadRequest, err) // as E2B does
+	}
 	if err != nil {
 		return err
 	}
