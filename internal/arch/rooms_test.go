@@ -112,5 +112,5 @@ var rooms = []room{
 	{path: "internal/cpustat"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
-	{path: "internal/arch"},
+	{path: "internal/arch", may: []string{"golang.org/x/tools/go/packages"}},
 }
