@@ -52,6 +52,17 @@ func TestInterpreterLanguages(t *testing.T) {
 	}
 }
 
+// Variables of the sandbox are properties of Java's, as at E2B.
+func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	in := interpreter{a, a.Create(t, "timeout", 300, "envVars", map[string]string{"COLOUR": "red"}).ID}
+	in.need(t, "java")
+	if got := brief(in.run(t, "System.getProperty(\"COLOUR\")", "language", "java")); got != "=red\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // need skips a test of a language that the sandbox's template cannot run.
 func (i interpreter) need(t *testing.T, language string) {
 	t.Helper()

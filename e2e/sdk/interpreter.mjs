@@ -123,6 +123,34 @@ const cases = {
     await assert.rejects(s.createCodeContext({ language: 'cobol' }))
     await assert.rejects(s.createCodeContext({ cwd: '/nowhere' }))
   },
+  async 'runs code of any size, with any character'(s) {
+    const long = await s.runCode(`len("${'x'.repeat(3 << 20)}")`, { requestTimeoutMs: 60_000 })
+    assert.equal(long.text, String(3 << 20))
+    assert.equal((await s.runCode('"a\0b".length', { language: 'js' })).text, '3')
+    assert.match((await s.runCode('"a\0b"')).error.value, /null bytes/)
+  },
+  async 'shows why a request is refused'(s) {
+    await assert.rejects(s.runCode('1', { language: 'cobol' }), { message: '400 there is no kernel for "cobol"' })
+    await assert.rejects(s.runCode('1', { envs: { 'A=B': 'x' } }), (e) => /^400 .*A=B/.test(e.message) || assert.fail(e.message))
+    await assert.rejects(s.createCodeContext({ cwd: '/nowhere' }), { message: "400 cwd '/nowhere' does not exist" })
+  },
+  async 'has contexts in the home of root'(s) {
+    if (process.env.MILLRACE_E2E_ROOT !== '1') return
+    for (const [language, code] of [['python', 'import os; os.getcwd()'], ['javascript', 'process.cwd()']]) {
+      const context = await s.createCodeContext({ cwd: '/root', language })
+      assert.equal((await s.runCode(code, { context })).text, '/root')
+    }
+  },
+  async 'keeps one kernel where code forks, and its loop between runs'(s) {
+    const context = await s.createCodeContext()
+    const run = await s.runCode('\n    import os, asyncio\n    pid = os.fork()\n    if pid: os.waitpid(pid, 0)\n    print("child" if pid == 0 else "parent")\n    pid > 0', { context })
+    assert.deepEqual([run.logs.stdout.join(''), run.text], ['child\nparent\n', 'True'])
+    await s.runCode('async def f():\n  await asyncio.sleep(.2)\n  print("between")\nt = asyncio.create_task(f())', { context })
+    const kernel = (await s.commands.list()).find((p) => p.tag === `context:${context.id}`)
+    let seen = ''
+    await new Promise((resolve, reject) => s.commands.connect(kernel.pid, { onStdout: (d) => (seen += d).includes('between\n') && resolve() }).catch(reject))
+    assert.equal(seen, 'ready\nbetween\n')
+  },
   async 'draws charts'(s) {
     const drawn = await s.runCode('import matplotlib.pyplot as plt\nplt.plot([1, 2], [3, 4])\nplt.show()')
     if (drawn.error?.name === 'ModuleNotFoundError') return

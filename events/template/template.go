@@ -60,8 +60,10 @@ const (
 	Host = "host"
 	Base = "base" // the name that clients of E2B ask for unless told otherwise
 
-	// Interpreter is what E2B's code interpreter asks for.
-	Interpreter = "code-interpreter-v1"
+	// Interpreter is the name that E2B's code interpreter SDK asks for. It means the
+	// template BuiltInterpreter once that exists, and the host's own files until then.
+	Interpreter      = "code-interpreter-v1"
+	BuiltInterpreter = "code-interpreter"
 )
 
 // DefaultTag is the tag of who names none.

@@ -24,6 +24,7 @@ type feeder struct {
 
 const (
 	inputChunk = 64 << 10
+	maxRequest = 1 << 20 // bytes of input that are sent at once
 	// commandLife is longer than a gateway lets a command wait for its host: what
 	// was not taken by then never will be.
 	commandLife = 15 * time.Second
@@ -55,24 +56,71 @@ const (
 // feed forwards in until its end, or until the process takes no more, which is no
 // error: it may end before its input does.
 func (f *feeder) feed(ctx context.Context, in io.Reader, atEnd inputEnd) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pieces := readAhead(ctx, in)
 	var sent uint64
 	var last byte
-	buf := make([]byte, inputChunk)
-	for {
-		n, err := in.Read(buf)
-		if n > 0 {
-			last = buf[n-1]
-			if err := f.send(ctx, &sent, buf[:n], false); err != nil {
+	for p := range pieces {
+		p = p.join(pieces)
+		if n := len(p.data); n > 0 {
+			last = p.data[n-1]
+			if err := f.send(ctx, &sent, p.data, false); err != nil {
 				return ignoreClosed(err)
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(p.err, io.EOF):
 			return ignoreClosed(f.finish(ctx, &sent, last, atEnd))
-		case err != nil:
-			return err
+		case p.err != nil:
+			return p.err
 		}
 	}
+	return nil
+}
+
+// piece is what one read gave.
+type piece struct {
+	data []byte
+	err  error
+}
+
+// readAhead reads in while what was read before is sent, up to its end or ctx's. Its
+// goroutine may wait in Read for longer.
+func readAhead(ctx context.Context, in io.Reader) <-chan piece {
+	pieces := make(chan piece, maxRequest/inputChunk)
+	go func() {
+		defer close(pieces)
+		for {
+			buf := make([]byte, inputChunk)
+			n, err := in.Read(buf)
+			select {
+			case pieces <- piece{buf[:n], err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return pieces
+}
+
+// join returns p with the pieces that are there already, as one.
+func (p piece) join(pieces <-chan piece) piece {
+	for p.err == nil && len(p.data) <= maxRequest-inputChunk {
+		select {
+		case next, ok := <-pieces:
+			if !ok {
+				return p
+			}
+			p = piece{append(p.data, next.data...), next.err}
+		default:
+			return p
+		}
+	}
+	return p
 }
 
 // finish forwards the end of an input, whose last byte was last; 0 if it was empty.

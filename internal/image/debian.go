@@ -31,10 +31,10 @@ type Recipe struct {
 var base = []string{"ca-certificates", "curl", "procps", "sudo"}
 
 var standard = []string{
-	"bash-completion", "git", "iproute2", "nodejs", "esbuild", "python3", "python3-pip", "python3-venv", "vim-tiny", "less", "unzip", "xz-utils",
+	"bash-completion", "git", "iproute2", "nodejs", "esbuild", "python3", "python-is-python3", "python3-pip", "python3-venv", "vim-tiny", "less", "unzip", "xz-utils",
 }
 
-var desktop = []string{"chromium", "fonts-dejavu-core", "fonts-liberation", "python3-minimal"}
+var desktop = []string{"chromium", "fonts-dejavu-core", "fonts-liberation", "python3-minimal", "python-is-python3"}
 
 // recipes are the templates that can be built by name.
 var recipes = map[string]Recipe{

@@ -84,7 +84,11 @@ func (r *run) find(ctx context.Context) (origin, error) {
 			return origin{}, err
 		}
 	}
-	if own, ok := r.who.OwnedName(name); ok && template.IsHost(own) || r.spec.Image != "" && isBase(name) {
+	name, host, err := r.cfg.Core.Meant(ctx, r.who, name)
+	if err != nil {
+		return origin{}, err
+	}
+	if host || r.spec.Image != "" && isBase(name) {
 		return origin{template: template.Base, sum: template.Base}, nil
 	}
 	if r.spec.Image != "" && strings.Contains(name, "/") {

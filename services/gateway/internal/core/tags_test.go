@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -63,5 +64,30 @@ func TestAnothersTemplateIsNotRemoved(t *testing.T) {
 		if left := h.Templates(p); len(left) != 1 {
 			t.Errorf("%s has %d templates", p.Tenant, len(left))
 		}
+	}
+}
+
+// The name that E2B's code interpreter asks for means the template that is built for it
+// once that exists.
+func TestTheInterpretersName(t *testing.T) {
+	h := newHouse(t)
+	root := func() string {
+		t.Helper()
+		req, err := h.Root(t.Context(), alice, template.Interpreter, sandbox.Requested{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req.Template
+	}
+	if got := root(); got != template.Interpreter {
+		t.Errorf("before: %q, want the host's own files", got)
+	}
+	id := build.NewID()
+	b := &template.Built{ID: template.BuiltID("alice", template.BuiltInterpreter), Build: string(id), Base: "its base"}
+	if err := h.TagBuilt(t.Context(), alice, template.BuiltInterpreter, []string{"default"}, b); err != nil {
+		t.Fatal(err)
+	}
+	if got := root(); got != "its base" {
+		t.Errorf("after: %q, want the built template's base", got)
 	}
 }

@@ -13,11 +13,15 @@ import (
 )
 
 // Root is req for a sandbox that begins from the template which a principal means
-// by a name, NAME:TAG or an id. The host's own files are what they are called.
-// NotFound if there is none; a miss is believed only after the view has caught up.
+// by a name, NAME:TAG or an id. NotFound if there is none; a miss is believed only after
+// the view has caught up.
 func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
-	if own, ok := p.OwnedName(name); ok && template.IsHost(own) {
-		req.Template = own
+	name, host, err := c.Meant(ctx, p, name)
+	if err != nil {
+		return req, err
+	}
+	if host {
+		req.Template = name
 		return req, nil
 	}
 	t, err := c.Template(ctx, p, name)
@@ -29,6 +33,27 @@ func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.R
 	}
 	req.Template = string(t.ID)
 	return req, nil
+}
+
+// Meant returns the name of the template that a principal means by a name, and reports
+// whether that is the host's own files. The name code-interpreter-v1 means the template
+// code-interpreter where that exists.
+func (c *Core) Meant(ctx context.Context, p Principal, name string) (string, bool, error) {
+	own, ok := p.OwnedName(name)
+	switch {
+	case !ok || !template.IsHost(own):
+		return name, false, nil
+	case own != template.Interpreter:
+		return own, true, nil
+	}
+	switch _, err := c.Template(ctx, p, template.BuiltInterpreter); {
+	case err == nil:
+		return template.BuiltInterpreter, false, nil
+	case kind.Is(err, kind.NotFound):
+		return own, true, nil
+	default:
+		return "", false, err
+	}
 }
 
 // fromBuilt is req for a sandbox that begins from what a build made.

@@ -30,7 +30,8 @@ type codeContext struct {
 	Cwd      string `json:"cwd"`
 
 	process process.ID // of its kernel
-	address string     // and where that listens
+	address string     // where that listens
+	user    string     // the user of the kernel and of its executions; empty: the sandbox's own
 }
 
 // contextOf tells the context whose kernel a process is.
@@ -43,7 +44,7 @@ func contextOf(s *process.Summary) (codeContext, bool) {
 		return codeContext{}, false
 	}
 	return codeContext{
-		ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwdOf(s.Spec.Cwd, s.Spec.User), process: s.ID, address: s.Spec.Args[addressArg],
+		ID: id, Language: s.Spec.Args[len(s.Spec.Args)-1], Cwd: cwdOf(s.Spec.Cwd, s.Spec.User), process: s.ID, address: s.Spec.Args[addressArg], user: s.Spec.User,
 	}, true
 }
 
@@ -56,6 +57,16 @@ func cwdOf(cwd, user string) string {
 		return path.Clean(cwd)
 	}
 	return path.Join(homeOf(user), cwd)
+}
+
+// userOf returns the user whose kernel a context in cwd gets. Kernels belong to the
+// sandbox's own user, but for those in the home of root, which no other user may enter.
+func userOf(cwd string) string {
+	cwd = cwdOf(cwd, "")
+	if home := homeOf("root"); cwd == home || strings.HasPrefix(cwd, home+"/") {
+		return "root"
+	}
+	return ""
 }
 
 func homeOf(user string) string {
@@ -148,7 +159,7 @@ func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c
 		return err
 	}
 	defer src.Close()
-	c.process, c.address, c.Cwd = id, addressOf(sbx, c.ID), cwdOf(c.Cwd, "")
+	c.process, c.address, c.Cwd, c.user = id, addressOf(sbx, c.ID), cwdOf(c.Cwd, ""), userOf(c.Cwd)
 	return await(ctx, src, c.Language)
 }
 

@@ -14,8 +14,13 @@
 // They are programs of this package in the languages' own interpreters, which
 // the template must have: python3 for python, bash, r (with R) and java (with a JDK's
 // jshell), node for javascript and typescript (with esbuild, or a node of 22.6 or later).
-// Each but node's is watched by a process of its own: code that minds its interrupt not
-// within 10 s loses its kernel, says so (KernelDied), and the context goes on with a new
+// Each but node's is watched by a process of its own: code that ignores its interrupt for
+// 10 s loses its kernel, which is reported (KernelDied), and the context goes on with a new
 // one, as after code that ended its kernel itself. JavaScript that never yields cannot be
-// interrupted, only restarted.
+// interrupted, only restarted. Python code runs in an event loop that goes on between
+// executions, and a process that it forks ends where the code does.
+//
+// # Output between executions
+// What threads, tasks and children print while no execution runs is in the record of the
+// context's kernel, as plain text after the line "ready".
 package interpreter

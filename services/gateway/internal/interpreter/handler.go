@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -26,6 +27,7 @@ type gateway interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
@@ -43,8 +45,8 @@ func New(c *core.Core, streams *stream.Streams) *Handler {
 // Register adds the routes. The principal must have been found before.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post("/execute", told(h.execute))
-	r.Post("/contexts", h.create)
-	r.Get("/contexts", h.list)
+	r.Post("/contexts", told(h.create))
+	r.Get("/contexts", told(h.list))
 	r.Delete("/contexts/:id", told(h.remove))
 	r.Post("/contexts/:id/restart", told(h.restart))
 }
@@ -52,17 +54,34 @@ func (h *Handler) Register(r fiber.Router) {
 // opContext is what failed where a request names a context that cannot be meant.
 const opContext = "find context"
 
-// told answers what is wrong with the context that is named as E2B's own server
-// does, in plain text, which SDKs show as it is (WIRE-E2B 3.5).
+// told puts what is wrong with a request where SDKs show it (WIRE-E2B 3.5): npm's shows
+// the body of a 404, which is plain text as E2B's own server sends it, and of all others
+// only the reason phrase of the status line.
 func told(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
+		if err != nil {
+			c.Response().Header.SetStatusMessage([]byte(phrase(kind.Message(err))))
+		}
 		if k, ok := errors.AsType[*kind.Error](err); ok && k.Op == opContext {
 			c.Status(httperr.Status(k.Kind)).Set(fiber.HeaderContentType, fiber.MIMETextPlainCharsetUTF8)
 			return c.SendString(kind.Message(err))
 		}
 		return err
 	}
+}
+
+// phrase makes a reason phrase of a message: one line of printable ASCII, of 200 bytes at
+// most.
+func phrase(message string) string {
+	const most = 200
+	line := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, strings.Join(strings.Fields(message), " "))
+	return line[:min(len(line), most)]
 }
 
 // execution is the body of POST /execute.
@@ -109,8 +128,27 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if spec.Stdin {
+		if err := h.hand(ctx, p, id, *e.Code); err != nil {
+			src.Close()
+			if c.Get("Idempotency-Key") == "" { // no retry will bring the rest
+				_ = h.core.Signal(ctx, p, id, int32(syscall.SIGKILL))
+			}
+			return err
+		}
+	}
 	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0), Room: h.streams.Room(p.Tenant)}
 	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder(head.Room))
+}
+
+// hand sends an execution its code. What has ended meanwhile takes no input: its record
+// tells why.
+func (h *Handler) hand(ctx context.Context, p core.Principal, id process.ID, code string) error {
+	err := h.core.SendInputOnce(ctx, p, id, "code", []byte(code), true)
+	if kind.Is(err, kind.NotFound) || kind.Is(err, kind.Precondition) {
+		return nil
+	}
+	return err
 }
 
 func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.ID, e *execution) (codeContext, error) {

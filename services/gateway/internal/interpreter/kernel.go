@@ -16,6 +16,8 @@ import (
 )
 
 var (
+	//go:embed kernels/output.py
+	outputModule string
 	//go:embed kernels/serve.py
 	serve string
 	//go:embed kernels/chart.py
@@ -64,7 +66,7 @@ func parseLanguage(s string) (string, error) {
 // which executions find it, the last one the language.
 func kernelSpec(sbx sandbox.ID, id, language, cwd string) process.Spec {
 	tag, address := tagOf(id), addressOf(sbx, id)
-	s := process.Spec{Cmd: "python3", Cwd: cwd, Tag: &tag, Helper: true}
+	s := process.Spec{Cmd: "python3", Cwd: cwd, User: userOf(cwd), Tag: &tag, Helper: true}
 	switch language {
 	case "javascript", "typescript":
 		s.Cmd, s.Args = "node", inNode(address)
@@ -89,7 +91,7 @@ func addressOf(sbx sandbox.ID, id string) string { return string(sbx) + "-" + id
 const addressArg = 2
 
 func inPython(kernel, address string) []string {
-	return []string{"-c", serve + "\n" + kernel + "\nmain()\n", address}
+	return []string{"-c", outputModule + "\n" + serve + "\n" + kernel + "\nmain()\n", address}
 }
 
 func inNode(args ...string) []string {
@@ -118,7 +120,7 @@ func await(ctx context.Context, src stream.Source, language string) error {
 					to = &out
 				}
 				*to = append(*to, b.Data[:min(len(b.Data), enough-min(len(*to), enough))]...)
-				if string(out) == ready {
+				if bytes.HasPrefix(out, []byte(ready)) { // code may have printed since
 					return nil
 				}
 			case process.Failed:
@@ -137,14 +139,16 @@ func await(ctx context.Context, src stream.Source, language string) error {
 
 const (
 	maxPart = 64 << 10  // bytes of one argument; the kernel's limit is 128 KiB
-	maxCode = 512 << 10 // bytes of an execution's code
+	maxArgs = 512 << 10 // bytes of code that are arguments
 )
 
-// askSpec is the process of an execution. Its errors are Invalid.
+// asInput reports whether an execution reads its code from standard input: arguments
+// hold no NUL, and only so much.
+func asInput(code string) bool { return len(code) > maxArgs || strings.Contains(code, "\x00") }
+
+// askSpec is the process of an execution, which has its code as arguments, or without any
+// reads it from standard input (asInput). Its errors are Invalid.
 func askSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
-	if len(code) > maxCode {
-		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of code: put it in a file", maxCode)
-	}
 	if variables == nil {
 		variables = map[string]string{}
 	}
@@ -159,9 +163,13 @@ func askSpec(in *codeContext, code string, variables map[string]string) (process
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of env_vars", maxPart)
 	}
 	tag := "execution:" + in.ID
-	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, Tag: &tag, Helper: true}
+	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, User: in.user, Tag: &tag, Helper: true}
 	if in.Language == "javascript" || in.Language == "typescript" {
 		s.Cmd, s.Args = "node", inNode("ask", in.address, string(raw))
+	}
+	if asInput(code) {
+		s.Stdin = true
+		return s, nil
 	}
 	s.Args = append(s.Args, parts(code)...)
 	return s, nil

@@ -20,7 +20,8 @@ import (
 // aContext is one whose kernel runs here.
 type aContext struct {
 	*codeContext
-	t *testing.T
+	t      *testing.T
+	record *bufio.Reader // standard output of its kernel, after the first line
 }
 
 // newContext starts a kernel, which ends with the test.
@@ -46,14 +47,15 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
 		cmd.Wait()                                                                      //nolint:errcheck // it was killed
 		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
 	})
-	if said, err := bufio.NewReader(out).ReadString('\n'); said != ready {
+	record := bufio.NewReader(out)
+	if said, err := record.ReadString('\n'); said != ready {
 		t.Fatalf("the kernel says %q, %v", said, err)
 	}
 	in, ok := contextOf(&process.Summary{Spec: spec})
 	if !ok {
 		t.Fatalf("it is no context's: %v", spec.Tag)
 	}
-	return &aContext{&in, t}
+	return &aContext{&in, t, record}
 }
 
 // asked is the process of an execution.
@@ -63,7 +65,11 @@ func (c *aContext) asked(code string) *exec.Cmd {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return exec.CommandContext(c.t.Context(), spec.Cmd, spec.Args...)
+	cmd := exec.CommandContext(c.t.Context(), spec.Cmd, spec.Args...)
+	if spec.Stdin {
+		cmd.Stdin = strings.NewReader(code)
+	}
+	return cmd
 }
 
 // run gives what comes of code: what it prints, its results, and its error's name.
@@ -205,5 +211,38 @@ func TestVariablesThatCannotBe(t *testing.T) {
 	}
 	if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{"A": "\x00"}); !kind.Is(err, kind.Invalid) {
 		t.Errorf("a NUL in a value: %v", err)
+	}
+}
+
+// Code may be of any size, and hold any character.
+func TestCodeThatArgumentsCannotHold(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 1<<20)
+	for language, codes := range map[string][][2]string{
+		"python":     {{"len('" + long + "')", "=1048576"}, {"'a\x00b'", "!SyntaxError"}},
+		"javascript": {{"'" + long + "'.length", "=1048576"}, {"'a\x00b'.length", "=3"}},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			newContext(t, newBox(), "one", language).check(codes)
+		})
+	}
+}
+
+// A context in the home of root has a kernel that may enter it.
+func TestWhoseKernelAContextGets(t *testing.T) {
+	for cwd, want := range map[string]string{"": "", "/tmp": "", "~": "", "~root": "", "/root": "root", "/root/a/..": "root", "/roots": "", "/root/../tmp": "", "../../root": "root"} {
+		if got := kernelSpec("s", "one", "python", cwd).User; got != want {
+			t.Errorf("%q: user %q, want %q", cwd, got, want)
+		}
+	}
+}
+
+// What is wrong with a request fits into the status line.
+func TestPhrase(t *testing.T) {
+	for message, want := range map[string]string{"more than 3 bytes": "more than 3 bytes", "a\r\nSet-Cookie: b\x7fä": "a Set-Cookie: b??", strings.Repeat("x", 300): strings.Repeat("x", 200)} {
+		if got := phrase(message); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
 	}
 }

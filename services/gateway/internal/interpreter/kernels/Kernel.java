@@ -34,6 +34,9 @@ public class Kernel {
 
 	public static void main(String[] args) throws Exception {
 		System.setIn(InputStream.nullInputStream());
+		System.getenv().forEach((k, v) -> { // as at E2B, where code reads variables as properties
+			if (!k.isEmpty()) System.getProperties().putIfAbsent(k, v);
+		});
 		Kernel kernel = new Kernel(new DataInputStream(new BufferedInputStream(new FileInputStream(args[0]))), new BufferedOutputStream(new FileOutputStream(args[1])));
 		sun.misc.Signal.handle(new sun.misc.Signal("INT"), s -> {
 			kernel.stopped = true;

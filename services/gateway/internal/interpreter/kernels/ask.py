@@ -1,11 +1,13 @@
 # One execution: hands the code to its context's kernel and prints what comes
 # back, a JSON object a line. Its own record keeps the lines, whoever listens.
 # Arguments: the context's address, the request's variables as JSON, the code in parts.
+# Without parts the code is read from standard input.
 # SIGURG, once the first line is there, says that nobody waits for the execution any more:
 # it yields to who comes next.
 import json, signal, socket, sys, time
 
-context, variables, code = sys.argv[1], json.loads(sys.argv[2]), "".join(sys.argv[3:])
+context, variables = sys.argv[1], json.loads(sys.argv[2])
+code = "".join(sys.argv[3:]) if len(sys.argv) > 3 else sys.stdin.buffer.read().decode()
 
 
 def say(**line):

@@ -11,7 +11,7 @@ class Kernel:
         self.r, self.w = os.pipe()  # what the shell before may still have said is nothing to this one
         self.shell = child(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w])
 
-    def run(self, code, count, variables):
+    async def run(self, code, count, variables):
         if self.shell.poll() is not None:
             os.close(self.r)
             os.close(self.w)

@@ -43,7 +43,7 @@ class Kernel:
         self.r, self.w = os.fdopen(r, "rb"), os.fdopen(w, "wb")
         self.frame()  # it is ready
 
-    def run(self, code, count, variables):
+    async def run(self, code, count, variables):
         if self.child.poll() is not None:
             self.start()
         self.running, self.patience = True, None

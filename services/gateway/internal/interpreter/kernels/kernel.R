@@ -4,6 +4,7 @@ suspendInterrupts(local({
   ends <- commandArgs(TRUE)
   from <- fifo(ends[1], "rb", blocking = TRUE)
   to <- fifo(ends[2], "wb", blocking = TRUE)
+  kernel <- Sys.getpid()
   pictures <- tempfile("pictures")
   dir.create(pictures)
   device <- NULL # that code draws on unless it opens another
@@ -30,7 +31,9 @@ suspendInterrupts(local({
     Encoding(text) <- "UTF-8"
     list(kind = words[1], text = text)
   }
+  forked <- function() Sys.getpid() != kernel
   say <- function(kind, name = "-", data = raw(0)) {
+    if (forked()) return()
     if (is.character(data)) data <- charToRaw(enc2utf8(paste(data, collapse = "\n")))
     writeBin(c(charToRaw(sprintf("%s %s %d\n", kind, name, length(data))), data), to)
   }
@@ -83,6 +86,11 @@ suspendInterrupts(local({
       if (got$visible) show(got$value, if (i == length(exprs)) "main" else "shown")
     }
   }
+  # Ends a process that code forked: it is no kernel.
+  leave <- function(failed) {
+    if (!is.null(failed)) message("Error: ", conditionMessage(failed))
+    parallel:::mcexit(if (is.null(failed)) 0L else 1L)
+  }
   execute <- function(code) {
     calls <- character(0)
     failed <- tryCatch(
@@ -91,6 +99,7 @@ suspendInterrupts(local({
         calls <<- all[seq_along(all) > max(grep(ours, all)) & !grepl("^(\\.handleSimpleError|h\\(simpleError|\\(function \\(e\\))", all)]
       }),
       error = identity, interrupt = identity)
+    if (forked()) leave(failed)
     drawn()
     if (is.null(failed)) say("done") else fail(failed, calls)
   }

@@ -48,7 +48,8 @@ function ask(context, variables, code) {
 function serve(context, language) {
   const inspector = require('node:inspector')
   const { spawnSync } = require('node:child_process')
-  const print = process.stdout.write.bind(process.stdout)
+  // Between two executions output goes to the kernel's own record, as plain text.
+  const record = { stdout: process.stdout.write.bind(process.stdout), stderr: process.stderr.write.bind(process.stderr) }
   // TypeScript without its types: by esbuild, where the template has it, else by node
   // itself. What is imported stays, used or not: the code that comes next may use it.
   const keep = '--tsconfig-raw={"compilerOptions":{"importsNotUsedAsValues":"preserve","preserveValueImports":true}}'
@@ -59,7 +60,11 @@ function serve(context, language) {
     process.exit(1)
   }
   let to = null
-  const say = (line) => to && to.write(JSON.stringify(line) + '\n')
+  const say = (line) => {
+    if (to) to.write(JSON.stringify(line) + '\n')
+    else if (record[line.type]) record[line.type](line.text)
+    else if (line.type === 'result' && !line.is_main_result) record.stdout(line.text + '\n')
+  }
   for (const stream of ['stdout', 'stderr']) {
     process[stream].write = (data, encoding, done) => {
       const text = typeof data === 'string' ? data : Buffer.from(data).toString('utf8')
@@ -161,10 +166,10 @@ function serve(context, language) {
       }
       yieldTo(waiting)
     })
-  }).listen(file(context), () => print('ready\n'))
+  }).listen(file(context), () => record.stdout('ready\n'))
   process.on('uncaughtException', (e) => say({ type: 'stderr', text: ((e && e.stack) || util.inspect(e)) + '\n', timestamp: Date.now() * 1000000 }))
 }
 
 const [role, ...args] = process.argv.slice(1)
-if (role === 'ask') ask(args[0], args[1], args.slice(2).join(''))
+if (role === 'ask') ask(args[0], args[1], args.length > 2 ? args.slice(2).join('') : fs.readFileSync(0, 'utf8'))
 else serve(role, args[0])

@@ -103,6 +103,14 @@ def show_figures(*_, **__):
     plt.show = show_figures
 
 
+def dedented(lines):
+    """The lines without the indent of the first that is not blank, as IPython takes code:
+    lines that do not begin with it stay as they are."""
+    first = next((l for l in lines if not l.isspace()), "")
+    indent = first[: len(first) - len(first.lstrip(" \t"))]
+    return [l[len(indent) :] if l.startswith(indent) else l for l in lines]
+
+
 @contextlib.contextmanager
 def environ(variables):
     was = {k: os.environ.get(k) for k in variables}
@@ -120,7 +128,6 @@ def environ(variables):
 class Kernel:
     def __init__(self):
         self.names = {"__name__": "__main__", "__builtins__": builtins, "display": display}
-        self.loop = asyncio.new_event_loop()
         os.environ.setdefault("MPLBACKEND", "agg")
         main = type(sys)("__main__")
         main.__dict__.update(self.names)
@@ -131,12 +138,13 @@ class Kernel:
         sys.stdout, sys.stderr = Out("stdout", 1), Out("stderr", 2)
         sys.meta_path.insert(0, Display())
 
-    def run(self, code, count, variables):
+    async def run(self, code, count, variables):
         with environ(variables):
-            self.cell(code, count)
-            show_figures()
+            await self.cell(code, count)
+            if not line.forked:
+                show_figures()
 
-    def cell(self, code, count):
+    async def cell(self, code, count):
         file = "<cell %d>" % count
         import linecache
 
@@ -145,13 +153,12 @@ class Kernel:
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
             last = ast.Expression(tree.body.pop().value)
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         if tree.body:
-            self.do(compile(tree, file, "exec", flags))
+            await self.do(tree, file, "exec")
         if last is None:
             return
-        value = self.do(compile(last, file, "eval", flags))
-        if value is not None:
+        value = await self.do(last, file, "eval")
+        if value is not None and not line.forked:
             self.names["_"] = value
             flush()
             line.say(type="result", is_main_result=True, **forms(value))
@@ -159,7 +166,7 @@ class Kernel:
     def parsed(self, code, file):
         """The code and its tree. Lines for the shell are those at which Python stumbles: in
         a string, or in the middle of an expression, they are what they are."""
-        lines = code.splitlines(True)
+        lines = dedented(io.StringIO(code, newline="").readlines())
         while True:
             text = "".join(lines)
             try:
@@ -182,11 +189,10 @@ class Kernel:
             return "%s__import__('subprocess').run(%r, shell=True)and None\n" % (indent, bare[1:].strip())
         return l
 
-    def do(self, code):
+    async def do(self, tree, file, mode):
+        code = compile(tree, file, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         value = eval(code, self.names)
-        if inspect.iscoroutine(value):
-            value = self.loop.run_until_complete(value)
-        return value
+        return await value if code.co_flags & inspect.CO_COROUTINE else value
 
     @staticmethod
     def error(e):

@@ -93,9 +93,21 @@ func (t *hostTemplate) files(hostname string) []nsinit.File {
 		{Name: "etc/machine-id", Body: hex.EncodeToString(id[:]) + "\n"},
 	}...)
 	if t.sudo {
-		all = withSudo(all)
+		all = withPython(withSudo(all))
 	}
 	return all
+}
+
+// withPython is files with a command python, where the host has Python without it.
+func withPython(files []nsinit.File) []nsinit.File {
+	const python = "/usr/bin/python"
+	if _, err := os.Lstat(python); err == nil {
+		return files
+	}
+	if _, err := os.Stat(python + "3"); err != nil {
+		return files
+	}
+	return append(files, nsinit.File{Name: strings.TrimPrefix(python, "/"), Body: "#!/bin/sh\nexec " + python + "3 \"$@\"\n", Mode: 0o755})
 }
 
 func hosts(hostname string) string {
