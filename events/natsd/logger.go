@@ -29,7 +29,7 @@ func (g logger) say(level slog.Level, f string, v []any) string {
 }
 
 func (g logger) Noticef(f string, v ...any) { g.say(slog.LevelDebug, f, v) }
-func (g logger) Warnf(f string, v ...any)   { g.say(slog.LevelWarn, f, v) }
+func (g logger) Warnf(f string, v ...any)   { g.say(warnLevel(f), f, v) }
 func (g logger) Fatalf(f string, v ...any)  { g.say(slog.LevelError, f, v) }
 func (g logger) Debugf(string, ...any)      {}
 func (g logger) Tracef(string, ...any)      {}
@@ -49,4 +49,25 @@ func poke(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// rebuilds are warnings of the server, by the beginning of their formats, that an index is
+// older than the messages it describes and is made again from them. They follow each kill,
+// and nothing is lost; damage has messages of its own.
+var rebuilds = [...]string{
+	"Stream state outdated,",
+	"Stream state detected prior state,",
+	"TTL state is outdated;",
+	"Message scheduling state is outdated;",
+	"Sourcing state is outdated;",
+}
+
+// warnLevel returns the level at which a warning of the server is logged.
+func warnLevel(format string) slog.Level {
+	for _, r := range rebuilds {
+		if strings.Contains(format, r) {
+			return slog.LevelInfo
+		}
+	}
+	return slog.LevelWarn
 }
