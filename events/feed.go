@@ -24,7 +24,8 @@ type feed struct {
 	back    <-chan struct{}
 	behind  bool   // the store may have more than was given
 	target  uint64 // a live message beyond last was seen: the store has at least this
-	tries   int
+	tries   int    // reads in a row that failed
+	misses  int    // reads in a row of a replica that did not have target
 	idle    *time.Timer
 	silence time.Duration // until the next probe
 }
@@ -78,6 +79,14 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 			if len(got) > 0 || err != nil {
 				return got, err
 			}
+			if f.behind { // nothing else may come that asks for another read
+				select {
+				case <-quiet:
+					return nil, nil
+				default:
+					continue
+				}
+			}
 		}
 		select {
 		case msg := <-f.live:
@@ -88,6 +97,9 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 		case <-f.back:
 			f.back = f.l.onReconnect()
 			f.behind = true
+			// The first read may be answered by a replica that lags.
+			f.silence = probeFirst
+			f.idle.Reset(f.silence)
 		case <-f.idle.C:
 			f.behind = true
 			f.silence = min(2*f.silence, probeMax)
@@ -134,11 +146,12 @@ func (f *feed) follows(m *stored) bool {
 }
 
 // catchUp reads from the store what follows the last message given. Nothing
-// more there, and no live message seen beyond it, ends the catching up.
+// more there, and no live message seen beyond it, ends the catching up. Until
+// then behind stays set, and catchUp must be called again.
 func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	got, err := f.read(ctx)
 	if len(got) > 0 {
-		f.last, f.tries = got[len(got)-1].seq, 0
+		f.last, f.tries, f.misses = got[len(got)-1].seq, 0, 0
 		return got, nil
 	}
 	switch {
@@ -146,14 +159,35 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 		return nil, ctx.Err()
 	case f.l.nc.IsClosed():
 		return nil, nats.ErrConnectionClosed
-	case err != nil || f.last < f.target && f.tries < behindTries:
-		// The store is away, or this replica has not got what the leader
-		// already republished.
+	case err != nil:
 		f.l.pause(ctx, &f.tries)
 		return nil, ctx.Err()
+	case f.last < f.target && f.misses < behindTries:
+		// This replica has not got what the leader already republished.
+		pause(ctx, f.misses)
+		f.misses++
+		return nil, ctx.Err()
+	case f.last < f.target:
+		return f.fromLeader(ctx)
 	}
-	f.behind, f.target, f.tries = false, 0, 0
+	f.behind, f.target, f.tries, f.misses = false, 0, 0, 0
 	return nil, nil
+}
+
+// fromLeader reads the next message from the leader, since the replica that answers
+// does not get it. Where the leader does not have it either, it fell out of retention.
+func (f *feed) fromLeader(ctx context.Context) ([]stored, error) {
+	m, ok, err := f.l.leaderGet(ctx, f.stream, getRequest{Seq: f.last + 1, Next: f.subject})
+	switch {
+	case err != nil:
+		f.l.pause(ctx, &f.tries)
+		return nil, ctx.Err()
+	case !ok:
+		f.behind, f.target, f.tries, f.misses = false, 0, 0, 0
+		return nil, nil
+	}
+	f.last, f.tries = m.seq, 0
+	return []stored{m}, nil
 }
 
 // How many messages of a whole stream are read at once: they are small, whoever begins
@@ -181,6 +215,6 @@ func (f *feed) read(ctx context.Context) ([]stored, error) {
 	return f.l.directGet(ctx, f.stream, req)
 }
 
-// behindTries is how often a replica is asked for a message that another one
-// has republished, 1 to 500 ms apart.
+// behindTries is how often a replica is asked for a message that the leader has
+// republished, 1 to 500 ms apart: 2 s in all. Then the leader is asked.
 const behindTries = 12
