@@ -39,12 +39,18 @@ func (s *streams) check() error {
 }
 
 func checkGateway(g *gateway.Config) error {
+	if g.APIKey != "" {
+		if err := gateway.CheckAPIKey(g.APIKey); err != nil {
+			return err
+		}
+	}
 	l := &g.Limits
 	return refuse(
 		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0, or %v CPUs and more", gateway.MinCPUs)},
 		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= gateway.MinMemory, fmt.Sprintf("0, or %d MiB and more", gateway.MinMemory)},
 		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= gateway.MinPIDs, fmt.Sprintf("0, or %d processes and more", gateway.MinPIDs)},
 		setting{"max-timeout", g.MaxTimeout, g.MaxTimeout == 0 || g.MaxTimeout >= time.Second, "0, or a second and more"}, // clients name whole seconds
+		setting{"queue-timeout", g.QueueTimeout, g.QueueTimeout >= 0, "not negative"},
 		setting{"drain-timeout", g.DrainTimeout, g.DrainTimeout >= 0, "not negative"},
 	)
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/millrace/millrace/internal/cli"
 )
 
+const composeKey = "e2b_00112233445566778899aabbccddeeff00112233"
+
 // service is one of docker-compose.yml: what it is started with.
 type service struct {
 	name string
@@ -145,7 +147,7 @@ func (p *plain) rewrite(s *service) {
 	case "hostd":
 		s.args = append(s.args, "--driver", "direct")
 	case "gateway":
-		s.env["MILLRACE_API_KEY"] = "e2b_0123456789"
+		s.env["MILLRACE_API_KEY"] = composeKey
 	}
 }
 
@@ -185,7 +187,7 @@ func TestSplitAsComposed(t *testing.T) {
 	}
 	one, two := "http://"+p.address("gateway-1:7300"), "http://"+p.address("gateway-2:7300")
 	client := func(url string, args ...string) (string, error) {
-		out, errOut, err := root(ctx, map[string]string{"MILLRACE_URL": url, "MILLRACE_API_KEY": "e2b_0123456789", "HOME": p.dir}, args...)
+		out, errOut, err := root(ctx, map[string]string{"MILLRACE_URL": url, "MILLRACE_API_KEY": composeKey, "HOME": p.dir}, args...)
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, errOut)
 		}

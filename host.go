@@ -50,7 +50,7 @@ type host struct {
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
-	f.IntVar(&h.capacity, "capacity", 0, "sandboxes; 0: 64")
+	f.IntVar(&h.capacity, "capacity", 0, fmt.Sprintf("maximum number of sandboxes; 0: what this machine allows (%d): one for each %d MiB of memory, %d for each CPU, and one for each %d processes that it may have", hostd.DefaultCapacity(), hostd.MemoryPerSandbox>>20, hostd.SandboxesPerCPU, hostd.ProcessesPerSandbox))
 	f.IntVar(&h.warm, "warm", 2, "places kept ready of each kind that was asked for lately, by drivers that take long to make one (gvisor); 0: none")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor as soon as it is built and tried, namespace until then and for who asks for it), names, or both (namespace,auto); direct (no isolation) is for development")
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")
@@ -71,14 +71,17 @@ func (h *host) flags(f *pflag.FlagSet) {
 // egressAllow is the flag that names what is not public and may be reached.
 const egressAllow = "egress-allow"
 
-// prefixes reads what it was given.
-func prefixes(list []string) (all []netip.Prefix, err error) {
+// webhookAllow is the flag that names what is not public and may receive events.
+const webhookAllow = "webhook-allow"
+
+// prefixes reads what a flag was given.
+func prefixes(flag string, list []string) (all []netip.Prefix, err error) {
 	for _, s := range list {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			a, aerr := netip.ParseAddr(s)
 			if aerr != nil {
-				return nil, fmt.Errorf("--%s: %w", egressAllow, err)
+				return nil, fmt.Errorf("--%s: %w", flag, err)
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
@@ -113,7 +116,7 @@ func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 
 // reach reads what sandboxes may reach.
 func (h *host) reach() (bool, []netip.Prefix, error) {
-	allow, err := prefixes(h.allow)
+	allow, err := prefixes(egressAllow, h.allow)
 	if err != nil {
 		return false, nil, err
 	}

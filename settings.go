@@ -28,7 +28,7 @@ func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		if err := flags.Set(f.Name, v); err != nil {
-			first = fmt.Errorf("%s: %w", name, err)
+			first = fmt.Errorf("%s %q %s", name, v, cli.Form(f, err))
 		}
 	})
 	return first

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
 	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
 )
@@ -33,6 +34,8 @@ type up struct {
 	gateway    gateway.Config
 	scheduler  scheduler.Config
 	host       host
+	webhooks   webhooks
+	deliver    reaper.Webhooks
 	data       string
 	durability string
 	log        *slog.Logger
@@ -61,6 +64,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	gatewayFlags(f, &u.gateway)
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
+	u.webhooks.flags(f)
 	f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
 }
@@ -121,9 +125,13 @@ func (u *up) prepare() (err error) {
 	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check()); err != nil {
 		return err
 	}
-	if u.gateway.EgressAllow, err = prefixes(u.host.allow); err != nil {
+	if u.gateway.EgressAllow, err = prefixes(egressAllow, u.host.allow); err != nil {
 		return err
 	}
+	if u.deliver, err = u.webhooks.config(); err != nil {
+		return err
+	}
+	u.gateway.WebhookAllow = u.deliver.Allow
 	if u.data == "" {
 		u.data, err = cli.DataDir(u.cfg.Getenv)
 	} else {
@@ -170,7 +178,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper")}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), Webhooks: u.deliver}))
 	})
 	// One that fails takes the gateway with it, which drains first.
 	ctx, cancel := context.WithCancel(ctx)
@@ -179,7 +187,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 
 	address := filepath.Join(u.data, cli.AddressFile)
 	defer os.Remove(address) //nolint:errcheck // the next start replaces it
-	u.gateway.Log, u.gateway.View, u.gateway.Slog = front, view, u.log.With("role", "gateway")
+	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version = front, view, u.log.With("role", "gateway"), u.cfg.Version
 	hosted := make(chan struct{})
 	u.gateway.ReadyAfter = hosted
 	u.gateway.Ready = func(addr net.Addr) {
@@ -221,7 +229,13 @@ func (u *up) announce(begun time.Time, address, url string) error {
 		return fmt.Errorf("keep address: %w", err)
 	}
 	took := time.Since(begun).Round(time.Millisecond)
-	_, err := fmt.Fprint(u.cfg.Out, banner(url, u.gateway.APIKey, u.data, self(u.cfg.Getenv, u.data), took))
+	h, _ := u.host.view.Host(upHost)
+	b := banner{
+		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, self: self(u.cfg.Getenv, u.data), took: took,
+		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet,
+	}
+	b.pending, b.pendingErr = hostd.Pending(u.host.drivers)
+	_, err := fmt.Fprint(u.cfg.Out, b.text())
 	return err
 }
 
@@ -281,25 +295,4 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// banner is what a newcomer reads. Each line to copy works as it stands, as
-// often as it is copied.
-func banner(url, key, data, self string, took time.Duration) string {
-	curl := fmt.Sprintf(`curl -sS %[1]s/sandboxes -H 'X-API-KEY: %[2]s' -d '{"templateID":"base","timeout":300}' | sed 's/.*"sandboxID":"\([^"]*\)".*/\1/' | xargs -I@ curl -sSN '%[1]s/commands?sandbox=@' -H 'X-API-KEY: %[2]s' -d '{"cmd":"echo hello; uname -a"}'`, url, key)
-	js := fmt.Sprintf(`npm i e2b && E2B_API_KEY=%s E2B_API_URL=%[2]s E2B_SANDBOX_URL=%[2]s node --input-type=module -e 'import { Sandbox } from "e2b"; const s = await Sandbox.create(); console.log((await s.commands.run("echo hello; uname -a")).stdout); await s.kill()'`, key, url)
-	return fmt.Sprintf(`millrace is up: %s (in %v)
-
-  key    %s
-  data   %s
-
-curl (NDJSON):
-  %s
-
-E2B JS SDK:
-  %s
-
-millrace:
-  %s run 'echo hello; uname -a'
-`, url, took, key, data, curl, js, self)
 }

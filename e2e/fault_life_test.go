@@ -234,7 +234,7 @@ func execOrRefused(t *testing.T, a *rig.API, sandbox string) bool {
 // after everything that counts them has died: TORTURE 74, 75, 81.
 func TestFaultCapacity(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}})
+	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}, GatewayArgs: []string{"--queue-timeout", "1s"}})
 	for round := range 3 {
 		began := time.Now()
 		all := creates(t, s.APIs, 100, 300)
@@ -244,7 +244,7 @@ func TestFaultCapacity(t *testing.T) {
 			switch {
 			case c.status == http.StatusCreated:
 				made++
-			case c.status == http.StatusConflict && c.code == "exhausted":
+			case c.status == http.StatusServiceUnavailable && c.code == "exhausted":
 				full++
 			default:
 				t.Errorf("round %d: %+v", round, c)
@@ -257,7 +257,7 @@ func TestFaultCapacity(t *testing.T) {
 		if round == 0 { // whoever counts dies while they run
 			crashAll(t, s)
 		}
-		if c := create(t, s.APIs[1], 300); c.status != http.StatusConflict {
+		if c := create(t, s.APIs[1], 300); c.status != http.StatusServiceUnavailable {
 			t.Errorf("the eleventh: %+v", c)
 		}
 		destroy(t, s.APIs, all)

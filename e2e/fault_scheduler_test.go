@@ -93,7 +93,7 @@ func nothingWaits(t *testing.T, a *rig.API, running int) {
 func TestFaultSchedulerKilled(t *testing.T) {
 	t.Parallel()
 	const capacity = 5
-	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, HostArgs: []string{"--capacity", fmt.Sprint(capacity)}})
+	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, HostArgs: []string{"--capacity", fmt.Sprint(capacity)}, GatewayArgs: []string{"--queue-timeout", "1s"}})
 	var refused, made int
 	var slowest time.Duration
 	for round := range 40 {
@@ -118,7 +118,7 @@ func TestFaultSchedulerKilled(t *testing.T) {
 			case http.StatusCreated:
 				got++
 				made++
-			case http.StatusConflict, http.StatusServiceUnavailable:
+			case http.StatusServiceUnavailable:
 				refused++
 			default:
 				t.Errorf("round %d: %+v", round, c)

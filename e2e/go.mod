@@ -11,4 +11,7 @@ require (
 	github.com/millrace/millrace v0.0.0
 )
 
-require google.golang.org/protobuf v1.36.12 // indirect
+require (
+	github.com/creack/pty v1.1.24 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)

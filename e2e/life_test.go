@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// One place and a thousand who want it: one gets it, and all others are told 409,
-// which says that there is no room; 429 would tell clients to slow down.
+// Of a thousand creates for a host with room for one, one is made. All others wait for
+// as long as they may and are answered 503, which E2B's clients know as "busy".
 func TestOnePlaceForAThousand(t *testing.T) {
-	u := rig.NewUp(t, rig.Options{Args: []string{"--capacity", "1"}})
+	u := rig.NewUp(t, rig.Options{Args: []string{"--capacity", "1", "--queue-timeout", "100ms"}})
 	const wanted, atOnce = 1000, 100
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -40,8 +40,8 @@ func TestOnePlaceForAThousand(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if codes[http.StatusCreated] != 1 || codes[http.StatusConflict] != wanted-1 {
-		t.Errorf("%d creates were answered %v; want one 201, all others 409", wanted, codes)
+	if codes[http.StatusCreated] != 1 || codes[http.StatusServiceUnavailable] != wanted-1 {
+		t.Errorf("%d creates were answered %v; want one 201, all others 503", wanted, codes)
 	}
 	u.Kill(t, winner)
 	u.Create(t) // the place is free again

@@ -33,7 +33,7 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 			}
 		}
 		if !l.pause(ctx, &try) {
-			return 0, kind.Wrap(kind.Unavailable, "append", subject, err)
+			return 0, unavailable("append", subject, err)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 		m, ok, err := l.lastOf(ctx, stream, subject)
 		switch {
 		case err != nil:
-			return kind.Wrap(kind.Unavailable, "append", subject, err)
+			return unavailable("append", subject, err)
 		case ok && bytes.Equal(m.data, data):
 			return nil // an earlier try's, whose answer was lost
 		case ok && !over(m):

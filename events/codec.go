@@ -45,7 +45,8 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	switch b := body.(type) {
 	case sandbox.Requested:
 		f.Body = &pb.SandboxFrame_Requested{Requested: &pb.SandboxRequested{
-			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, Env: b.Env, DeadlineNs: nanos(b.Deadline),
+			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, Env: b.Env, LifetimeNs: int64(b.Lifetime),
+			PlaceByNs: nanos(b.PlaceBy), RunByNs: nanos(b.RunBy), RequestHash: b.RequestHash,
 			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
@@ -55,6 +56,8 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
+	case sandbox.Queued:
+		f.Body = &pb.SandboxFrame_Queued{Queued: &pb.SandboxQueued{Reason: b.Reason}}
 	case sandbox.Refused:
 		f.Body = &pb.SandboxFrame_Refused{Refused: &pb.SandboxRefused{Kind: b.Kind, Reason: b.Reason}}
 	case sandbox.Running:
@@ -70,7 +73,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	case sandbox.Paused:
 		f.Body = &pb.SandboxFrame_Paused{Paused: &pb.SandboxPaused{Message: b.Message}}
 	case sandbox.Resuming:
-		f.Body = &pb.SandboxFrame_Resuming{Resuming: &pb.SandboxResuming{Cause: b.Cause, OnTimeout: b.OnTimeout, Reboot: b.Reboot}}
+		f.Body = &pb.SandboxFrame_Resuming{Resuming: &pb.SandboxResuming{Cause: b.Cause, OnTimeout: b.OnTimeout, Reboot: b.Reboot, LifetimeNs: int64(b.Lifetime)}}
 	case sandbox.Resumed:
 		f.Body = &pb.SandboxFrame_Resumed{Resumed: &pb.SandboxResumed{Message: b.Message}}
 	case sandbox.Snapshotted:
@@ -132,7 +135,8 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_Requested:
 		r := b.Requested
 		return sandbox.Requested{
-			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Env: r.Env, Deadline: fromNanos(r.DeadlineNs),
+			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Env: r.Env, Lifetime: time.Duration(r.LifetimeNs),
+			PlaceBy: fromNanos(r.PlaceByNs), RunBy: fromNanos(r.RunByNs), RequestHash: r.RequestHash,
 			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
 			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
@@ -142,6 +146,8 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
+	case *pb.SandboxFrame_Queued:
+		return sandbox.Queued{Reason: b.Queued.Reason}
 	case *pb.SandboxFrame_Refused:
 		return sandbox.Refused{Kind: b.Refused.Kind, Reason: b.Refused.Reason}
 	case *pb.SandboxFrame_Running:
@@ -156,7 +162,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_Paused:
 		return sandbox.Paused{Message: b.Paused.Message}
 	case *pb.SandboxFrame_Resuming:
-		return sandbox.Resuming{Cause: b.Resuming.Cause, OnTimeout: b.Resuming.OnTimeout, Reboot: b.Resuming.Reboot}
+		return sandbox.Resuming{Cause: b.Resuming.Cause, OnTimeout: b.Resuming.OnTimeout, Reboot: b.Resuming.Reboot, Lifetime: time.Duration(b.Resuming.LifetimeNs)}
 	case *pb.SandboxFrame_Resumed:
 		return sandbox.Resumed{Message: b.Resumed.Message}
 	case *pb.SandboxFrame_Snapshotted:

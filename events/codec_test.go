@@ -14,17 +14,17 @@ func TestSandboxRoundTrip(t *testing.T) {
 	bodies := []sandbox.Body{
 		sandbox.Requested{
 			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Env: map[string]string{"E": "1"},
-			Deadline: time.Unix(9, 9), Secure: true, AllowInternet: true, CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4,
+			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4,
 			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", From: "s1", FromSandbox: "i1", FromHost: "h",
 			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}",
 				HTTPSPorts: []int{443}, Proxy: &sandbox.Proxy{Address: "a.test:1080", User: "u", Password: "\xff\x00"},
 				Transforms: []sandbox.Transform{{Domain: "*.a.test", Headers: []sandbox.Header{{Name: "X", Value: "\xff\x00"}}}, {Domain: "a.test"}}},
 		},
-		sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
+		sandbox.Queued{Reason: "r"}, sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
 		sandbox.Refused{Kind: 6, Reason: "r"},
 		sandbox.Running{Driver: "d", Isolation: "process", Can: sandbox.Abilities{Pause: true, Files: true, Memory: true}, CPUMilli: 5, MemoryMiB: 6},
 		sandbox.DeadlineSet{Deadline: time.Unix(7, 0)},
-		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true}, sandbox.Resumed{Message: "m"},
+		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true, Lifetime: 8}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
 		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2, Link: sandbox.LinkUsed{Index: 3, Sent: 4, Received: 5}},
 

@@ -91,7 +91,7 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 			return err
 		}
 		if !l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, "command", c.ID, err)
+			return unavailable("command", c.ID, err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 			}
 			data = got[0].data
 		case <-ctx.Done():
-			return Reply{}, kind.Wrap(kind.Unavailable, "command", c.ID, ctx.Err())
+			return Reply{}, &kind.Error{Op: "command", ID: c.ID, Kind: kind.Unavailable, Msg: "the host did not answer in time: try again", Err: ctx.Err()}
 		}
 		r, err := decodeReply(data)
 		if err != nil {
@@ -175,7 +175,7 @@ const replyTimeout = 10 * time.Second
 func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
 	feed, err := l.follow(streamCommands, commandSubject(host), rev)
 	if err != nil {
-		return kind.Wrap(kind.Unavailable, "read commands", host, err)
+		return unavailable("read commands", host, err)
 	}
 	defer feed.close()
 	for {

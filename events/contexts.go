@@ -86,7 +86,7 @@ func contextError(op, sum string, err error) error {
 	case isFull(err):
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the servers' store is full"}
 	}
-	return kind.Wrap(kind.Unavailable, op, sum, err)
+	return unavailable(op, sum, err)
 }
 
 // source remembers why it could not be read.

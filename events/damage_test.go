@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
 )
 
 // damagedBlock is a block of the stream HOSTS as nats-server 2.15.2 left it after kills, when
@@ -94,6 +96,51 @@ func TestADamagedCopyIsRebuiltFromTheOthers(t *testing.T) {
 	// What the rebuilt copy has is what a leader on it has.
 	c.Stop((victim + 1) % 3)
 	beat(20)
+}
+
+// A server alone has nobody to get a damaged stream from. It goes on without it, and whoever
+// monitors the log knows within seconds; it does not restart for ever.
+func TestADamagedStreamOfAServerAloneRaisesAnAlarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts take seconds")
+	}
+	srv := eventstest.Start(t)
+	log := eventstest.Open(t, srv)
+	watched := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { watched <- log.MonitorStreams(ctx) }()
+	defer func() { stop(); <-watched }()
+	leaseLoop(t, log)(20)
+	if err := log.Healthy(t.Context()); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	srv.Stop()
+	damage(t, srv.Dir())
+	srv.Resume()
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		for rev := uint64(20); ctx.Err() == nil; { // as a host does
+			next, err := log.PutLease(ctx, fleet.Lease{Host: "h", Epoch: 1, TTL: time.Minute}, rev)
+			if rev = next; kind.Is(err, kind.Conflict) {
+				_, rev, _, _ = log.Lease(ctx, "h") //nolint:errcheck // then it is 0
+			}
+		}
+	}()
+	defer func() { stop(); <-renewed }()
+	const want = "stream HOSTS cannot be written: "
+	for deadline := time.Now().Add(time.Minute); ; {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		err := log.Healthy(within)
+		cancel()
+		if kind.Is(err, kind.Unavailable) && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "write error") {
+			return
+		}
+		<-time.After(50 * time.Millisecond) // between two questions
+		if time.Now().After(deadline) {
+			t.Fatalf("no alarm: %v", err)
+		}
+	}
 }
 
 // incomplete says why not all copies of a stream are complete; empty: they are.

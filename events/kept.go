@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 )
@@ -99,7 +98,7 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 func (v *View) SweepParts(ctx context.Context) (int, error) {
 	n, err := v.sweepParts(ctx, forgotten)
 	if err != nil {
-		err = kind.Wrap(kind.Unavailable, "sweep", bucketTemplates, err)
+		err = unavailable("sweep", bucketTemplates, err)
 	}
 	return n, err
 }

@@ -294,3 +294,12 @@ func pause(ctx context.Context, try int) bool {
 		return true
 	}
 }
+
+// unavailable wraps a failure to reach the log. Clients read one sentence; the cause, in
+// the words of NATS, is for logs only. A nil err stays nil.
+func unavailable(op, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
+}

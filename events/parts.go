@@ -142,7 +142,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 				Msg: "the servers' store is full: remove templates or snapshots, or give the stream OBJ_templates more room"}
 		}
 		if !l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, op, name, err)
+			return unavailable(op, name, err)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 	case t.fin:
 		return nil, nil, io.EOF
 	case t.err != nil:
-		return nil, nil, kind.Wrap(kind.Unavailable, "read", string(t.ref.ID), t.err)
+		return nil, nil, unavailable("read", string(t.ref.ID), t.err)
 	}
 	return nil, t.changed, nil
 }

@@ -111,7 +111,7 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 	try, cancel := l.attempt(ctx)
 	defer cancel()
 	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, l.gets.prefix+token, body); err != nil {
-		return nil, kind.Wrap(kind.Unavailable, "read", stream, err)
+		return nil, unavailable("read", stream, err)
 	}
 	var out []stored
 	for {
@@ -213,7 +213,7 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 	}
 	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: body})
 	if err != nil {
-		return stored{}, false, kind.Wrap(kind.Unavailable, "read", stream, err)
+		return stored{}, false, unavailable("read", stream, err)
 	}
 	var ans apiMsg
 	if err := json.Unmarshal(msg.Data, &ans); err != nil {
@@ -303,7 +303,7 @@ func (l *Log) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
 		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes are more than the record takes at once, which is %d", len(m.Data), l.nc.MaxPayload())
 	}
 	if err != nil {
-		return 0, kind.Wrap(kind.Unavailable, "append", m.Subject, err)
+		return 0, unavailable("append", m.Subject, err)
 	}
 	var ack pubAck
 	if err := json.Unmarshal(msg.Data, &ack); err != nil {

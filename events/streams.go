@@ -47,8 +47,10 @@ const (
 	placeBytes = 32 << 20
 	// buildBytes bounds what is kept of builds, which is their logs.
 	buildBytes = 256 << 20
+	// hookBytes bounds what is kept of deliveries to webhooks: about 150,000 of them.
+	hookBytes = 64 << 20
 	// leastBytes is where a server counts as full rather than small.
-	leastBytes = 16 << 20
+	leastBytes = 8 << 20
 )
 
 // ensureStreams makes the streams that are missing; it waits for the servers
@@ -380,8 +382,11 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
 	vault := fileStream(cfg, streamVault, "vault.>")
 	vault.MaxMsgsPerSubject = 1 // an older value goes when a newer one comes
+	hooks := fileStream(cfg, streamHooks, "hook.>")
+	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, useStream(cfg), placesStream(cfg),
+		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
+		useStream(cfg), placesStream(cfg), hookLogStream(cfg),
 	}
 	return append(fixed, memoryStreams(cfg)...)
 }
@@ -403,6 +408,15 @@ func placesStream(cfg Config) jetstream.StreamConfig {
 	places.MaxMsgsPerSubject = 1
 	places.RePublish = nil
 	return places
+}
+
+// hookLogStream holds the attempts to deliver events to webhooks.
+func hookLogStream(cfg Config) jetstream.StreamConfig {
+	attempts := fileStream(cfg, streamHookLog, "hooklog.>")
+	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
+	attempts.MaxMsgsPerSubject = maxAttempts
+	attempts.RePublish = nil
+	return attempts
 }
 
 // memoryStreams are what is not kept: they live in memory.

@@ -26,6 +26,8 @@ const (
 	streamPlaces    = "PLACE"
 	streamBuilds    = "BUILD"
 	streamVault     = "VAULT"
+	streamHooks     = "HOOK"
+	streamHookLog   = "HOOKLOG"
 
 	replyPrefix  = "io.reply."
 	tunnelPrefix = "tunnel."
@@ -87,6 +89,8 @@ func sourceOf(stream string) string {
 		return "vol.>"
 	case streamVault:
 		return "vault.>"
+	case streamHooks:
+		return "hook.>"
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }

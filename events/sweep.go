@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -27,9 +26,10 @@ func (v *View) SweepRecords(ctx context.Context) error {
 	}{
 		{streamSandboxes, auditAge, v.sweepSandboxes}, {streamSnapshots, leftAge, v.sweepSnapshots},
 		{streamVolumes, leftAge, v.sweepVolumes}, {streamVault, leftAge, v.sweepSecrets},
+		{streamHooks, leftAge, v.sweepHooks},
 	} {
 		_, err := old.sweep(ctx, old.age)
-		errs = append(errs, kind.Wrap(kind.Unavailable, "sweep", old.stream, err))
+		errs = append(errs, unavailable("sweep", old.stream, err))
 	}
 	return errors.Join(errs...)
 }
@@ -66,6 +66,15 @@ func (v *View) sweepSecrets(ctx context.Context, age time.Duration) (int, error)
 		defer v.mu.Unlock()
 		s, ok := v.secrets[subject]
 		return ok && !s.Removed
+	})
+}
+
+func (v *View) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
+	return v.sweepRecords(ctx, &v.swept.hooks, streamHooks, "hook.>", age, func(subject string) bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		h := v.hooks[hookKey(subject)]
+		return h != nil && !h.doc.Removed
 	})
 }
 
@@ -187,6 +196,11 @@ func (v *View) forgetNamed(before time.Time) {
 	for subject, s := range v.secrets {
 		if s.Removed && s.changed.Before(before) {
 			delete(v.secrets, subject)
+		}
+	}
+	for key, h := range v.hooks {
+		if h.doc.Removed && h.doc.Changed.Before(before) {
+			delete(v.hooks, key)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/millrace/millrace/events/kind"
 )
 
 // Sync waits until everything stored before the call is in the view, through outages
@@ -22,7 +20,7 @@ func (v *View) Sync(ctx context.Context) error {
 			return err
 		}
 		if !v.l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, "sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
+			return unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -69,7 +68,7 @@ func (l *Log) attach(ref Ref) (*tail, error) {
 	f, err := l.follow(t.stream, subject, 0)
 	if err != nil {
 		cancel()
-		return nil, kind.Wrap(kind.Unavailable, "read", string(ref.ID), err)
+		return nil, unavailable("read", string(ref.ID), err)
 	}
 	l.mu.Lock()
 	if other := l.tails[subject]; other != nil { // somebody was faster

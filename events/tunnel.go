@@ -98,7 +98,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	<-sent
 	w.bye()
 	err := context.Cause(ctx)
-	t.mux.Break(kind.Wrap(kind.Unavailable, "tunnel", "", err))
+	t.mux.Break(unavailable("tunnel", "", err))
 	return err
 }
 
@@ -186,7 +186,7 @@ func (w *tunnelWriter) bye() {
 func (t *tunnel) receive(ctx context.Context) error {
 	feed, err := t.l.follow(streamTunnels, t.in, 0)
 	if err != nil {
-		return kind.Wrap(kind.Unavailable, "tunnel", "", err)
+		return unavailable("tunnel", "", err)
 	}
 	defer feed.close()
 	var last uint64

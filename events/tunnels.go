@@ -118,7 +118,7 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 	case w.turn <- struct{}{}:
 		defer func() { <-w.turn }()
 	case <-ctx.Done():
-		return nil, kind.Wrap(kind.Unavailable, "tunnel", host, ctx.Err())
+		return nil, unavailable("tunnel", host, ctx.Err())
 	}
 	if o := w.link; o != nil {
 		if o.mux.Err() == nil && o.epoch >= epoch {
@@ -183,7 +183,7 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 	knocks := make(chan *nats.Msg, tunnelsAtOnce)
 	sub, err := l.nc.ChanSubscribe(livePrefix+door, knocks)
 	if err != nil {
-		return kind.Wrap(kind.Unavailable, "serve tunnels", host, err)
+		return unavailable("serve tunnels", host, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
 	for {

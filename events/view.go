@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/identity"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -36,15 +35,17 @@ type View struct {
 	deleted   uint64                    // of them, also such as it has forgotten
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise
-	changed   chan struct{}             // closed, and made anew, at every change
-	err       error                     // why it is not kept up to date any more
+	hooks     map[string]*hook          // by the subject of the webhook
+	lifecycle lifecycles
+	changed   chan struct{} // closed, and made anew, at every change
+	err       error         // why it is not kept up to date any more
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
 	next      *look // that did not begin yet; nil: nobody asked for one
 
 	looking sync.Mutex // held by the look that is at work; taken before mu
 
-	swept struct{ sandboxes, snapshots, volumes, secrets swept }
+	swept struct{ sandboxes, snapshots, volumes, secrets, hooks swept }
 }
 
 // entry is a process in the catalogue.
@@ -74,6 +75,7 @@ var folds = []struct {
 	{streamVolumes, (*View).applyVolume, true},
 	{streamBuilds, (*View).applyBuild, false},
 	{streamVault, (*View).applySecret, false},
+	{streamHooks, (*View).applyHook, false},
 }
 
 // sweepEvery is how often what ended long ago is let go of.
@@ -97,6 +99,8 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		snapshots: make(map[sandbox.SnapshotID]sandbox.Snapshot),
 		volumes:   make(map[string]sandbox.Volume),
 		secrets:   make(map[string]Secret),
+		hooks:     make(map[string]*hook),
+		lifecycle: lifecycles{of: make(map[string][]mark)},
 		builds:    make(map[build.ID]Build),
 		changed:   make(chan struct{}),
 		watchers:  make(map[chan struct{}]struct{}),
@@ -104,7 +108,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	for _, f := range folds {
 		feed, err := l.follow(f.stream, ">", 0)
 		if err != nil {
-			return nil, kind.Wrap(kind.Unavailable, "open view", f.stream, err)
+			return nil, unavailable("open view", f.stream, err)
 		}
 		go v.fold(ctx, feed, f.apply, f.tell)
 	}
@@ -174,7 +178,7 @@ func (v *View) wait(ctx context.Context, done func() bool) error {
 	for !done() {
 		if err := v.err; err != nil {
 			v.mu.Unlock()
-			return kind.Wrap(kind.Unavailable, "view", "", err)
+			return unavailable("view", "", err)
 		}
 		changed := v.changed
 		v.mu.Unlock()
@@ -243,6 +247,7 @@ func (v *View) forget(before time.Time) {
 	left := before.Add(v.l.retention - leftAge - keptAge)
 	v.forgetSnapshots(left)
 	v.forgetNamed(left)
+	v.lifecycle.forget(before.Add(v.l.retention - LifecycleAge))
 	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {
 		if !e.Active() && e.Ended.Before(before) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
 )
 
 func (v *View) applySandbox(m stored) error {
@@ -20,11 +22,15 @@ func (v *View) applySandbox(m stored) error {
 		return nil // it is over, and on its way out: see sweepSandboxes
 	}
 	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
-	for _, e := range events {
+	now := time.Now()
+	for i, e := range events {
+		t, is := webhook.TypeOf(&s, e.Body)
 		next, err := s.Apply(e)
 		if err != nil {
 			v.l.log.Warn("an event could not be applied", "sandbox", id, "seq", e.Seq, "err", err)
 			next.Seq = e.Seq
+		} else if is {
+			v.lifecycle.add(tenant, webhook.At(m.seq, i), t, m.time, now)
 		}
 		s = next
 	}

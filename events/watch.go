@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -75,7 +74,7 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 	}
 	feed, err := v.l.follow(stream, ">", from)
 	if err != nil {
-		return kind.Wrap(kind.Unavailable, "tail", stream, err)
+		return unavailable("tail", stream, err)
 	}
 	defer feed.close()
 	feed.since = f.Since

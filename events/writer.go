@@ -113,7 +113,7 @@ func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 			return t, err
 		}
 		if !l.pause(ctx, &try) {
-			return Tip{}, kind.Wrap(kind.Unavailable, "read", string(ref.ID), err)
+			return Tip{}, unavailable("read", string(ref.ID), err)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 			return err
 		}
 		if !w.l.pause(ctx, &try) {
-			return kind.Wrap(kind.Unavailable, "append", w.subject, ctx.Err())
+			return unavailable("append", w.subject, ctx.Err())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,15 +13,17 @@ import (
 
 // Topology says how many of each there are. Zero means one.
 type Topology struct {
-	NATS       int  // 1 or 3
-	Apart      bool // each NATS server has a network of its own: see Split.Isolate
-	Gateways   int
-	Schedulers int
-	Reapers    int
-	Hosts      int
-	Driver     string   // default: Driver
-	HostArgs   []string // more arguments of each hostd
-	Durability string   // default "process": tests kill processes, not machines
+	NATS        int  // 1 or 3
+	Apart       bool // each NATS server has a network of its own: see Split.Isolate
+	Gateways    int
+	Schedulers  int
+	Reapers     int
+	Hosts       int
+	Driver      string   // default: Driver
+	GatewayArgs []string // more arguments of each gateway
+	HostArgs    []string // more arguments of each hostd
+	Env         []string // more of the environment of gateways and reapers
+	Durability  string   // default "process": tests kill processes, not machines
 }
 
 // Split is the topology of a data centre, as processes: nats-1..., gateway-1...,
@@ -82,8 +85,8 @@ func (s *Split) begin(top *Topology) error {
 			return err
 		}
 		api := &API{URL: "http://" + addr, Key: SplitKey, made: &s.made}
-		err = s.add(fmt.Sprintf("gateway-%d", i+1), []string{"MILLRACE_API_KEY=" + SplitKey},
-			append([]string{"gateway", "--listen", addr}, to...)...)
+		err = s.add(fmt.Sprintf("gateway-%d", i+1), append([]string{"MILLRACE_API_KEY=" + SplitKey}, top.Env...),
+			slices.Concat([]string{"gateway", "--listen", addr}, to, top.GatewayArgs)...)
 		if err != nil {
 			return err
 		}
@@ -94,7 +97,7 @@ func (s *Split) begin(top *Topology) error {
 		n    int
 	}{{"scheduler", top.Schedulers}, {"reaper", top.Reapers}} {
 		for i := range r.n {
-			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), nil, append([]string{r.role}, to...)...); err != nil {
+			if err := s.add(fmt.Sprintf("%s-%d", r.role, i+1), top.Env, append([]string{r.role}, to...)...); err != nil {
 				return err
 			}
 		}

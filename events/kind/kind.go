@@ -49,11 +49,17 @@ type Error struct {
 	ID   string // on what; empty if on nothing in particular
 	Kind Kind
 	Msg  string // for the client, if more can be said than Kind says
+	Code string // name of this error for programs; empty: the name of Kind
 	Err  error  // the cause; nil if Kind says it all
 }
 
 // New is an error with a text for the client.
 func New(k Kind, op, id, msg string) error { return &Error{Op: op, ID: id, Kind: k, Msg: msg} }
+
+// Coded is New with a name for programs.
+func Coded(k Kind, op, id, code, msg string) error {
+	return &Error{Op: op, ID: id, Kind: k, Code: code, Msg: msg}
+}
 
 // Newf is New with a format for the text.
 func Newf(k Kind, op, id, format string, args ...any) error {
@@ -104,6 +110,16 @@ func Of(err error) Kind {
 
 // Is reports whether err is of kind k.
 func Is(err error, k Kind) bool { return err != nil && Of(err) == k }
+
+// Code is the name of err for programs: that of the outermost Error in its chain, or
+// else of its kind, in lower case with underscores.
+func Code(err error) string {
+	var e *Error
+	if errors.As(err, &e) && e.Code != "" {
+		return e.Code
+	}
+	return strings.ReplaceAll(Of(err).String(), " ", "_")
+}
 
 // Message is what a client may read of err: never the cause of an Internal one.
 func Message(err error) string {

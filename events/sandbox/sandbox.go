@@ -79,7 +79,7 @@ type Event struct {
 	Body Body
 }
 
-// Body is one of Requested, Placed, Refused, Running, DeadlineSet, Pausing,
+// Body is one of Requested, Queued, Placed, Refused, Running, DeadlineSet, Pausing,
 // Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Stopping, Destroyed, Lost or Failed.
 //
 //sumtype:decl
@@ -91,8 +91,11 @@ type Requested struct {
 	Driver        string // empty: the host's default
 	Metadata      map[string]string
 	Env           map[string]string
-	Deadline      time.Time // the hard end unless moved
-	Secure        bool      // data-plane requests need the sandbox's token
+	Lifetime      time.Duration // counted from when it runs; 0: it has no end
+	PlaceBy       time.Time     // until then it waits for a host with free capacity; zero: it does not wait
+	RunBy         time.Time     // it ends if it does not run by then; zero: no bound
+	RequestHash   []byte        // of the request that was sent with an idempotency key; empty: it had none
+	Secure        bool          // data-plane requests need the sandbox's token
 	AllowInternet bool
 	CPUMilli      uint32
 	MemoryMiB     uint32
@@ -124,6 +127,10 @@ const (
 	// OnTimeoutPauseFiles is a pause that keeps the files alone.
 	OnTimeoutPauseFiles = "pause_files"
 )
+
+// Queued says that the sandbox waits for a host, and why: each host that could take
+// it is full, or is still starting.
+type Queued struct{ Reason string }
 
 // Placed says which host is to make it, and how; the first Placed wins.
 type Placed struct {
@@ -168,8 +175,9 @@ type Paused struct{ Message string } // why it could not go on, if that was want
 // Resuming says that it is to go on; its host sees to it.
 type Resuming struct {
 	Cause     string
-	OnTimeout string // from now on; empty: as before
-	Reboot    bool   // its processes end before it goes on
+	OnTimeout string        // from now on; empty: as before
+	Reboot    bool          // its processes end before it goes on
+	Lifetime  time.Duration // counted from when it runs again; 0: its deadline stays
 }
 
 // Resumed says that it goes on.
@@ -231,6 +239,7 @@ type Lost struct{ Reason string }
 type Failed struct{ Message string }
 
 func (Requested) kind() string   { return "requested" }
+func (Queued) kind() string      { return "queued" }
 func (Placed) kind() string      { return "placed" }
 func (Refused) kind() string     { return "refused" }
 func (Running) kind() string     { return "running" }
@@ -255,4 +264,5 @@ const (
 	CauseUser    = "user"    // asked for
 	CauseTimeout = "timeout" // its deadline passed
 	CauseTraffic = "traffic" // somebody needed it
+	CauseLate    = "late"    // it did not run by Requested.RunBy
 )

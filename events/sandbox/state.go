@@ -15,6 +15,7 @@ type Phase string
 const (
 	PhaseNone      Phase = ""
 	PhaseRequested Phase = "requested"
+	PhaseQueued    Phase = "queued"
 	PhasePlaced    Phase = "placed"
 	PhaseRunning   Phase = "running"
 	PhasePausing   Phase = "pausing"
@@ -30,7 +31,8 @@ const (
 // next is the whole state machine; a pair that is absent cannot happen.
 var next = map[Phase]map[string]Phase{
 	PhaseNone:      {"requested": PhaseRequested},
-	PhaseRequested: {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseRequested, "stopping": PhaseDestroyed},
+	PhaseRequested: {"queued": PhaseQueued, "placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseRequested, "stopping": PhaseDestroyed},
+	PhaseQueued:    {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseQueued, "stopping": PhaseDestroyed},
 	PhasePlaced:    {"running": PhaseRunning, "failed": PhaseFailed, "lost": PhaseLost, "deadline_set": PhasePlaced, "stopping": PhaseStopping},
 	PhaseRunning: {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
 		"pausing": PhasePausing, "snapshotted": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
@@ -55,14 +57,16 @@ type State struct {
 	Driver   string    // that made it; until it runs: that is to make it
 	Can      Abilities // zero until running
 	Created  time.Time
-	Started  time.Time // zero until running
-	Still    time.Time // since when it is paused; zero if it is not
-	Rests    []Rest    // its pauses that are over, the last maxRests of them; not to be changed
-	Ended    time.Time // zero until it ended
-	Deadline time.Time
-	Reboot   bool   // its processes end when it goes on
-	Message  string // why the last pause or resume failed; empty: it did not
-	Cause    string // why it stops, ended or was refused
+	Started  time.Time     // zero until running
+	Still    time.Time     // since when it is paused; zero if it is not
+	Rests    []Rest        // its pauses that are over, the last maxRests of them; not to be changed
+	Ended    time.Time     // zero until it ended
+	Deadline time.Time     // zero until running, unless it was set before
+	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
+	Queued   string        // why it waits for a host; empty unless queued
+	Reboot   bool          // its processes end when it goes on
+	Message  string        // why the last pause or resume failed; empty: it did not
+	Cause    string        // why it stops, ended or was refused
 	Refusal  kind.Kind
 	Network  Network     // what it may reach now
 	Used     NetworkUsed // as far as it is known
@@ -96,6 +100,14 @@ func (s *State) Over() bool {
 	return false
 }
 
+// Begins reports whether it has not run yet but may.
+func (s *State) Begins() bool {
+	return s.Phase == PhaseRequested || s.Phase == PhaseQueued || s.Phase == PhasePlaced
+}
+
+// Waits reports whether it waits for a scheduler to place it.
+func (s *State) Waits() bool { return s.Phase == PhaseRequested || s.Phase == PhaseQueued }
+
 // Live reports whether processes may be started in it.
 func (s *State) Live() bool { return s.Phase == PhaseRunning }
 
@@ -118,9 +130,16 @@ const minAwake = 5 * time.Minute
 
 // Woken is what is appended to the record of a paused sandbox to resume it for
 // somebody who needs it: it lives on for as long as it was made for.
-func (s *State) Woken(now time.Time) []Body {
-	lifetime := max(minAwake, s.Request.Deadline.Sub(s.Created))
-	return []Body{Resuming{Cause: CauseTraffic}, DeadlineSet{Deadline: now.Add(lifetime)}}
+func (s *State) Woken() []Body {
+	return []Body{Resuming{Cause: CauseTraffic, Lifetime: max(minAwake, s.Request.Lifetime)}}
+}
+
+// runs counts the lifetime from now, when the sandbox runs or runs again.
+func (s *State) runs(now time.Time) {
+	if s.Lifetime > 0 {
+		s.Deadline = now.Add(s.Lifetime)
+	}
+	s.Lifetime = 0
 }
 
 // Apply is the state after e, or an Internal error if e cannot follow s.
@@ -132,35 +151,40 @@ func (s State) Apply(e Event) (State, error) {
 	s.Phase, s.Seq = to, e.Seq
 	switch b := e.Body.(type) {
 	case Requested:
-		s.Request, s.Created, s.Deadline = b, e.Time, b.Deadline
+		s.Request, s.Created, s.Lifetime = b, e.Time, b.Lifetime
 		s.Network = b.Network
 		s.Network.Internet = b.AllowInternet
+	case Queued:
+		s.Queued = b.Reason
 	case Placed:
-		s.Host, s.Epoch, s.Driver = b.Host, b.Epoch, b.Driver
+		s.Host, s.Epoch, s.Driver, s.Queued = b.Host, b.Epoch, b.Driver, ""
 	case Refused:
-		s.Refusal, s.Cause = kind.Kind(b.Kind), b.Reason
+		s.Refusal, s.Cause, s.Queued = kind.Kind(b.Kind), b.Reason, ""
 	case Running:
 		s.Driver, s.Isolation, s.Can, s.Started = b.Driver, b.Isolation, b.Can, e.Time
+		s.runs(e.Time)
 		s.Request.CPUMilli, s.Request.MemoryMiB = cmp.Or(s.Request.CPUMilli, b.CPUMilli), cmp.Or(s.Request.MemoryMiB, b.MemoryMiB)
 	case DeadlineSet:
-		s.Deadline = b.Deadline
+		s.Deadline, s.Lifetime = b.Deadline, 0
 	case Pausing:
 		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
+		s.Lifetime = 0
 		s.Message, s.Still = b.Message, cmp.Or(s.Still, e.Time) // one that does not wake stood still all the time
 	case Resuming:
-		s.Cause, s.Reboot = b.Cause, s.Reboot || b.Reboot
+		s.Cause, s.Reboot, s.Lifetime = b.Cause, s.Reboot || b.Reboot, b.Lifetime
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
 	case Resumed:
 		s.Rests = rested(s.Rests, Rest{s.Still, e.Time})
 		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
+		s.runs(e.Time)
 	case Snapshotted: // a fact about its past that changes nothing
 	case NetworkSet:
 		s.Network = b.Network
 	case NetworkUsed:
 		s.Used = b
 	case Stopping:
-		s.Cause = b.Cause
+		s.Cause, s.Queued = b.Cause, ""
 	case Destroyed:
 		s.Cause = b.Cause
 	case Lost:

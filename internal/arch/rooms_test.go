@@ -60,6 +60,7 @@ var rooms = []room{
 	{path: "events/kind"},
 	{path: "events/build", may: []string{"events/kind"}},
 	{path: "events/sandbox", may: []string{"events/kind"}},
+	{path: "events/webhook", may: []string{"events/kind", "events/sandbox"}},
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}},
@@ -73,6 +74,7 @@ var rooms = []room{
 
 	{path: "services/scheduler", may: []string{vocabulary, group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},
+	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "recovery", may: []string{vocabulary}},
@@ -91,12 +93,12 @@ var rooms = []room{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "remove", sys, group}},
 	{path: hd + "remove", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
-	{path: hd + "egress", may: []string{vocabulary}, std: []string{"net/http"}},
+	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker is told by HTTP over a unix socket what to do.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
@@ -104,12 +106,13 @@ var rooms = []room{
 
 	// The client speaks the public wire only: nothing of ours but the form of
 	// templates, which it makes.
-	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, sys, group}, std: []string{"net/http"}},
+	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
 	{path: "internal/cli/internal/vtfilter"},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},
+	{path: "internal/ownaddr"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch", may: []string{"golang.org/x/tools/go/packages"}},

@@ -86,11 +86,15 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 		return err
 	}
 	feed, input := newFeeder(c, id), a.In
+	leave := func(why error) {
+		ignoreHangup(why)
+		cancel(why)
+	}
 	if k != nil {
 		k.resizes(ctx, c, id, at.size, say)
-		input = k.detacher(func() { cancel(errDetached) })
+		input = k.detacher(func() { leave(errDetached) })
 	}
-	go forwardSignals(ctx, cancel, c, id, k != nil || at.joins, say)
+	go forwardSignals(ctx, leave, c, id, k != nil || at.joins, say)
 	if at.stdin {
 		go func() {
 			if err := feed.feed(ctx, input, at.atEOF()); err != nil && ctx.Err() == nil {
@@ -99,6 +103,7 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 		}()
 	}
 	err = c.follow(ctx, id, at.after, say, func(e *event) error { return s.show(e, feed, say) })
+	ignoreHangup(err)
 	switch {
 	case errors.Is(err, errDetached) && k != nil:
 		s.leave()
@@ -107,6 +112,14 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 		return err
 	}
 	return exitOf(&s.end)
+}
+
+// ignoreHangup lets a detached client finish: the SIGHUP of a terminal that is gone may
+// come after the end of its input, when signals are no longer forwarded.
+func ignoreHangup(why error) {
+	if errors.Is(why, errDetached) {
+		signal.Ignore(unix.SIGHUP)
+	}
 }
 
 // atEOF returns what the end of our input means to the process. A terminal has no end:
@@ -130,6 +143,8 @@ func exitOf(end *event) error {
 		return &ExitError{Code: exitSignal + end.Signal}
 	case end.ExitCode == nil && end.Cause == notStarted && end.Message != "":
 		return &ExitError{Code: ExitOurs}
+	case end.ExitCode == nil && end.Message != "":
+		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s): %s", end.Cause, end.Message)}
 	case end.ExitCode == nil:
 		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s)", end.Cause)}
 	case *end.ExitCode == 0:
@@ -143,7 +158,7 @@ const impatient = 3
 
 // forwardSignals sends the signals that we get to the process. The third Ctrl-C ends
 // us instead, and SIGHUP detaches if detaches is set.
-func forwardSignals(ctx context.Context, leave context.CancelCauseFunc, c *client, id string, detaches bool, say func(string, ...any)) {
+func forwardSignals(ctx context.Context, leave func(error), c *client, id string, detaches bool, say func(string, ...any)) {
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	if !signal.Ignored(unix.SIGHUP) { // as under nohup

@@ -74,9 +74,9 @@ func ExitCode(err error) (code int, say string) {
 		if exit.Err == nil {
 			return exit.Code, ""
 		}
-		return exit.Code, exit.Err.Error()
+		return exit.Code, plain(exit.Err.Error())
 	}
-	return 1, err.Error()
+	return 1, plain(err.Error())
 }
 
 // ours gives an error that is Millrace's and not the command's its exit code.
@@ -110,7 +110,7 @@ func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-func oursFlags(_ *cobra.Command, err error) error { return ours(err) }
+func oursFlags(_ *cobra.Command, err error) error { return ours(FlagError(err)) }
 
 // app is one run of the program: its surroundings and the flags of all verbs.
 type app struct {
@@ -124,7 +124,7 @@ func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
-		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(),
+		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()
@@ -166,9 +166,9 @@ func (a *app) open() (c *client, asJSON bool, err error) {
 	return c, asJSON, err
 }
 
-// notef tells the user something that is not data.
+// notef tells the user something that is not data. It may quote strangers.
 func (a *app) notef(format string, args ...any) {
-	fmt.Fprintf(a.Err, "millrace: "+format+"\n", args...) //nolint:errcheck // there is nobody else to tell
+	fmt.Fprintf(a.Err, "millrace: %s\n", plain(fmt.Sprintf(format, args...))) //nolint:errcheck // there is nobody else to tell
 }
 
 // The files by which verbs find the `up` of a data directory.

@@ -56,6 +56,11 @@ func TestDetachKeys(t *testing.T) {
 		{"Ctrl-P twice", fast, []string{"a\x10\x10b"}, "a\x10\x10b"},
 		{"Ctrl-P twice, then Ctrl-Q", fast, []string{"a\x10\x10\x11b"}, "a\x10"},
 		{"Ctrl-Q alone", fast, []string{"\x11"}, "\x11"},
+		{"as kitty reports keys", slow, []string{"a\x1b[112;5u", "\x1b[113;5u", "b"}, "a\x1b[112;5u"},
+		{"at once, with Num Lock", fast, []string{"a\x1b[112;133u\x1b[113;133ub"}, "a"},
+		{"with reports of releases", fast, []string{"\x1b[112;5u", "\x1b[112;5:3u", "\x1b[113;5u", "b"}, "\x1b[112;5u\x1b[112;5:3u"},
+		{"as xterm reports keys", fast, []string{"a\x1b[27;5;112~", "\x1b[27;5;113~b"}, "a"},
+		{"other sequences", fast, []string{"\x1b[A\x1b[112;6u\x1b[113;5u\x1b[3~\x1b[<0;1;2M\x1b", "\x1b["}, "\x1b[A\x1b[112;6u\x1b[113;5u\x1b[3~\x1b[<0;1;2M\x1b\x1b["},
 		{"a terminal that is gone", fast, []string{"a", "b"}, "ab"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,7 +5,17 @@
 // # What a script may rely on
 // Standard output carries data and nothing else; what is said about it goes to
 // standard error. `run` and `attach` exit as the remote command did: its code,
-// 128 and the signal's number if a signal ended it, 125 if Millrace failed.
+// 128 and the signal's number if a signal ended it, 125 if Millrace failed. They
+// exit with 0 after detaching: by Ctrl-P Ctrl-Q at a terminal, by a terminal that
+// is gone, or by SIGHUP (of attach, and of run at a terminal; else SIGHUP is
+// forwarded, and under nohup it is ignored).
+//
+// # Nothing is typed that the user did not type
+// Recorded output that is shown at a terminal goes through package vtfilter: a
+// terminal answers the queries in it, and the answers would be typed into the
+// process, or into the user's shell. For attach, history ends where the record ended
+// when it began; what comes later is live, also after a broken connection. All that
+// logs shows is history.
 //
 // # A broken connection is not an end
 // Whatever streams comes back by itself from the last event it has, on the next

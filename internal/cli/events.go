@@ -163,7 +163,7 @@ func (t *tailer) fresh(e *tailLine) bool {
 
 func (t *tailer) write(raw []byte) error {
 	if t.json {
-		_, err := t.Out.Write(raw)
+		_, err := newOutput(t.Out).Write(raw)
 		return err
 	}
 	var e map[string]any

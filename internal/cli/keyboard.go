@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +102,7 @@ type detacher struct {
 	leave func()
 	out   []byte // read and not yet returned
 	last  bool   // the last key was Ctrl-P
-	held  bool   // and is not in out
+	held  []byte // that Ctrl-P, if it is not in out
 	err   error
 }
 
@@ -107,14 +110,14 @@ type detacher struct {
 func (d *detacher) Read(p []byte) (int, error) {
 	for len(d.out) == 0 && d.err == nil {
 		var late <-chan time.Time
-		if d.held {
+		if len(d.held) > 0 {
 			late = time.After(holdCtrlP)
 		}
 		select {
 		case k := <-d.keys:
 			d.take(k)
 		case <-late:
-			d.out, d.held = append(d.out, ctrlP), false
+			d.giveHeld()
 		}
 	}
 	if len(d.out) == 0 {
@@ -126,25 +129,75 @@ func (d *detacher) Read(p []byte) (int, error) {
 }
 
 func (d *detacher) take(k keys) {
-	for _, b := range k.b {
-		if d.last && b == ctrlQ {
+	for b := k.b; len(b) > 0; {
+		key, n := controlKey(b)
+		switch {
+		case d.last && key == ctrlQ:
 			d.end()
 			return
+		case key == keyReleased: // of a key before
+			d.giveHeld()
+			d.out = append(d.out, b[:n]...)
+		default:
+			d.giveHeld()
+			if d.last = key == ctrlP; d.last {
+				d.held = append(d.held, b[:n]...)
+			} else {
+				d.out = append(d.out, b[:n]...)
+			}
 		}
-		if d.held {
-			d.out = append(d.out, ctrlP)
-		}
-		d.last = b == ctrlP
-		if d.held = d.last; !d.held {
-			d.out = append(d.out, b)
-		}
+		b = b[n:]
 	}
 	if k.err != nil { // a raw terminal has no other end than its own
 		d.end()
 	}
 }
 
+func (d *detacher) giveHeld() { d.out, d.held = append(d.out, d.held...), d.held[:0] }
+
 func (d *detacher) end() {
-	d.held, d.err = false, io.EOF
+	d.held, d.err = nil, io.EOF
 	d.leave()
+}
+
+// keyReleased is the key of a report that a key was released.
+const keyReleased = 0xff
+
+// controlKey returns the control character of the key that b begins with, and the key's
+// length. Programs may have a terminal report keys in sequences, of which it knows
+// those with Ctrl alone: ESC [ 112 ; 5 u (kitty, fixterms) and ESC [ 27 ; 5 ; 112 ~
+// (xterm). For any other key it returns 0.
+func controlKey(b []byte) (key byte, n int) {
+	if b[0] == ctrlP || b[0] == ctrlQ {
+		return b[0], 1
+	}
+	rest, ok := bytes.CutPrefix(b, []byte("\x1b["))
+	n = bytes.IndexFunc(rest, func(r rune) bool { return r < '0' || r > ';' })
+	if !ok || n < 0 {
+		return 0, 1
+	}
+	fields, final := strings.Split(string(rest[:n]), ";"), rest[n]
+	n += len("\x1b[") + 1
+	switch {
+	case final == 'u' && len(fields) >= 2:
+	case final == '~' && len(fields) == 3 && fields[0] == "27":
+		fields = []string{fields[2], fields[1]}
+	default:
+		return 0, n
+	}
+	code, _, _ := strings.Cut(fields[0], ":")
+	mods, event, _ := strings.Cut(fields[1], ":")
+	const ctrl, locks = 4, 64 | 128 // the modifiers are reported plus 1
+	if m, err := strconv.Atoi(mods); event == "3" {
+		return keyReleased, n
+	} else if err != nil || (m-1)&^locks != ctrl {
+		return 0, n
+	}
+	switch code {
+	case "112":
+		return ctrlP, n
+	case "113":
+		return ctrlQ, n
+	}
+	return 0, n
 }

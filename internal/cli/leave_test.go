@@ -14,7 +14,7 @@ import (
 
 // Whoever reads the exit of run must not take our own for the command's.
 func TestAWrongCommandLineIs125(t *testing.T) {
-	for _, args := range [][]string{{"run"}, {"run", "--nonsense", "x"}, {"attach"}, {"attach", "a", "b"}} {
+	for _, args := range [][]string{{"run"}, {"run", "--nonsense", "x"}, {"run", "--lifetime", "0", "x"}, {"attach"}, {"attach", "a", "b"}} {
 		if got := verb(t, nil, strings.NewReader(""), args...); got.code != ExitOurs || got.say == "" {
 			t.Errorf("%q: exit %d %q", args, got.code, got.say)
 		}

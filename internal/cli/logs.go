@@ -119,8 +119,7 @@ type logWriter struct {
 // event writes one event.
 func (l *logWriter) event(e *event) error {
 	if l.json {
-		_, err := l.a.Out.Write(e.line)
-		return err
+		return l.out.write(e.line, true) // JSON does not escape C1 controls
 	}
 	out := l.out
 	switch e.Type {

@@ -12,7 +12,7 @@ import (
 
 // writeJSON writes v, indented, as the whole of the data.
 func (a *app) writeJSON(v any) error {
-	enc := json.NewEncoder(a.Out)
+	enc := json.NewEncoder(newOutput(a.Out)) // JSON does not escape C1 controls
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -33,12 +33,22 @@ func (a *app) table(head []string, rows [][]string) error {
 
 // printable takes out of a name what could move a terminal's cursor or colour
 // it: names come from strangers.
-func printable(s string) string {
+func printable(s string) string { return strings.Map(printableRune, s) }
+
+func printableRune(r rune) rune {
+	if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		return '\ufffd'
+	}
+	return r
+}
+
+// plain is printable for text of several lines.
+func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\ufffd'
+		if r == '\n' || r == '\r' || r == '\t' {
+			return r
 		}
-		return r
+		return printableRune(r)
 	}, s)
 }
 

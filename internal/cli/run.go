@@ -170,6 +170,9 @@ func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {
+	if f.lifetime <= 0 {
+		return nil, fmt.Errorf("--lifetime %v must be more than 0", f.lifetime)
+	}
 	cmd := &command{Cwd: f.cwd, User: f.user, Tag: f.tag, TimeoutMS: ceil(f.timeout, time.Millisecond)}
 	cmd.Stdin = !f.noStdin && (!f.detach || f.interactive)
 	if len(args) == 1 {

@@ -32,6 +32,8 @@ func TestRunExitsAsTheCommandDid(t *testing.T) {
 		{"code 255", `{"type":"end","exit_code":255,"signal":null,"cause":"exited"}`, 255, ""},
 		{"a signal is 128 and its number", `{"type":"end","exit_code":-1,"signal":9,"cause":"killed"}`, 137, ""},
 		{"an end nobody saw is never 0", `{"type":"end","exit_code":null,"signal":null,"cause":"host_lost"}`, 125, "nobody saw the process end (host_lost)"},
+		{"with its reason", `{"type":"end","exit_code":null,"signal":null,"cause":"shim_lost","message":"the sandbox used up its memory"}`, 125,
+			"nobody saw the process end (shim_lost): the sandbox used up its memory"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,8 +131,7 @@ func TestRunSaysWhatEndedTheProcess(t *testing.T) {
 		{"its time limit", `"exit_code":-1,"signal":9,"cause":"timeout"`, "millrace: the process was killed at its time limit of 1.5s\n", 137},
 		{"memory", `"exit_code":-1,"signal":9,"cause":"oom"`, "millrace: the process was killed because the sandbox used up its memory\n", 137},
 		{"its sandbox", `"exit_code":-1,"signal":9,"cause":"sandbox_gone"`, "millrace: the process was killed because its sandbox ended\n", 137},
-		{"a reason in the record", `"exit_code":null,"signal":null,"cause":"shim_lost","message":"the sandbox used up its memory"`,
-			"millrace: the process ended: the sandbox used up its memory\n", 125},
+		{"a reason in the record", `"exit_code":-1,"signal":9,"cause":"killed","message":"evicted"`, "millrace: the process ended: evicted\n", 137},
 		{"a signal that was asked for", `"exit_code":-1,"signal":15,"cause":"killed"`, "", 143},
 		{"itself", `"exit_code":1,"signal":null,"cause":"exited"`, "", 1},
 	} {

@@ -50,6 +50,14 @@ func (o *output) write(p []byte, history bool) error {
 	return err
 }
 
+// Write writes p as history.
+func (o *output) Write(p []byte) (int, error) {
+	if err := o.write(p, true); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // screen shows the events of one process. It is not for concurrent use.
 type screen struct {
 	out, err *output
@@ -121,7 +129,7 @@ func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 		s.end = *e
 		if e.Cause == notStarted {
 			s.end.Message = s.failure // which was said
-		} else if why := e.why(s.limit); why != "" {
+		} else if why := e.why(s.limit); why != "" && e.ExitCode != nil { // else exitOf says it
 			say("%s", why)
 		}
 	}

@@ -39,7 +39,7 @@ func newTerminal(t *testing.T, cols, rows uint16) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Dup(int(master.Fd()))
+	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,5 +236,21 @@ func TestLogsAskTheTerminalNothing(t *testing.T) {
 	x.await("the end")
 	if got := x.text(); got != "abcdeabcdeabcde the end" {
 		t.Errorf("screen %q", got)
+	}
+}
+
+// What a stranger wrote is shown without what a terminal would answer, in JSON and in messages
+// too: JSON leaves C1 controls as they are, and a message may quote a command.
+func TestNothingThatIsShownAsksTheTerminal(t *testing.T) {
+	const csi = "\u009b6n" // as two bytes, which terminals read as ESC [ 6 n
+	g := newGate(t, `{"type":"accepted","cmd":"`+csi+`"}`, `{"type":"error","error_code":"invalid","message":"no \u001b[6n`+csi+`"}`,
+		`{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}`)
+	for _, args := range [][]string{{"logs", "--json", fakeID}, {"logs", fakeID}, {"attach", "-n", fakeID}, {"events", "tail", "--json", "--no-follow"}} {
+		x := newTerminal(t, 80, 24)
+		<-x.start(g, args...)
+		x.await("6n")
+		if got := x.text(); strings.Contains(got, csi) || strings.Contains(got, "\x1b[6n") || !strings.Contains(got, "\ufffd6n") {
+			t.Errorf("%v: the screen shows %q", args, got)
+		}
 	}
 }

@@ -73,7 +73,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
 		ports:   port.New(c, streams),
 		metrics: metrics.New(c, streams),
@@ -123,6 +123,7 @@ func (s *server) asked(c *fiber.Ctx) error {
 // routes adds what anybody may ask, then what only who is known may.
 func (s *server) routes(local bool) {
 	s.admin.RegisterProbes(s.app)
+	s.app.Get("/", unnamed(admin.Index(s.cfg.Version)))
 	if local {
 		s.app.Get("/metrics", unnamed(s.metrics.Get))
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -29,12 +31,19 @@ type Config struct {
 	Listener net.Listener // closed by Run; default: one on Listen
 	Listen   string       // HOST:PORT; default 127.0.0.1:7300
 
-	// APIKey is issued as a key of DefaultTenant unless it was before. Without
-	// it, and without any key in the log, a gateway serves loopback only.
+	// APIKey is issued as a key of DefaultTenant unless it was before; see
+	// [CheckAPIKey]. It may be empty if the log holds at least one key: without any
+	// key, Run fails.
 	APIKey string
 
-	Domain     string        // of sandboxes' hosts as told to clients; default: none, clients use their own
-	Issuer     string        // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
+	Version string // of this program, as GET / reports it
+
+	Domain string // of sandboxes' hosts as told to clients; default: none, clients use their own
+	Issuer string // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
+
+	// QueueTimeout is how long a new sandbox waits while every host is full; default 25 s.
+	QueueTimeout time.Duration
+
 	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits        // of a sandbox that asks for none
 	MaxBody    int           // bytes of a request; default 16 MiB
@@ -49,7 +58,8 @@ type Config struct {
 
 	// EgressAllow are addresses that are not public and may be named as a sandbox's
 	// own proxy, as hosts allow them.
-	EgressAllow []netip.Prefix
+	EgressAllow  []netip.Prefix
+	WebhookAllow []netip.Prefix // addresses that are not public, to which webhooks may lead
 
 	// DrainTimeout is how long open streams and requests may take to end once
 	// ctx has; default 10 s.
@@ -111,8 +121,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := open(ctx, viewing, &cfg); err != nil {
 		return err
 	}
-	if !loopback(ln.Addr()) && len(cfg.View.Keys("")) == 0 {
-		return fmt.Errorf("listen on %s: an API key is required on an address that is not loopback", ln.Addr())
+	if len(cfg.View.Keys("")) == 0 {
+		return errors.New("no API key exists, so no request could be served: set MILLRACE_API_KEY to a new one, made with: echo e2b_$(openssl rand -hex 20)")
+	}
+	if !loopback(ln.Addr()) {
+		cfg.Slog.Warn("listening without TLS off loopback: the network can read API keys and output; put a TLS proxy in front", "address", ln.Addr().String())
 	}
 	if cfg.Issuer, err = issuer(cfg.Issuer, ln.Addr()); err != nil {
 		return err
@@ -121,10 +134,22 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, Slog: cfg.Slog})
+	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, QueueTimeout: cfg.QueueTimeout, Slog: cfg.Slog})
 	defer c.Close()
 	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
 }
+
+// CheckAPIKey returns an error if a key from the configuration is too weak or has a form
+// that E2B's SDKs refuse. The error does not contain the key.
+func CheckAPIKey(key string) error {
+	digits, ok := strings.CutPrefix(key, "e2b_")
+	if !ok || len(digits) < minKeyDigits || strings.Trim(digits, "0123456789abcdef") != "" {
+		return fmt.Errorf("the API key must be e2b_ and at least %d lower-case hex digits, for example the output of: echo e2b_$(openssl rand -hex 20)", minKeyDigits)
+	}
+	return nil
+}
+
+const minKeyDigits = 32 // 128 bits
 
 // secrets are the cluster's: what sandboxes' tokens are made from, and what hides
 // texts in records.
@@ -240,3 +265,6 @@ func (s *server) drain(ctx context.Context) {
 		s.cfg.Slog.Warn("shut down", "err", err)
 	}
 }
+
+// DocsURL is the address of the documentation.
+const DocsURL = admin.DocsURL

@@ -35,6 +35,7 @@ type box struct {
 	tenant string
 	by     string          // the driver that is to make it; empty: the host's default
 	made   sandbox.Running // how it was made, whatever the host offers now; zero until then
+	where  sync.RWMutex    // of place and inst, which a reboot replaces
 	place  sandbox.ID      // the name of its place on the host; mostly its own
 	phase  sandbox.Phase   // when the box was opened
 	found  bool            // it was made in an earlier life
@@ -154,9 +155,9 @@ func (b *box) run(ctx context.Context) error {
 // make makes the sandbox unless it is there, and says on record that it runs.
 func (b *box) make(ctx context.Context) error {
 	switch {
-	case b.phase == sandbox.PhasePlaced && b.inst == nil:
+	case b.phase == sandbox.PhasePlaced && b.instance() == nil:
 		return b.create(ctx)
-	case b.inst == nil:
+	case b.instance() == nil:
 		return errShimGone
 	case b.phase == sandbox.PhasePlaced: // the life before did not come to say so
 		return b.choose(ctx)
@@ -209,9 +210,11 @@ func (b *box) create(ctx context.Context) error {
 	if err := h.fault("journaled"); err != nil {
 		return err
 	}
-	if b.inst, err = h.build(ctx, b.driver, spec); err != nil {
+	inst, err := h.build(ctx, b.driver, spec)
+	if err != nil {
 		return err
 	}
+	b.settle(b.id, inst)
 	return h.fault("created")
 }
 
@@ -244,7 +247,7 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 // moveIn makes a place that is ready the sandbox's. The journal has that before the record
 // says that it runs; a life that ends in between leaves a place that is nobody's.
 func (b *box) moveIn(ready warmPlace) error {
-	b.place, b.inst = ready.id, ready.inst
+	b.settle(ready.id, ready.inst)
 	m := made{b.driver.Name(), ready.id, treesOf(b.tree, b.from)}
 	b.handing.Go(func() { b.handed = b.h.journal.hand(b.id, m) })
 	return b.h.fault("created")
@@ -288,11 +291,11 @@ func (b *box) bury(ctx context.Context, why error) error {
 	case errors.Is(why, errShimGone) && b.starved(ctx):
 		why = errNoMemory
 	}
-	said := driver.Said(h.dirOf(b.place))
+	said := driver.Said(h.dirOf(b.placeName()))
 	if err := b.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.dirOf(b.place)); err != nil {
+	if err := os.RemoveAll(h.dirOf(b.placeName())); err != nil {
 		return err
 	}
 	b.tree.Release()
@@ -360,12 +363,12 @@ func (b *box) destroy(ctx context.Context) error {
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := b.h.remove(ctx, b.driver, b.place, b.inst)
+		err := b.h.remove(ctx, b.driver, b.placeName(), b.instance())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		b.h.slog.Error("a sandbox could not be destroyed, trying again", "sandbox", b.id, "err", err)
-		if b.inst == nil && try == unknownTries {
+		if b.instance() == nil && try == unknownTries {
 			return nil
 		}
 		if !rest(ctx, wait) {
@@ -377,14 +380,14 @@ func (b *box) destroy(ctx context.Context) error {
 
 // starved reports whether the place ended because its memory was used up.
 func (b *box) starved(ctx context.Context) bool {
-	if b.inst == nil {
+	if b.instance() == nil {
 		return false
 	}
 	o, ok := b.h.offer(b.driver.Name())
 	if !ok || !o.caps.WholeOOM {
 		return false
 	}
-	s, err := b.inst.Stats(ctx)
+	s, err := b.instance().Stats(ctx)
 	return err == nil && s.OOMKills > 0
 }
 

@@ -72,7 +72,7 @@ func (u use) asks(then use) float64 {
 // look measures what the box has used since the last time, if it runs. now says what the
 // machine has.
 func (b *box) look(now use) {
-	inst, ok := b.inst.(driver.Yielding)
+	inst, ok := b.instance().(driver.Yielding)
 	if !ok || b.burner.exempt {
 		return
 	}
@@ -92,7 +92,7 @@ func (b *box) look(now use) {
 // share has the box yield, or not any more. Who yields is told so each time, since a pause
 // ends that. left and must are burner.judge's.
 func (b *box) share(now time.Time, left, must bool) {
-	inst, ok := b.inst.(driver.Yielding)
+	inst, ok := b.instance().(driver.Yielding)
 	if !ok || b.burner.exempt || b.standing() || !b.burner.judge(now, left, must) {
 		return
 	}

@@ -32,7 +32,7 @@ type Config struct {
 
 	TemplateCache int64         // bytes of templates and copies of snapshots that are kept though no sandbox uses them; default 32 GiB
 	CopyAhead     int64         // bytes of a snapshot that is copied to the servers' store before somebody asks; default 4 GiB; negative: none is
-	Capacity      int           // sandboxes; default 64
+	Capacity      int           // maximum number of sandboxes; default DefaultCapacity
 	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
 	Grace         time.Duration // see wire.Limits; default 2 s
 
@@ -96,8 +96,6 @@ var Points = [...]string{
 }
 
 const (
-	defaultCapacity = 64
-
 	// NetworkVeth is the value of Config.Network.
 	NetworkVeth = "veth"
 )
@@ -117,7 +115,7 @@ func setDefaults(cfg *Config) error {
 		cfg.LeaseTTL = fleet.DefaultTTL
 	}
 	if cfg.Capacity == 0 {
-		cfg.Capacity = defaultCapacity
+		cfg.Capacity = DefaultCapacity()
 	}
 	if cfg.SampleEvery == 0 {
 		cfg.SampleEvery = defaultSampleEvery

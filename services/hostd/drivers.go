@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/millrace/millrace/events/kind"
@@ -84,7 +85,7 @@ func checkDriver(name string) error {
 	if slices.Contains(driverNames[:], name) {
 		return nil
 	}
-	return kind.Newf(kind.Invalid, "hostd", "", "no driver %q: there are %v", name, driverNames)
+	return kind.Newf(kind.Invalid, "hostd", "", "driver %q does not exist; the drivers are: %s", name, strings.Join(driverNames[:], ", "))
 }
 
 // CheckDrivers fails for a name that is no driver's.

@@ -220,7 +220,7 @@ func (h *host) oust(ctx context.Context, boxes []*box) {
 	for _, b := range boxes {
 		b.evicted.Store(true)
 		h.wg.Go(func() {
-			err := b.inst.Destroy(ctx)
+			err := b.instance().Destroy(ctx)
 			ended <- struct{}{}
 			if err == nil || ctx.Err() != nil {
 				return
@@ -273,11 +273,11 @@ func holdings(ctx context.Context, boxes []*box) []holding {
 	var g errgroup.Group
 	g.SetLimit(measureAtOnce)
 	for _, b := range boxes {
-		if b.inst == nil || b.evicted.Load() {
+		if b.instance() == nil || b.evicted.Load() {
 			continue
 		}
 		g.Go(func() error {
-			s, err := b.inst.Stats(ctx)
+			s, err := b.instance().Stats(ctx)
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()

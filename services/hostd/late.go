@@ -8,12 +8,26 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
+// Pending returns the driver that a host with these names offers only after its start, once
+// what it needs has been built and it has been tried; empty if there is no such driver. The
+// error says why it cannot be built on this machine.
+func Pending(names []string) (driver string, err error) {
+	if !offersLate(names) {
+		return "", nil
+	}
+	return lateName, sidecar.Runsc().Check()
+}
+
+func offersLate(names []string) bool {
+	return len(names) == 0 || slices.Contains(names, Auto) && !slices.Contains(names, lateName)
+}
+
 // offerLate offers the driver that Auto stands for and that nobody waits for, when
 // what it needs has been built and it has been tried. From then on it is the default,
 // unless another was named before Auto.
 func (h *host) offerLate(ctx context.Context) error {
 	names := h.cfg.Drivers
-	if h.cfg.drivers != nil || len(names) > 0 && !slices.Contains(names, Auto) || slices.Contains(names, lateName) {
+	if h.cfg.drivers != nil || !offersLate(names) {
 		return nil
 	}
 	first := len(names) == 0 || names[0] == Auto
@@ -25,7 +39,7 @@ func (h *host) offerLate(ctx context.Context) error {
 	defer h.mu.Unlock()
 	defer h.outdated()
 	if err != nil { // the host does without, also where it was remembered
-		h.slog.Info("a driver is not to be had", "driver", lateName, "err", err)
+		h.slog.Warn("driver unavailable: sandboxes keep to the other drivers", "driver", lateName, "err", err)
 		h.drivers = without(h.drivers, lateName)
 		return nil
 	}

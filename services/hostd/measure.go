@@ -52,12 +52,12 @@ func (h *host) measured() []*box {
 // measure puts a sample of the box on record. A sandbox that stands still uses
 // nothing new.
 func (b *box) measure(ctx context.Context) {
-	if b.inst == nil || b.standing() {
+	if b.instance() == nil || b.standing() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	s, err := b.inst.Stats(ctx)
+	s, err := b.instance().Stats(ctx)
 	if err == nil {
 		err = b.h.log.PutSample(ctx, b.h.cfg.Name, b.id, events.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,

@@ -144,7 +144,7 @@ func (b *box) goOut(s *mux.Stream) {
 func (b *box) newlyUsed(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.way == nil || s.Over() || s.Phase == sandbox.PhaseRequested || s.Phase == sandbox.PhasePlaced {
+	if b.way == nil || s.Over() || s.Begins() {
 		return total, false
 	}
 	total = b.used

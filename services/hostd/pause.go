@@ -50,7 +50,7 @@ func (b *box) wake(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePaused {
 			return nil, nil
 		}
-		return s.Woken(time.Now()), nil
+		return s.Woken(), nil
 	})
 	return err
 }
@@ -77,7 +77,7 @@ func (b *box) stand(ctx context.Context) error {
 		b.thaw(ctx)
 	case b.asked() == sandbox.PhasePaused:
 		// The life before may have died while it let the place run, to keep its files.
-		if err := b.inst.Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
+		if err := b.instance().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
 			b.h.slog.Warn("a sandbox that was paused may run", "sandbox", b.id, "err", err)
 		}
 	}
@@ -90,7 +90,7 @@ func (b *box) stand(ctx context.Context) error {
 		case <-b.stop:
 			b.thaw(ctx)
 			return nil
-		case <-b.inst.Done():
+		case <-b.instance().Done():
 			return errShimGone
 		case <-ctx.Done():
 			return ctx.Err()
@@ -104,7 +104,7 @@ func (b *box) thaw(ctx context.Context) {
 	if !b.still {
 		return
 	}
-	if err := b.inst.Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
+	if err := b.instance().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
 		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
 	}
 	b.still = false
@@ -154,7 +154,7 @@ func (b *box) pause(ctx context.Context) error {
 			b.h.slog.Warn("processes of a sandbox end when it goes on, not now", "sandbox", b.id, "err", err)
 		}
 	}
-	err := b.inst.Pause(ctx)
+	err := b.instance().Pause(ctx)
 	if b.still = true; err != nil {
 		b.thaw(ctx) // of some of it, perhaps
 		b.goOn()
@@ -181,7 +181,7 @@ func (b *box) resume(ctx context.Context) error {
 	if err := b.h.fault("resuming"); err != nil {
 		return err
 	}
-	err := b.inst.Resume(ctx)
+	err := b.instance().Resume(ctx)
 	if b.still = err != nil; !b.still {
 		b.catchUp()
 	}
@@ -228,13 +228,16 @@ func (b *box) again() {
 	}
 }
 
-// startOver ends all processes of a sandbox that is awake but for us, and returns
-// when their records have their ends. What cannot be done leaves it paused.
+// startOver ends all processes of a sandbox that is awake but for us, and when their
+// records have their ends gives it a new instance. What cannot be done leaves it paused.
 func (b *box) startOver(ctx context.Context) error {
 	err := b.endProcesses(ctx)
+	if err == nil {
+		err = b.renew(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		b.still = true
-		if err := b.inst.Pause(ctx); err != nil {
+		if err := b.instance().Pause(ctx); err != nil {
 			return err
 		}
 	}
@@ -257,7 +260,7 @@ func (b *box) endProcesses(ctx context.Context) error {
 	for _, p := range procs {
 		select {
 		case <-p.done:
-		case <-b.inst.Done():
+		case <-b.instance().Done():
 			return errShimGone
 		case <-late.C:
 			return kind.New(kind.Unavailable, "reboot", string(b.id), "a process of it does not end")

@@ -134,6 +134,9 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 			h.slog.Error("a leftover sandbox cannot be removed", "sandbox", id, "err", err)
 			continue
 		}
+		if h.box(id) != nil {
+			continue // what was removed is the instance that it had before a reboot
+		}
 		if err := h.journal.forgetSandbox(id); err != nil {
 			return err
 		}
@@ -185,7 +188,7 @@ func (h *host) places() map[sandbox.ID]bool {
 	defer h.mu.Unlock()
 	used := make(map[sandbox.ID]bool, len(h.boxes))
 	for _, b := range h.boxes {
-		used[b.place] = true
+		used[b.placeName()] = true
 	}
 	return used
 }

@@ -178,7 +178,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 	}
 	defer spool.Close() //nolint:errcheck // the shim has its own; none is no error
 	for {
-		raw, err := b.inst.Dial(ctx)
+		raw, err := b.instance().Dial(ctx)
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
@@ -193,7 +193,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 			return nil, err
 		}
 		select {
-		case <-b.inst.Done():
+		case <-b.instance().Done():
 			return nil, errShimGone
 		default:
 		}
@@ -207,7 +207,7 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 // may have ended while the place stands still for its memory to be kept: that does not count,
 // unless the sandbox is to end.
 func (b *box) patience(ctx context.Context) {
-	keeps, ok := b.inst.(driver.Keeping)
+	keeps, ok := b.instance().(driver.Keeping)
 	for left := dialTimeout; left > 0 && rest(ctx, dialLook); left -= dialLook {
 		if ok && keeps.Keeping(ctx) && !b.ending() {
 			left = dialTimeout

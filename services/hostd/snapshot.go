@@ -60,7 +60,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 			return ctx.Err()
 		}
 	}
-	if b.inst == nil || b.ending() {
+	if b.instance() == nil || b.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox does not run here")
 	}
 	if err := b.h.roomFor("snapshot", string(b.id)); err != nil {
@@ -103,7 +103,7 @@ func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snap
 		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
 	}
 	o := b.offer(ctx)
-	if built, ok := b.inst.(driver.Built); ok && t.Memory {
+	if built, ok := b.instance().(driver.Built); ok && t.Memory {
 		o.caps.Fits = built.Fits()
 	}
 	snap.Fits = b.h.fit(snap, &o)
@@ -118,7 +118,7 @@ func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snap
 func (b *box) awaitLink(ctx context.Context) error {
 	for b.link() == nil && !b.standing() && !b.ending() {
 		select {
-		case <-b.inst.Done():
+		case <-b.instance().Done():
 			return nil // the driver says so
 		default:
 		}
@@ -135,7 +135,7 @@ func (b *box) awaitLink(ctx context.Context) error {
 func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	has, err := b.inst.Stats(ctx)
+	has, err := b.instance().Stats(ctx)
 	if err != nil { // then it is tried
 		has = driver.Stats{}
 	}
@@ -179,7 +179,7 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 	if err := os.MkdirAll(making, 0o700); err != nil {
 		return err
 	}
-	err := b.inst.Snapshot(ctx, making, t.Memory)
+	err := b.instance().Snapshot(ctx, making, t.Memory)
 	if t.Memory && !b.standing() {
 		b.catchUp()
 	}

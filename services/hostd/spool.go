@@ -28,7 +28,7 @@ func (b *box) openSpool() (*os.File, error) {
 	if b.h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	dir := b.h.dirOf(b.place)
+	dir := b.h.dirOf(b.placeName())
 	if f, err := nameless(dir); err == nil {
 		return f, nil
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/ownaddr"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
@@ -79,7 +79,7 @@ func (b *box) plug() (dns string) {
 	if b.h.veth == nil {
 		return ""
 	}
-	place, ok := b.inst.(driver.Netted)
+	place, ok := b.instance().(driver.Netted)
 	if !ok || !b.wide() || !b.isolated() {
 		b.unplug()
 		return ""
@@ -104,7 +104,7 @@ func (b *box) plug() (dns string) {
 func (cfg *Config) nameServer() string {
 	at, err := netip.ParseAddrPort(cfg.EgressDNS)
 	operator := sandbox.Operator{Allow: cfg.EgressAllow}
-	if a := at.Addr(); err != nil || at.Port() != 53 || !a.Is4() || a.IsLoopback() || egress.OwnAddress(a) || !operator.Allows(a) {
+	if a := at.Addr(); err != nil || at.Port() != 53 || !a.Is4() || a.IsLoopback() || ownaddr.Has(a) || !operator.Allows(a) {
 		return publicDNS
 	}
 	return at.Addr().String()

@@ -1,7 +1,8 @@
 // Package reaper ends what is due.
 //
 // # Promise
-// A sandbox whose deadline passed is told to stop, or to pause if that was asked
+// A sandbox that does not run by the time in its request (RunBy) ends. One whose deadline
+// passed, which counts from when it ran, is told to stop, or to pause if that was asked
 // for and can be, at most a few seconds late; one that is paused for four weeks
 // is told to stop. A host whose lease ended is declared gone, and each process
 // and sandbox it had ends as lost, with no exit code that nobody saw. A host is
@@ -14,6 +15,9 @@
 //
 // Records that cannot be reached keep no deadline waiting, nor who listens for hosts that
 // fall silent: what dead hosts had is ended beside that.
+//
+// Lifecycle events are sent to the tenants' webhooks at least once, and those of one sandbox in
+// order: see package deliver.
 //
 // # How
 // Nothing is kept outside the log: deadlines, leases and records come from a

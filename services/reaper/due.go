@@ -8,11 +8,16 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// end is when something is to be done about the sandbox; zero: never. Nobody
-// stops twice; one that is paused has its time again, and a limit.
+// end is when something is to be done about the sandbox; zero: never. A sandbox that has
+// not run yet must run in time. One that is paused has its time again, and a limit.
 func end(s *sandbox.State) time.Time {
 	switch s.Phase {
-	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning:
+	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced:
+		if late := s.Request.RunBy; s.Deadline.IsZero() || !late.IsZero() && late.Before(s.Deadline) {
+			return late
+		}
+		return s.Deadline
+	case sandbox.PhaseRunning:
 		return s.Deadline
 	case sandbox.PhasePaused:
 		return s.Still.Add(mostPaused)
@@ -26,15 +31,19 @@ const mostPaused = 28 * 24 * time.Hour
 
 // expired reports whether the sandbox's time ran out.
 func expired(s *sandbox.State, now time.Time) bool {
-	at := end(s)
-	return !at.IsZero() && !at.After(now)
+	return expiredAt(end(s), now)
 }
 
+func expiredAt(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
 // dueNow is what is to become of a sandbox whose time ran out.
-func dueNow(s *sandbox.State) sandbox.Body {
+func dueNow(s *sandbox.State, now time.Time) sandbox.Body {
 	files := s.Request.OnTimeout == sandbox.OnTimeoutPauseFiles
 	if s.Live() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
 		return sandbox.Pausing{Cause: sandbox.CauseTimeout, Files: files}
+	}
+	if s.Begins() && !expiredAt(s.Deadline, now) {
+		return sandbox.Stopping{Cause: sandbox.CauseLate}
 	}
 	return sandbox.Stopping{Cause: sandbox.CauseTimeout}
 }

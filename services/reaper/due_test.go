@@ -23,6 +23,8 @@ func TestAgenda(t *testing.T) {
 		{"a passed deadline is due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(999)}}, []sandbox.ID{"a"}, time.Minute},
 		{"a deadline is due when it is reached", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: now}}, []sandbox.ID{"a"}, time.Minute},
 		{"the next deadline is waited for", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1020)}, {ID: "b", Phase: sandbox.PhasePlaced, Deadline: at(1005)}}, nil, 5 * time.Second},
+		{"one that does not run in time is due, whatever its lifetime", []sandbox.State{{ID: "a", Phase: sandbox.PhasePlaced, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(999)}}, {ID: "b", Phase: sandbox.PhaseQueued, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(1007)}}}, []sandbox.ID{"a"}, 7 * time.Second},
+		{"one that runs is not late", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1003), Request: sandbox.Requested{RunBy: at(999)}}}, nil, 3 * time.Second},
 		{"no deadline is for ever", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
 		{"what stops already is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
 		{"what is over is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},

@@ -3,6 +3,7 @@ package reaper
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/reaper/internal/deliver"
 )
 
 // Config says how to run a reaper. The zero value of a field is its default.
@@ -25,6 +27,14 @@ type Config struct {
 	// Sweep is how often the store of templates and snapshots is searched
 	// for what nothing stands on; default half an hour.
 	Sweep time.Duration
+	// Webhooks says how lifecycle events are delivered; its Log, View and Slog are the reaper's.
+	Webhooks Webhooks
+}
+
+// Webhooks says how events are delivered to webhooks. The zero value of a field is its default.
+type Webhooks struct {
+	Allow    []netip.Prefix // addresses that are not public, to which events may go
+	Attempts int            // requests for one event; default 12
 }
 
 const (
@@ -71,6 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer r.work.Wait()
 	r.work.Go(func() { r.sweep(ctx) })
 	r.work.Go(func() { r.sweepCatalogue(ctx) })
+	r.work.Go(func() { r.deliver(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -95,6 +106,17 @@ type reaper struct {
 	settled map[string]uint64 // of bury: revision of a gone host's lease, once nothing of it is left
 	// Closed when the servers may have been restarted since bury ran last; of bury too.
 	restarted <-chan struct{}
+}
+
+// deliver sends events to webhooks until ctx ends.
+func (r *reaper) deliver(ctx context.Context) {
+	err := deliver.Run(ctx, deliver.Config{
+		Log: r.cfg.Log, View: r.view, Slog: r.cfg.Slog, Tick: r.cfg.Tick,
+		Allow: r.cfg.Webhooks.Allow, Attempts: r.cfg.Webhooks.Attempts,
+	})
+	if err != nil {
+		r.warn(ctx, "deliver webhooks failed", "", err)
+	}
 }
 
 // look ends what is due and tells when to look again. What fails is logged and
@@ -191,10 +213,11 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-			if !expired(&s, time.Now()) {
+			now := time.Now()
+			if !expired(&s, now) {
 				return nil, nil // it was given more time, or ended
 			}
-			return []sandbox.Body{dueNow(&s)}, nil
+			return []sandbox.Body{dueNow(&s, now)}, nil
 		})
 		if err != nil {
 			r.warn(ctx, "an expired sandbox could not be ended", string(id), err)

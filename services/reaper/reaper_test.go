@@ -67,7 +67,8 @@ func (w *world) lease(l fleet.Lease) uint64 {
 func (w *world) sandbox(deadline time.Time, bodies ...sandbox.Body) sandbox.ID {
 	w.t.Helper()
 	id := sandbox.NewID()
-	all := append([]sandbox.Body{sandbox.Requested{Deadline: deadline}}, bodies...)
+	lifetime := max(time.Nanosecond, time.Until(deadline))
+	all := append([]sandbox.Body{sandbox.Requested{Lifetime: lifetime, RunBy: deadline}}, bodies...)
 	if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, all...); err != nil {
 		w.t.Fatalf("append sandbox: %v", err)
 	}
@@ -170,7 +171,9 @@ func TestDeadlineStops(t *testing.T) {
 	if s.Cause != sandbox.CauseTimeout || s.Seq != 4 {
 		t.Errorf("stopped by %q at event %d; want timeout at 4", s.Cause, s.Seq)
 	}
-	w.await(waits, sandbox.PhaseDestroyed)
+	if s := w.await(waits, sandbox.PhaseDestroyed); s.Cause != sandbox.CauseLate {
+		t.Errorf("a sandbox that was not placed in time ended by %q, want %q", s.Cause, sandbox.CauseLate)
+	}
 	if s, _ := w.view.Sandbox(later); s.Phase != sandbox.PhaseRunning {
 		t.Errorf("a sandbox with an hour left is %s", s.Phase)
 	}
@@ -314,7 +317,7 @@ func TestDeadlinePauses(t *testing.T) {
 	can := sandbox.Running{Driver: "d", Can: sandbox.Abilities{Pause: true}}
 	ask := func(onTimeout string, runs sandbox.Running) sandbox.ID {
 		id := sandbox.NewID()
-		req := sandbox.Requested{Deadline: time.Now().Add(-time.Second), OnTimeout: onTimeout}
+		req := sandbox.Requested{Lifetime: time.Nanosecond, OnTimeout: onTimeout}
 		if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, req, placed, runs); err != nil {
 			t.Fatal(err)
 		}

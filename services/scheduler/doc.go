@@ -6,7 +6,10 @@
 // its lease says it has room for. A scheduler that dies between choosing a host
 // and writing it down leaves the sandbox requested, and the next one finds it.
 //
-// One that only a host can take which is starting waits for that, for a while.
+// A sandbox for which every host is full, or is still starting, is queued until the
+// time in its request (PlaceBy), and refused only then. A queue is in order: a younger
+// request of the same tenant is never placed on a host for which an older one waits, and
+// tenants share the hosts evenly (inOrder). The wait is an event of the record.
 //
 // # How
 // Nothing is kept outside the log, and nobody is elected. A decision is one

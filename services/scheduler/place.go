@@ -26,6 +26,7 @@ type room struct {
 	Draining   bool // takes nothing new
 	Starting   bool // takes nothing yet; without Drivers it does not know them
 	Doubtful   bool // its lease ran out while nobody could have heard it
+	Reserved   bool // an older request waits for it, so that younger ones must wait, too
 }
 
 // part is what sandboxes with a limit may take of a host together. A Total of 0
@@ -34,9 +35,17 @@ type part struct{ Total, Used uint64 }
 
 func (p part) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
 
+// holds reports whether n fits while nothing is used.
+func (p part) holds(n uint32) bool { return part{Total: p.Total}.fits(n) }
+
 // roomFor reports whether the host has room for a sandbox.
 func (r *room) roomFor(req *sandbox.Requested) bool {
-	return r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
+	return !r.Reserved && r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
+}
+
+// holds reports whether the host has room for a sandbox while it has no other.
+func (r *room) holds(req *sandbox.Requested) bool {
+	return r.Capacity > 0 && r.CPU.holds(req.CPUMilli) && r.Memory.holds(req.MemoryMiB)
 }
 
 // take counts a sandbox. One that stands still takes no CPU.
@@ -115,7 +124,18 @@ type verdict struct {
 	Host     *room
 	Driver   string
 	Refused  *sandbox.Refused
-	Starting bool // it is refused because the hosts that could take it are starting
+	Starting bool    // it is refused because the hosts that could take it are starting
+	Full     []*room // hosts that could take it and are full
+}
+
+// later reports whether a refusal is only for now: a host may get room, or end its start.
+func (v *verdict) later() bool { return v.Refused != nil && (v.Starting || len(v.Full) > 0) }
+
+// reserve keeps younger requests from the hosts that this one waits for.
+func (v *verdict) reserve() {
+	for _, r := range v.Full {
+		r.Reserved = true
+	}
 }
 
 // place picks the least loaded host that may take the sandbox, before all others
@@ -125,6 +145,7 @@ type verdict struct {
 // take is refused for that, which whoever asks may wait for.
 func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	var best verdict
+	var full []*room
 	var seen census
 	alive := slices.ContainsFunc(rooms, func(r room) bool { return r.Host == from.host && !r.Doubtful })
 	for i := range rooms {
@@ -147,6 +168,9 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 		seen.offers++
 		switch {
 		case !r.roomFor(req):
+			if r.holds(req) && !r.Starting {
+				full = append(full, r)
+			}
 		case r.Starting:
 			seen.starting++
 		case best.Host == nil || less(r, best.Host, req.Template, &from):
@@ -160,7 +184,11 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 		return verdict{}
 	case seen.starting > 0:
 		v := refuse(kind.Unavailable, "the hosts that could take the sandbox are still starting, try again")
-		v.Starting = true
+		v.Starting, v.Full = true, full
+		return v
+	case len(full) > 0:
+		v := refuse(kind.Exhausted, "no host has room for another sandbox")
+		v.Full = full
 		return v
 	}
 	return seen.refuse(req, &from)
@@ -185,7 +213,7 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 	case n.offers == 0:
 		return refuse(kind.Unavailable, lacking(req, from))
 	}
-	return refuse(kind.Exhausted, "no host has room for another sandbox")
+	return refuse(kind.Exhausted, "no host has room for another sandbox: the sandbox needs more than any of them has")
 }
 
 // lacking says what no driver of those hosts is that take sandboxes.

@@ -26,10 +26,6 @@ type Config struct {
 	// sandboxes may add up to, as parts of what the host has; default 16 and 1. A
 	// sandbox without a limit counts for nothing.
 	CPUOvercommit, MemoryOvercommit float64
-	// StartWait is how long after it was requested a sandbox waits for a host that is
-	// starting, where no other can take it; default 20 seconds, which leaves a gateway that
-	// waits for half a minute some of it.
-	StartWait time.Duration
 	// Fault is called at "picked", between a choice and its append; an error ends
 	// Run there. For tests.
 	Fault func(point string) error
@@ -40,8 +36,6 @@ const (
 	attempt  = 5 * time.Second
 	minPause = time.Millisecond
 	maxPause = time.Second
-
-	startWait = 20 * time.Second
 
 	cpuOvercommit    = 16 // CPU is shared when it is short, and most sandboxes wait
 	memoryOvercommit = 1  // memory is not
@@ -67,9 +61,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if cfg.MemoryOvercommit == 0 {
 		cfg.MemoryOvercommit = memoryOvercommit
-	}
-	if cfg.StartWait == 0 {
-		cfg.StartWait = startWait
 	}
 	view, err := cfg.view(ctx)
 	if err != nil {
@@ -148,7 +139,7 @@ const (
 	unsure            // it would refuse, but has not listened
 )
 
-// pass decides on everything that is requested, oldest first.
+// pass decides on everything that is requested, in the order of inOrder.
 func (s *scheduler) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -185,22 +176,24 @@ func (s *scheduler) listen(ctx context.Context) error {
 // decideAll makes one walk over what is requested.
 func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, error) {
 	rev := s.view.SandboxesRev() // before the states: an append expects no newer one
-	waiting := s.view.Sandboxes(func(st *sandbox.State) bool { return st.Phase == sandbox.PhaseRequested })
+	waiting := s.view.Sandboxes((*sandbox.State).Waits)
 	if len(waiting) == 0 {
 		return done, nil
 	}
-	rooms := s.rooms(s.view.Hosts())
-	for i := len(waiting) - 1; i >= 0; i-- { // the oldest is the last
-		v := place(&waiting[i].Request, s.origin(&waiting[i].Request), rooms)
-		switch {
-		case v.Starting && time.Since(waiting[i].Created) < s.cfg.StartWait:
-			continue
-		case v.Refused != nil && !listened:
-			return unsure, nil
-		case v.Refused == nil && v.Host == nil:
-			continue
+	rooms, running := s.rooms(s.view.Hosts())
+	for _, st := range inOrder(waiting, running) {
+		v := place(&st.Request, s.origin(&st.Request), rooms)
+		body := v.body(st, time.Now())
+		if body == nil || v.Host == nil {
+			v.reserve()
 		}
-		next, err := s.decide(ctx, &waiting[i], rev, v)
+		switch {
+		case body == nil:
+			continue
+		case v.Host == nil && !listened:
+			return unsure, nil
+		}
+		next, err := s.decide(ctx, st, rev, &v, body)
 		switch {
 		case kind.Is(err, kind.Conflict):
 			return overtaken, nil
@@ -213,10 +206,10 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 }
 
 // rooms counts what the hosts have left, in the view and not in the leases: a
-// lease is as old as a heartbeat.
-func (s *scheduler) rooms(hosts []fleet.Host) []room {
+// lease is as old as a heartbeat. running is how many sandboxes each tenant has on them.
+func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]int) {
 	now := time.Now()
-	rooms := make([]room, 0, len(hosts))
+	rooms, running = make([]room, 0, len(hosts)), make(map[string]int)
 	at := make(map[string]int, len(hosts))
 	for i := range hosts {
 		h := &hosts[i]
@@ -235,10 +228,11 @@ func (s *scheduler) rooms(hosts []fleet.Host) []room {
 	s.view.Sandboxes(func(st *sandbox.State) bool {
 		if i, ok := at[st.Host]; ok && !st.Over() {
 			rooms[i].take(&st.Request, st.Standing())
+			running[st.Tenant]++
 		}
 		return false
 	})
-	return rooms
+	return rooms, running
 }
 
 // origin is what the view has of the snapshot that a sandbox begins from, which may
@@ -255,27 +249,26 @@ func (s *scheduler) origin(req *sandbox.Requested) origin {
 	return o
 }
 
-// decide writes down what place said of one sandbox, counts it, and gives the
-// revision that follows.
-func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v verdict) (uint64, error) {
+// decide appends body, which is what place said of one sandbox, and gives the revision
+// that follows. A sandbox that was placed takes its host's room.
+func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v *verdict, body sandbox.Body) (uint64, error) {
 	if s.cfg.Fault != nil {
 		if err := s.cfg.Fault("picked"); err != nil {
 			return 0, &faultError{err}
 		}
 	}
-	if v.Host == nil {
-		next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, *v.Refused)
-		if err == nil {
-			s.cfg.Slog.Info("refused", "sandbox", st.ID, "reason", v.Refused.Reason)
-		}
+	next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, body)
+	if err != nil {
 		return next, err
 	}
-	next, err := s.cfg.Log.DecideSandbox(ctx, st, rev, sandbox.Placed{Host: v.Host.Host, Epoch: v.Host.Epoch, Driver: v.Driver})
-	if err == nil {
+	if v.Host != nil {
 		v.Host.take(&st.Request, false)
-		s.cfg.Slog.Debug("placed", "sandbox", st.ID, "host", v.Host.Host)
+		s.cfg.Slog.Debug("sandbox placed", "sandbox", st.ID, "host", v.Host.Host)
+		return next, nil
 	}
-	return next, err
+	_, queued := body.(sandbox.Queued)
+	s.cfg.Slog.Info("sandbox not placed", "sandbox", st.ID, "reason", v.Refused.Reason, "queued", queued)
+	return next, nil
 }
 
 // faultError is the cut of a test.

@@ -50,8 +50,11 @@ func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox
 	if _, err := v.CreateSandbox(ctx, "t", id, req); err != nil {
 		return sandbox.State{}, err
 	}
-	return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhaseRequested })
+	return v.AwaitSandbox(ctx, id, decided)
 }
+
+// decided reports whether a sandbox was placed or refused.
+func decided(s *sandbox.State) bool { return s.Phase != sandbox.PhaseNone && !s.Waits() }
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
@@ -115,7 +118,7 @@ func TestAHostThatStartsIsWaitedFor(t *testing.T) {
 	var ids []sandbox.ID
 	for range 2 {
 		id := sandbox.NewID()
-		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{}); err != nil {
+		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{PlaceBy: time.Now().Add(5 * time.Second)}); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -125,14 +128,13 @@ func TestAHostThatStartsIsWaitedFor(t *testing.T) {
 		t.Errorf("one that waits for nothing is %s %v, %v", s.Phase, s.Refusal, err)
 	}
 	for _, id := range ids {
-		if s, _ := view.Sandbox(id); s.Phase != sandbox.PhaseRequested {
+		if s, _ := view.Sandbox(id); s.Phase != sandbox.PhaseQueued || !strings.Contains(s.Queued, "starting") {
 			t.Fatalf("one that was to wait is %s: %s", s.Phase, s.Cause)
 		}
 	}
 	begun := starting()
 	begun.Draining, begun.Starting = false, false
 	lease(t, log, begun)
-	decided := func(s *sandbox.State) bool { return s.Phase != sandbox.PhaseRequested }
 	first, err := view.AwaitSandbox(ctx, ids[0], decided)
 	if err != nil || first.Host != "a" {
 		t.Errorf("the first is %s %v, %v; want placed", first.Phase, first.Refusal, err)
@@ -150,10 +152,10 @@ func TestTheWaitForAHostThatStartsHasAnEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	const wait = 300 * time.Millisecond
-	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond, StartWait: wait}) }()
+	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond}) }()
 	t.Cleanup(func() { cancel(); <-done })
 	begun := time.Now()
-	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{})
+	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{PlaceBy: begun.Add(wait)})
 	if err != nil || s.Refusal != kind.Unavailable || !strings.Contains(s.Cause, "starting") {
 		t.Errorf("it is %s %v (%s), %v; want refused as unavailable", s.Phase, s.Refusal, s.Cause, err)
 	}

@@ -85,7 +85,7 @@ func (r *run) requested(from origin, f facts) sandbox.Requested {
 	s := r.now()
 	req := sandbox.Requested{
 		Template: from.template, Built: s.Request.Template, Build: string(s.ID), Alias: s.Request.Name,
-		Env: f.env, User: f.user, Workdir: f.workdir, Deadline: s.Created.Add(within + last),
+		Env: f.env, User: f.user, Workdir: f.workdir, Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(within+last))),
 		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
 	}
 	if from.snap.ID != "" {

@@ -172,7 +172,11 @@ func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.
 // made before it is waited for. After an error it is left as it is: another life of
 // its maker's may wait for it, too, or will.
 func (c *Core) EnsureSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	return c.createSandbox(ctx, p, id, req)
+	st, err := c.createSandbox(ctx, p, id, req)
+	if err == nil && !st.Live() && !st.Standing() {
+		err = notMade(&st)
+	}
+	return st, err
 }
 
 // EnsureLayer has a snapshot of a build's sandbox: the one of that id, or a new

@@ -23,12 +23,17 @@ type Config struct {
 
 	SharedTenant string // whose public templates all tenants find by their names; empty: nobody's
 
-	CreateTimeout  time.Duration // within which a sandbox must run; default 30 s
+	QueueTimeout   time.Duration // for which a sandbox waits for a host with free capacity; default 25 s
+	CreateTimeout  time.Duration // within which a sandbox must run once that wait is over; default 30 s
 	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s
 	StartTimeout   time.Duration // within which a host must claim a start; default 15 s
 	CallTimeout    time.Duration // within which a host must answer; default 10 s
 	InputTimeout   time.Duration // within which a process must read 256 KiB of input; default 1 min
 }
+
+// DefaultQueueTimeout is Config.QueueTimeout by default. With the time for making the
+// sandbox it is less than the minute for which E2B's SDKs wait for an answer.
+const DefaultQueueTimeout = 25 * time.Second
 
 // Core does what the surfaces ask for. Its methods may be called concurrently.
 type Core struct {
@@ -58,6 +63,7 @@ func (p Principal) may(st *sandbox.State) bool {
 
 // New gives a Core. It does no I/O. Close ends what it holds.
 func New(cfg Config) *Core {
+	orElse(&cfg.QueueTimeout, DefaultQueueTimeout)
 	orElse(&cfg.CreateTimeout, 30*time.Second)
 	orElse(&cfg.DestroyTimeout, 30*time.Second)
 	orElse(&cfg.StartTimeout, 15*time.Second)
@@ -84,7 +90,7 @@ func (c *Core) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	if err := c.view.Sync(ctx); err != nil {
-		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (h *house) newCore() *core.Core {
 
 func (h *house) sandbox(p core.Principal) sandbox.State {
 	h.t.Helper()
-	st, err := h.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Deadline: time.Now().Add(time.Hour)})
+	st, err := h.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatalf("create sandbox: %v", err)
 	}

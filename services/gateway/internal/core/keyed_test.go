@@ -1,113 +1,93 @@
 package core_test
 
 import (
-	"context"
-	"slices"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-var keyed = core.StartOptions{IdempotencyKey: "k"}
-
-// refusedStart is a start with the key whose host was away until its record ended.
-func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
-	h.t.Helper()
-	ctx, cancel := context.WithCancel(h.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }() // ends what no host claims
-	h.host.SetDeaf(true)
-	a, err := h.Start(h.t.Context(), alice, sbx, spec, keyed)
-	h.host.SetDeaf(false)
-	id := a.ID
-	if err == nil {
-		defer a.Reader.Close()
-		got := all(h.t, a.Reader)
-		if fin, ok := got[len(got)-1].Body.(process.Finished); !ok || fin.Exit.Cause != process.CauseNotStarted {
-			h.t.Fatalf("it ended with %+v, want a refusal", got[len(got)-1].Body)
-		}
-	} else {
-		wantKind(h.t, "start while the host is away", err, kind.Unavailable)
-		id = process.KeyedID(sbx, "k")
-		r := h.log.Read(events.Ref{Host: h.host.Name, ID: id}, 0)
-		defer r.Close()
-		all(h.t, r)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		h.t.Errorf("Run: %v", err)
-	}
-	return id
-}
-
-// A start that its host never took does not burn its key: all retries, at whichever
-// gateway, are one process.
-func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
+// However often a create is sent with its key, to whichever gateways and at whatever
+// time, one sandbox is made.
+func TestAKeyMakesOneSandbox(t *testing.T) {
 	h := newHouse(t)
-	st := h.sandbox(alice)
-	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
-	first := h.refusedStart(st.ID, spec)
-	other := spec
-	other.Args = []string{"other"}
-	if err := h.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_, err := h.Start(t.Context(), alice, st.ID, other, keyed)
-	wantKind(t, "same key, other command", err, kind.Conflict)
-
 	cores := []*core.Core{h.Core, h.newCore()}
-	ids := make([]process.ID, 8)
+	by := core.Idempotency{Key: "k", Request: []byte("body")}
+	create := func(c *core.Core, p core.Principal, by core.Idempotency) (sandbox.State, error) {
+		return c.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
+	}
+	var mu sync.Mutex
+	ids := map[sandbox.ID]bool{}
 	var wg sync.WaitGroup
-	for i := range ids {
+	for i := range 20 {
 		wg.Go(func() {
-			a, err := cores[i%2].Start(t.Context(), alice, st.ID, spec, keyed)
+			st, err := create(cores[i%2], alice, by)
 			if err != nil {
-				t.Errorf("retry %d: %v", i, err)
-				return
+				t.Errorf("create: %v", err)
 			}
-			ids[i] = a.ID
-			if n := len(all(t, a.Reader)); n != 5 {
-				t.Errorf("retry %d: %d events, want 5", i, n)
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[st.ID] = true
 		})
 	}
 	wg.Wait()
-	if slices.Contains(ids, first) || len(slices.Compact(ids)) != 1 {
-		t.Fatalf("ids %v after %s, want one other", ids, first)
+	if len(ids) != 1 {
+		t.Fatalf("made %v, want one sandbox", ids)
 	}
-	if n := h.host.Starts(ids[0]); n != 1 {
-		t.Errorf("started %d times", n)
+	st, err := create(h.newCore(), alice, by) // a gateway that was started since
+	if err != nil || !ids[st.ID] || len(h.view.Sandboxes(func(*sandbox.State) bool { return true })) != 1 {
+		t.Errorf("again: %s, %v", st.ID, err)
 	}
-	if n := h.host.Starts(first); n != 0 {
-		t.Errorf("the refused try started %d times", n)
+	_, err = create(h.Core, alice, core.Idempotency{Key: "k", Request: []byte("another")})
+	wantKind(t, "another request with the key", err, kind.Conflict)
+	if got := kind.Code(err); got != "idempotency_key_reused" {
+		t.Errorf("its code is %q", got)
+	}
+	other, err := create(h.Core, bob, by)
+	if err != nil || ids[other.ID] {
+		t.Errorf("another tenant's key: %s, %v", other.ID, err)
+	}
+	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+		t.Fatal(err)
+	}
+	ended, ok, err := h.KeyedSandbox(t.Context(), alice, by)
+	if err != nil || !ok || ended.ID != st.ID || !ended.Over() {
+		t.Errorf("after its end: %s, %v, %v; want the same sandbox", ended.Phase, ok, err)
+	}
+	_, _, err = h.KeyedSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: st.ID}, by)
+	wantKind(t, "the bearer of a sandbox's token", err, kind.Denied)
+}
+
+// A request that was refused is not the last word on its key.
+func TestAKeyWhoseCreateWasRefused(t *testing.T) {
+	h := newHouse(t)
+	by := core.Idempotency{Key: "k", Request: []byte("body")}
+	create := func() (sandbox.State, error) {
+		return h.CreateKeyedSandbox(t.Context(), alice, by, sandbox.Requested{Template: "base"})
+	}
+	h.host.SetRefuse(kind.Exhausted)
+	for range 2 {
+		_, err := create()
+		wantKind(t, "create on a full host", err, kind.Exhausted)
+	}
+	h.host.SetRefuse(0)
+	st, err := create()
+	if err != nil || !st.Live() {
+		t.Fatalf("when there is room: %s, %v", st.Phase, err)
+	}
+	if again, err := create(); err != nil || again.ID != st.ID {
+		t.Errorf("again: %s, %v; want %s", again.ID, err, st.ID)
 	}
 }
 
-// A retry that meets a refusal of an earlier request's command goes on by itself,
-// also where the catalogue does not have the refusal yet.
-func TestARetryGoesOnAfterTheRefusalOfAnEarlierCommand(t *testing.T) {
+// The lifetime of a sandbox counts from when it runs, however long it took to make it.
+func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
 	h := newHouse(t)
-	st := h.sandbox(alice)
-	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
-	first := process.KeyedID(st.ID, "k")
-	err := h.log.Writer(events.Ref{Host: h.host.Name, ID: first}, 1).Append(t.Context(), []process.Event{
-		{Seq: 1, Body: process.Accepted{Spec: spec, Command: "earlier", SpecHash: spec.Hash(), Tenant: alice.Tenant}},
-		{Seq: 2, Body: process.Failed{Kind: uint32(kind.Deadline), Message: "the command came too late"}},
-		{Seq: 3, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := h.Start(t.Context(), alice, st.ID, spec, keyed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(all(t, a.Reader)); n != 5 || a.ID == first || h.host.Starts(a.ID) != 1 {
-		t.Errorf("%s: %d events, %d starts; want another than %s, 5 and 1", a.ID, n, h.host.Starts(a.ID), first)
+	st, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
+	if err != nil || !st.Deadline.Equal(st.Started.Add(time.Minute)) {
+		t.Errorf("started %v, ends %v, %v; want a minute", st.Started, st.Deadline, err)
 	}
 }

@@ -57,11 +57,11 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 
 // ResumeOptions say how a sandbox goes on.
 type ResumeOptions struct {
-	Deadline  time.Time // its hard end
-	OnTimeout string    // what happens there; empty: as before
-	Reboot    bool      // its processes end first
-	Extend    bool      // one that runs gets Deadline, too, if that is later than its own
-	Traffic   bool      // somebody needs it: the other fields mean nothing
+	Lifetime  time.Duration // counted from when it runs again
+	OnTimeout string        // what happens there; empty: as before
+	Reboot    bool          // its processes end first
+	Extend    bool          // one that ran already gets Lifetime from now, if that ends later
+	Traffic   bool          // somebody needs it: the other fields mean nothing
 }
 
 // ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
@@ -73,12 +73,13 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
-	for tried := false; ; {
+	for tried, asked := false, false; ; {
 		st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if tried && s.Phase == sandbox.PhasePaused && s.Message != "" {
 				return nil, kind.New(kind.Unavailable, "resume", string(id), "the sandbox could not be resumed: "+s.Message)
 			}
-			bodies, err := resume(&s, &opt)
+			bodies, err := resume(&s, &opt, asked)
+			asked = asked && s.Live() || s.Phase == sandbox.PhasePaused
 			tried = tried || s.Phase == sandbox.PhasePaused || s.Phase == sandbox.PhaseResuming
 			return bodies, err
 		})
@@ -102,25 +103,24 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 }
 
 // resume decides how a sandbox goes on. One that is on its way to a pause must
-// have come there first.
-func resume(s *sandbox.State, opt *ResumeOptions) ([]sandbox.Body, error) {
+// have come there first. asked says that its lifetime is that of opt already.
+func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, error) {
 	switch s.Phase {
 	case sandbox.PhaseRunning:
-		if opt.Extend && opt.Deadline.After(s.Deadline) {
-			return []sandbox.Body{sandbox.DeadlineSet{Deadline: opt.Deadline}}, nil
+		if end := time.Now().Add(opt.Lifetime); opt.Extend && !asked && end.After(s.Deadline) {
+			return []sandbox.Body{sandbox.DeadlineSet{Deadline: end}}, nil
 		}
 		return nil, nil
 	case sandbox.PhasePausing, sandbox.PhaseResuming:
 		return nil, nil
 	case sandbox.PhasePaused:
 		if opt.Traffic {
-			return s.Woken(time.Now()), nil
+			return s.Woken(), nil
 		}
 		return []sandbox.Body{
-			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout, Reboot: opt.Reboot},
-			sandbox.DeadlineSet{Deadline: opt.Deadline},
+			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout, Reboot: opt.Reboot, Lifetime: opt.Lifetime},
 		}, nil
-	case sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseStopping:
+	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseStopping:
 		return nil, kind.New(kind.Conflict, "resume", string(s.ID), "the sandbox does not run")
 	}
 	return nil, noSandbox(s.ID)

@@ -31,8 +31,8 @@ func (h *house) pause(id sandbox.ID) {
 
 func TestPauseAndResume(t *testing.T) {
 	h := newHouse(t)
-	st := h.made(sandbox.Requested{})
-	opt := core.ResumeOptions{Deadline: time.Now().Add(time.Hour).Round(0), OnTimeout: sandbox.OnTimeoutPause}
+	st := h.made(sandbox.Requested{Lifetime: 15 * time.Second})
+	opt := core.ResumeOptions{Lifetime: time.Hour, OnTimeout: sandbox.OnTimeoutPause}
 	got, resumed, err := h.ResumeSandbox(t.Context(), alice, st.ID, opt)
 	if err != nil || resumed || !got.Deadline.Equal(st.Deadline) {
 		t.Errorf("resume of one that runs: %v, %v, until %v", resumed, err, got.Deadline)
@@ -46,8 +46,9 @@ func TestPauseAndResume(t *testing.T) {
 	wantKind(t, "start in a paused one", err, kind.Conflict)
 	_, _, err = h.ResumeSandbox(t.Context(), bob, st.ID, opt)
 	wantKind(t, "resumed by another tenant", err, kind.NotFound)
+	asked := time.Now()
 	got, resumed, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
-	if err != nil || !resumed || !got.Live() || !got.Deadline.Equal(opt.Deadline) || got.Request.OnTimeout != sandbox.OnTimeoutPause {
+	if err != nil || !resumed || !got.Live() || got.Deadline.Before(asked.Add(opt.Lifetime)) || got.Deadline.After(time.Now().Add(opt.Lifetime)) || got.Request.OnTimeout != sandbox.OnTimeoutPause {
 		t.Errorf("resume: %v, %v, %+v", resumed, err, got)
 	}
 	h.start(st.ID, process.Spec{Cmd: "true"})
@@ -71,7 +72,7 @@ func TestPauseThatFails(t *testing.T) {
 	st = h.made(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})
 	h.pause(st.ID)
 	for range 2 {
-		_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, core.ResumeOptions{Deadline: time.Now().Add(time.Hour)})
+		_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, core.ResumeOptions{Lifetime: time.Hour})
 		wantKind(t, "a resume that fails", err, kind.Unavailable)
 	}
 }
@@ -101,7 +102,7 @@ func TestPausesAreJoined(t *testing.T) {
 // Whoever needs a sandbox that is paused resumes it, if its creator said so.
 func TestTrafficResumes(t *testing.T) {
 	h := newHouse(t)
-	st := h.made(sandbox.Requested{AutoResume: true, Deadline: time.Now().Add(time.Hour)})
+	st := h.made(sandbox.Requested{AutoResume: true, Lifetime: time.Hour})
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	uses := map[string]func() error{
 		"input":       func() error { return h.SendInput(t.Context(), alice, id, []byte("x"), false) },

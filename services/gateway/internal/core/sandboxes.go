@@ -16,8 +16,8 @@ import (
 // where no host has room, Unavailable where there is no host, where the host
 // could not make it, or where it took too long; then nothing of it is left.
 func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Requested) (sandbox.State, error) {
-	if p.Tenant == "" || p.Sandbox != "" {
-		return sandbox.State{}, kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
+	if err := p.mayCreate(); err != nil {
+		return sandbox.State{}, err
 	}
 	id := sandbox.NewID()
 	st, err := c.createSandbox(ctx, p, id, req)
@@ -30,10 +30,21 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	return st, err
 }
 
-// createSandbox is CreateSandbox of an id, which may have been made before. One that
-// does not run in time is left as it is.
+// mayCreate returns Denied for the bearer of a sandbox's token.
+func (p Principal) mayCreate() error {
+	if p.Tenant == "" || p.Sandbox != "" {
+		return kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
+	}
+	return nil
+}
+
+// createSandbox is CreateSandbox of an id, which may have been made before. It returns
+// once the sandbox has run, whatever became of it since. One that does not run in time is
+// left as it is.
 func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	within, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	req.PlaceBy = time.Now().Add(c.cfg.QueueTimeout)
+	req.RunBy = req.PlaceBy.Add(c.cfg.CreateTimeout)
+	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()
 	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
 		if err := c.Sync(within); err != nil { // it was made before
@@ -42,16 +53,15 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 	} else if err != nil {
 		return sandbox.State{}, logError("create sandbox", string(id), err)
 	}
-	made := func(s *sandbox.State) bool { return s.Live() || s.Standing() } // it may be paused before anybody looks
 	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool {
-		return made(s) || s.Over() || s.Phase == sandbox.PhaseStopping
+		return !s.Started.IsZero() || s.Over() || s.Phase == sandbox.PhaseStopping
 	})
 	if err != nil {
-		return sandbox.State{}, &kind.Error{Op: "create sandbox", ID: string(id), Kind: kind.Unavailable,
+		return st, &kind.Error{Op: "create sandbox", ID: string(id), Kind: kind.Unavailable,
 			Msg: "the sandbox did not start in time, try again", Err: err}
 	}
-	if !made(&st) {
-		return sandbox.State{}, notMade(&st)
+	if st.Started.IsZero() {
+		return st, notMade(&st)
 	}
 	return st, nil
 }
@@ -79,6 +89,9 @@ func notMade(st *sandbox.State) error {
 		e.Msg = "the sandbox's host could not make it: " + st.Cause
 	default:
 		e.Kind, e.Msg = kind.Conflict, "the sandbox was ended before it ran"
+		if st.Cause == sandbox.CauseLate {
+			e.Kind, e.Msg = kind.Unavailable, "the sandbox did not start in time, try again"
+		}
 	}
 	return e
 }
@@ -112,7 +125,7 @@ func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.St
 
 // begins reports whether the sandbox is still to run, or to run again.
 func begins(st *sandbox.State) bool {
-	return st.Phase == sandbox.PhaseRequested || st.Phase == sandbox.PhasePlaced || st.Standing()
+	return st.Begins() || st.Standing()
 }
 
 // running is find for what must run to be used: one that is paused is resumed if
@@ -259,5 +272,5 @@ func logError(op, id string, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached, try again", Err: err}
+	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }

@@ -231,7 +231,7 @@ type Fork struct {
 // ForkSandbox makes sandboxes that begin with the files of one as they are now, and
 // with its processes where its driver can keep them: memory tells. It fails as a
 // whole only if that one cannot be kept.
-func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, deadline time.Time) (forks []Fork, memory bool, err error) {
+func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, lifetime time.Duration) (forks []Fork, memory bool, err error) {
 	snap, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
 	if err != nil {
 		return nil, false, err
@@ -249,7 +249,7 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 		return nil, false, err
 	}
 	req := From(&snap, st.Request)
-	req.Deadline = deadline
+	req.Lifetime = lifetime
 	req.Network, req.AllowInternet = st.Network, st.Network.Internet // as it is now
 	forks = make([]Fork, count)
 	var wg sync.WaitGroup

@@ -50,25 +50,39 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		if err := decode(c, &body, true); err != nil {
 			return err
 		}
-		req, err := h.requested(&body, def, time.Now())
-		if err == nil {
-			req, err = h.root(c, &body, req)
-		}
-		if err == nil {
-			err = h.mount(c, &body, &req)
-		}
-		if err == nil {
-			req.Identity, err = h.identity(c, &body.IAM)
-		}
+		by, err := idempotency(c, &body)
 		if err != nil {
 			return err
 		}
-		st, err := h.core.CreateSandbox(c.UserContext(), auth.From(c), req)
+		st, ok, err := h.core.KeyedSandbox(c.UserContext(), auth.From(c), by)
 		if err != nil {
 			return err
+		}
+		if !ok {
+			if st, err = h.createNew(c, &body, def, by); err != nil {
+				return notPlaced(c, err)
+			}
 		}
 		return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
 	}
+}
+
+// createNew creates the sandbox that the body describes.
+func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by core.Idempotency) (sandbox.State, error) {
+	req, err := h.requested(body, def)
+	if err == nil {
+		req, err = h.root(c, body, req)
+	}
+	if err == nil {
+		err = h.mount(c, body, &req)
+	}
+	if err == nil {
+		req.Identity, err = h.identity(c, &body.IAM)
+	}
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	return h.core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 }
 
 // root says what the sandbox begins from, a template or else a snapshot, and what
@@ -91,7 +105,7 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 	return req, b.limit(&req, h.cfg.Limits)
 }
 
-func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox.Requested, error) {
+func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, error) {
 	if b.TemplateID == "" {
 		return sandbox.Requested{}, invalid("templateID is required")
 	}
@@ -125,7 +139,7 @@ func (h *Handler) requested(b *newSandbox, def defaults, now time.Time) (sandbox
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
 		Env:           b.EnvVars,
-		Deadline:      now.Add(timeout),
+		Lifetime:      timeout,
 		Secure:        secure,
 		AllowInternet: internet,
 		Network:       network,

@@ -72,7 +72,8 @@ func (h *Handler) lifetime(seconds *int64, def time.Duration) (time.Duration, er
 	case *seconds > int64(h.cfg.MaxTimeout/time.Second):
 		return 0, invalid("timeout cannot be greater than %d seconds", h.cfg.MaxTimeout/time.Second)
 	}
-	return time.Duration(*seconds) * time.Second, nil
+	// In a record 0 is no end at all; a lifetime of 0 ends as soon as it begins.
+	return max(time.Duration(*seconds)*time.Second, time.Nanosecond), nil
 }
 
 // The most that a sandbox may be told, in bytes of keys and values.

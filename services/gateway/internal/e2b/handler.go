@@ -20,6 +20,7 @@ type Config struct {
 	MaxTimeout time.Duration    // the longest a sandbox may be asked to live; default 24 h
 	Limits     Limits           // of a sandbox that asks for none
 	Operator   sandbox.Operator // whose word on proxies that are not public counts
+	Webhooks   sandbox.Operator // addresses that are not public, to which webhooks may lead
 	Kick       func()           // is called when there is a build to be done; nil: somebody will see
 	Slog       *slog.Logger     // default: none
 }
@@ -75,6 +76,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/teams/:id/metrics/max", h.teamMaximum)
 	h.registerStores(r)
 	h.registerTemplates(r)
+	h.registerEvents(r)
 }
 
 func (h *Handler) registerStores(r fiber.Router) {

@@ -93,7 +93,7 @@ func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bo
 	if err != nil {
 		return st, false, err
 	}
-	opt := core.ResumeOptions{Deadline: time.Now().Add(timeout), Reboot: b.dropsMemory(), Extend: extend}
+	opt := core.ResumeOptions{Lifetime: timeout, Reboot: b.dropsMemory(), Extend: extend}
 	if b.AutoPause != nil {
 		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -162,7 +161,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, time.Now().Add(timeout))
+	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func Of(err error) Body {
 		return Body{Code: f.Code, Message: f.Message, ErrorCode: name(http.StatusText(f.Code))}
 	}
 	k := kind.Of(err)
-	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: name(k.String())}
+	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: kind.Code(err)}
 }
 
 func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }

@@ -66,6 +66,7 @@ func (m *Metrics) Get(c *fiber.Ctx) error {
 	m.stored(&t)
 	m.hosts(c, &t)
 	m.sandboxes(&t)
+	m.webhooks(&t)
 	f := t.family("millrace_http_requests_total", "counter", "Requests answered by this gateway.")
 	for class := 1; class < len(m.classes); class++ {
 		f.value(`class="`+strconv.Itoa(class)+`xx"`, float64(m.classes[class].Load()))
@@ -141,7 +142,7 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 }
 
 func (m *Metrics) sandboxes(t *text) {
-	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
+	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
 	counts := m.core.Phases()
@@ -149,6 +150,16 @@ func (m *Metrics) sandboxes(t *text) {
 	for _, p := range phases {
 		f.value(`phase="`+string(p)+`"`, float64(counts[p]))
 	}
+}
+
+// webhooks writes what was delivered to the webhooks that exist, by the log's cursors.
+func (m *Metrics) webhooks(t *text) {
+	n := m.core.WebhookTotals()
+	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to the webhooks that exist.").value("", float64(n.Attempts))
+	t.family("millrace_webhook_events_total", "counter", "Events settled for the webhooks that exist, by what became of them.").
+		value(`result="delivered"`, float64(n.Done)).value(`result="failed"`, float64(n.GivenUp))
+	t.family("millrace_webhook_lag_events", "gauge", "Events that wait for delivery.").value("", float64(n.Lag))
+	t.family("millrace_webhooks_lagging", "gauge", "Webhooks with events that wait for delivery.").value("", float64(n.Lagging))
 }
 
 // text is what Prometheus reads.

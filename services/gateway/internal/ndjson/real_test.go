@@ -30,7 +30,7 @@ func TestC034OverTheLog(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := c.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Deadline: time.Now().Add(time.Hour)}); err != nil {
+	if _, err := c.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Lifetime: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct{ name, body, want string }{

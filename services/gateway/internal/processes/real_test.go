@@ -47,7 +47,7 @@ func (h *house) start(c *core.Core, cmd string, args ...string) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	box, err := c.CreateSandbox(ctx, me(), sandbox.Requested{Deadline: time.Now().Add(time.Hour)})
+	box, err := c.CreateSandbox(ctx, me(), sandbox.Requested{Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatal(err)
 	}

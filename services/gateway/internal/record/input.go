@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -24,6 +25,17 @@ const HeaderKey = "Idempotency-Key"
 
 // maxKey is the length of an Idempotency-Key.
 const maxKey = 255
+
+// CheckKey checks an Idempotency-Key: at most 255 bytes, none of them a control character.
+func CheckKey(key string) error {
+	if len(key) > maxKey {
+		return kind.Newf(kind.Invalid, "check key", "", "%s is longer than %d bytes", HeaderKey, maxKey)
+	}
+	if strings.ContainsFunc(key, unicode.IsControl) {
+		return kind.Newf(kind.Invalid, "check key", "", "%s has a control character", HeaderKey)
+	}
+	return nil
+}
 
 // SendInput gives the request's body to a process; with eof=1 nothing follows.
 // With an Idempotency-Key it may be tried again, at any gateway, and the process

@@ -20,6 +20,7 @@ type change struct {
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Alias     string            `json:"alias,omitempty"`
 	Deadline  *time.Time        `json:"deadline,omitempty"`
+	Timeout   int64             `json:"timeout_ms,omitempty"` // counted from when it runs
 	Host      string            `json:"host,omitempty"`
 	Epoch     uint64            `json:"epoch,omitempty"`
 	ErrorCode string            `json:"error_code,omitempty"`
@@ -41,8 +42,10 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 	out := change{Seq: e.Seq, Time: e.Time.UTC(), Type: e.Type()}
 	switch b := e.Body.(type) {
 	case sandbox.Requested:
-		out.Template, out.Driver, out.Metadata, out.Alias, out.Deadline = b.Template, b.Driver, b.Metadata, b.Alias, known(b.Deadline)
+		out.Template, out.Driver, out.Metadata, out.Alias, out.Timeout = b.Template, b.Driver, b.Metadata, b.Alias, b.Lifetime.Milliseconds()
 		out.Isolation, out.Snapshot, out.From = string(b.Isolation), string(b.From), string(b.FromSandbox)
+	case sandbox.Queued:
+		out.Reason = b.Reason
 	case sandbox.Placed:
 		out.Host, out.Epoch, out.Driver = b.Host, b.Epoch, b.Driver
 	case sandbox.Refused:
@@ -56,7 +59,7 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 	case sandbox.Paused:
 		out.Message = b.Message
 	case sandbox.Resuming:
-		out.Cause = b.Cause
+		out.Cause, out.Timeout = b.Cause, b.Lifetime.Milliseconds()
 	case sandbox.Resumed:
 		out.Message = b.Message
 	case sandbox.Snapshotted:

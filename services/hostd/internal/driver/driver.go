@@ -27,7 +27,8 @@ import (
 
 // Spec says what to make. Everything but ID, Dir and ShimPath may be zero.
 type Spec struct {
-	ID       sandbox.ID        // the sandbox; also its host name where a driver gives one
+	ID       sandbox.ID        // the instance
+	Hostname string            // where a driver gives one; empty: ID
 	Template string            // its name in records and errors; what counts is Root
 	Env      map[string]string // the shim's environment on top of PATH, HOME, USER, LOGNAME, SHELL, LANG; nothing of the host's is in it
 
@@ -76,6 +77,14 @@ type Spec struct {
 // Volume is a directory Source of the host that is seen at Path: both absolute and
 // clean. Path is made where it is not there.
 type Volume struct{ Source, Path string }
+
+// HostName is Hostname, or ID if that is empty.
+func (s *Spec) HostName() string {
+	if s.Hostname != "" {
+		return s.Hostname
+	}
+	return string(s.ID)
+}
 
 // MaxPIDs is the bound of its processes where the driver's own is most.
 func (s *Spec) MaxPIDs(most uint32) uint32 {

@@ -325,9 +325,6 @@ func TestOperators(t *testing.T) {
 			t.Errorf("an operator who allows %q: %s %v", tt.allow, tt.addr, got)
 		}
 	}
-	if !OwnAddress(netip.MustParseAddr("127.0.0.1")) || OwnAddress(netip.MustParseAddr("8.8.8.8")) {
-		t.Error("the machine's own addresses are not known")
-	}
 }
 
 // A change of policy cuts what it forbids at once and leaves the rest alone.

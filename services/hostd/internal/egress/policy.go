@@ -2,7 +2,6 @@ package egress
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -138,23 +137,6 @@ func (p *Policy) allows(name string, addr netip.Addr) bool {
 // of the host's own unless its owner names them. own tells which those are.
 func dialable(o *sandbox.Operator, a netip.Addr, own func(netip.Addr) bool) bool {
 	return o.Allows(a) && (o.Names(a) || !own(a.Unmap()))
-}
-
-// OwnAddress reports whether an address is one of this machine's. If that cannot
-// be told, it is.
-func OwnAddress(a netip.Addr) bool {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return true
-	}
-	for _, i := range all {
-		if n, ok := i.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == a {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func denied(what string) error {

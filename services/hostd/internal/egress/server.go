@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/ownaddr"
 )
 
 // Config says how a Server works. The zero value of a field is its default.
@@ -69,7 +70,7 @@ func NewServer(cfg Config) *Server {
 		cfg.Resolver = &net.Resolver{PreferGo: true}
 	}
 	if cfg.own == nil {
-		cfg.own = OwnAddress
+		cfg.own = ownaddr.Has
 	}
 	s := &Server{cfg: cfg, conns: &listener{conns: make(chan net.Conn), over: make(chan struct{})}, done: make(chan struct{})}
 	s.http = &http.Server{

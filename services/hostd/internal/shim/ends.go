@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
 // ends are the two sides of a process's stdin, stdout and stderr.
@@ -33,7 +34,7 @@ func openEnds(spec *process.Spec, who *account) (*ends, error) {
 	if spec.PTY != nil {
 		err = e.openTTY(*spec.PTY, who)
 	} else {
-		err = e.openPipes(spec.Stdin)
+		err = e.openPipes(spec.Stdin, who)
 	}
 	if err != nil {
 		e.closeChild()
@@ -56,9 +57,9 @@ func (e *ends) closeOurs() {
 	}
 }
 
-func (e *ends) openPipes(stdin bool) error {
+func (e *ends) openPipes(stdin bool, who *account) error {
 	if stdin {
-		r, w, err := pipe()
+		w, r, err := stdio.Input(who.uid)
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (e *ends) openPipes(stdin bool) error {
 		e.child[0] = uintptr(fd)
 	}
 	for i, id := range []process.Stream{process.Stdout, process.Stderr} {
-		r, w, err := pipe()
+		r, w, err := stdio.Output(who.uid)
 		if err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func TestWhatCannotStart(t *testing.T) {
 		{"a cwd that is missing", "cwd '/nope' does not exist", process.Spec{Cmd: "true", Cwd: "/nope"}},
 		{"a cwd that is a file", "cwd '/etc/passwd' is not a directory", process.Spec{Cmd: "true", Cwd: "/etc/passwd"}},
 		{"a user that is unknown", "invalid username: 'nobody-at-all'", process.Spec{Cmd: "true", User: "nobody-at-all"}},
-		{"an argument that is too long", "argument 2 of the command is 140000 bytes long, the limit is 131071",
+		{"an argument that is too long", `argument 2 of "echo" is 140000 bytes long, the limit is 131071`,
 			process.Spec{Cmd: "echo", Args: []string{"x", large}}},
 		{"a command that is too long", "the command is 140000 bytes long, the limit is 131071", process.Spec{Cmd: large}},
 		{"a variable that is too long", `environment variable "SECRET" is 140007 bytes long with its name, the limit is 131071`,

@@ -23,7 +23,7 @@ func oversize(err error, argv, env []string) error {
 		case i == 0:
 			return kind.Newf(kind.Invalid, "start", "", "the command is %d bytes long, the limit is %d", len(arg), most)
 		default:
-			return kind.Newf(kind.Invalid, "start", "", "argument %d of the command is %d bytes long, the limit is %d", i, len(arg), most)
+			return kind.Newf(kind.Invalid, "start", "", "argument %d of %.64q is %d bytes long, the limit is %d", i, argv[0], len(arg), most)
 		}
 	}
 	for _, v := range env {

@@ -18,7 +18,7 @@ func TestOversize(t *testing.T) {
 		argv []string
 		want string
 	}{
-		{"gVisor's error", syscall.ENAMETOOLONG, []string{"echo", large}, "argument 1 of the command is 131072 bytes long, the limit is 131071"},
+		{"gVisor's error", syscall.ENAMETOOLONG, []string{"echo", large}, `argument 1 of "echo" is 131072 bytes long, the limit is 131071`},
 		{"a long path", syscall.ENAMETOOLONG, []string{strings.Repeat("x", 5000)}, ""},
 		{"the longest argument", syscall.E2BIG, []string{"echo", large[1:]}, "the arguments and the environment are 131081 bytes long together, which is more than the system accepts"},
 		{"another error", syscall.ENOENT, []string{"echo", large}, ""},

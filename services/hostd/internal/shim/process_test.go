@@ -507,3 +507,24 @@ func TestReasonOfAFailureIsShortText(t *testing.T) {
 		})
 	}
 }
+
+// A shell opens /dev/stderr anew, which the owner and the mode of the pipe decide.
+func TestStandardFilesBelongToTheUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	h := connected(t)
+	spec := sh("echo a > /dev/stderr; echo b | tee /proc/self/fd/1; cat /dev/stdin")
+	spec.User, spec.Stdin = "nobody", true
+	token := h.start(spec)
+	h.stdin(token, "c\n", true)
+	p := h.awaitEnd(token)
+	if out, errs := string(p.out[process.Stdout]), string(p.out[process.Stderr]); out != "b\nb\nc\n" || errs != "a\n" {
+		t.Errorf("pipes: stdout %q, stderr %q", out, errs)
+	}
+	spec = sh(`echo a > /dev/stderr; echo b > "$(tty)"; stat -c %U "$(tty)"`)
+	spec.User, spec.PTY = "nobody", &process.Size{Cols: 80, Rows: 24}
+	if got := string(h.awaitEnd(h.start(spec)).out[process.PTY]); got != "a\r\nb\r\nnobody\r\n" {
+		t.Errorf("a terminal: %q", got)
+	}
+}

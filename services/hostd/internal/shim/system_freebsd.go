@@ -2,7 +2,6 @@ package shim
 
 import (
 	"os"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,21 +27,3 @@ func becomeReaper(pid1 bool) error {
 
 // dieWithUs has a child end when the shim does.
 func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
-
-// openPTY makes a terminal.
-func openPTY() (master, child int, err error) {
-	fd, _, errno := unix.Syscall(unix.SYS_POSIX_OPENPT, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return 0, 0, os.NewSyscallError("posix_openpt", errno)
-	}
-	master = int(fd)
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	if err == nil {
-		child, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	}
-	if err != nil {
-		unix.Close(master)
-		return 0, 0, err
-	}
-	return master, child, nil
-}

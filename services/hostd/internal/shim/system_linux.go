@@ -41,24 +41,6 @@ func setPipeSize(fd, n int) {
 	unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) //nolint:errcheck // smaller is slower, not wrong
 }
 
-// openPTY makes a terminal. The child's side is opened through the master, so
-// that it is the right one whatever is mounted at /dev/pts.
-func openPTY() (master, child int, err error) {
-	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err == nil {
-		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-		if errno == 0 {
-			return master, int(peer), nil
-		}
-		err = errno
-	}
-	unix.Close(master)
-	return 0, 0, err
-}
-
 // punchHole gives the middle of a file back to the disk.
 func punchHole(fd int, at, size int64) error {
 	return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, size)

@@ -6,12 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
 // openTTY makes a terminal: the child's side blocks, as programs expect, and
 // ours does not.
 func (e *ends) openTTY(size process.Size, who *account) error {
-	fd, child, err := openPTY()
+	fd, child, err := stdio.Terminal(who.uid)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
 	}
@@ -20,7 +21,6 @@ func (e *ends) openTTY(size process.Size, who *account) error {
 	if err := setSize(fd, size); err != nil {
 		return err
 	}
-	unix.Fchown(child, who.uid, -1) //nolint:errcheck // without it mesg(1) fails, nothing else
 	e.child = [3]uintptr{uintptr(child), uintptr(child), uintptr(child)}
 	e.tty, e.in = master, &input{f: master, fd: fd, tty: true}
 	return e.output(process.PTY, master, fd)

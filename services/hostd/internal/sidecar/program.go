@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -64,6 +65,18 @@ func (p Program) Find() (string, error) {
 		return "", fmt.Errorf("there is no %s, and %w", beside, err)
 	}
 	return "", fmt.Errorf("there is no %s, and it has not been built from source yet: %w", beside, fs.ErrNotExist)
+}
+
+// Check returns nil if the program exists or can be built here, which needs its source
+// and the Go toolchain.
+func (p Program) Check() error {
+	if _, err := p.Find(); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		return fmt.Errorf("%s cannot be built without the Go toolchain: %w", p.Name, err)
+	}
+	return nil
 }
 
 func executable(path string) bool {

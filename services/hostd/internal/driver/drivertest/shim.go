@@ -70,10 +70,13 @@ type request struct {
 	UID  int      // who runs it; -1: who the shim is
 	OOM  bool     // or: to tell what the count of kills says
 	Call string   // or: a name in calls
+
+	Stdin string // of the calls "stdio" and "terminal", which run Args
 }
 
 type response struct {
 	Out  string // stdout and stderr, or the error of a call
+	Err  string // stderr alone, of the call "stdio"
 	Code int
 }
 
@@ -139,6 +142,10 @@ func answer(conn net.Conn) {
 		resp.Out = setAttribute(req.Args[0], req.Args[1], req.Args[2])
 	case req.Call == "list":
 		resp.Out = listAll(req.Args[0], req.Args[1] == "true")
+	case req.Call == "stdio":
+		resp = told(withStdio(req))
+	case req.Call == "terminal":
+		resp = told(atTerminal(req))
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
 		resp.Out = probe(req.Call, req.Args)
 	case req.Call != "":
@@ -149,13 +156,15 @@ func answer(conn net.Conn) {
 	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails for want of it
 }
 
-func command(req request) response {
-	cmd := exec.Command(req.Args[0], req.Args[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if req.UID >= 0 && req.UID != os.Geteuid() {
-		id := uint32(req.UID)
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+func told(resp response, err error) response {
+	if err != nil {
+		return response{Out: err.Error(), Code: 127}
 	}
+	return resp
+}
+
+func command(req request) response {
+	cmd := asUser(req)
 	out, err := cmd.CombinedOutput()
 	resp := response{Out: string(out)}
 	var exit *exec.ExitError

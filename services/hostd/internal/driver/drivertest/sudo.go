@@ -27,6 +27,7 @@ func sudoes(t *testing.T, b *box) {
 		!strings.Contains(got, "SUDO_UID=1000\n") || !strings.Contains(got, "\nPATH=/usr/local/sbin:") && !strings.HasPrefix(got, "PATH=/usr/local/sbin:") {
 		t.Errorf("root's environment: %q", got)
 	}
+	reopensAsOthers(t, b)
 	if root != "0" {
 		return
 	}

@@ -84,7 +84,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 		files = driver.DefaultOpenFiles
 	}
 	c := config{
-		Version: "1.0.2", Hostname: string(s.ID), Root: configRoot{root},
+		Version: "1.0.2", Hostname: s.HostName(), Root: configRoot{root},
 		Process: configProcess{
 			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", gather)...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, OOM: driver.OOMScore, Caps: map[string][]string{},
@@ -144,7 +144,7 @@ func readConfig(path string) (c config, err error) {
 // restored makes the bundle of a snapshot that of another sandbox: what the
 // processes in it know stays as it is.
 func (c *config) restored(r *runsc, s *driver.Spec, root string) {
-	c.Hostname, c.Root.Path, c.Notes = string(s.ID), root, nil
+	c.Hostname, c.Root.Path, c.Notes = s.HostName(), root, nil
 	c.Process.OOM = driver.OOMScore // an earlier version said nothing
 	for i := range c.Mounts {
 		if c.Mounts[i].To == shimInside && c.Mounts[i].Type == "bind" {

@@ -187,7 +187,7 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 		shm = max(1, s.MemoryMiB/2)
 	}
 	spec := nsinit.Spec{
-		Hostname: string(s.ID), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
+		Hostname: s.HostName(), HasRoot: d.ranges, ShmMiB: shm, Limits: limits,
 		Argv:      append([]string{filepath.Base(s.ShimPath)}, s.ShimArgs...),
 		KeepGroup: s.Cgroup, Trial: trial, Disk: ownDisk,
 	}
@@ -206,6 +206,6 @@ func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	}
 	spec.Sudo, spec.Binds, spec.Links = s.Sudo, t.binds, t.links
 	spec.EtcLower, spec.EtcDirs, spec.UsrDirs = t.etc, t.etcDirs, t.usrDirs
-	spec.Files, spec.Env = t.files(string(s.ID)), environ(t.shell, s.Env)
+	spec.Files, spec.Env = t.files(s.HostName()), environ(t.shell, s.Env)
 	return spec, nil
 }

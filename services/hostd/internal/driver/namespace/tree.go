@@ -30,7 +30,7 @@ func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
 	if _, err := tree.Stat("bin/bash"); err == nil {
 		shell = "/bin/bash"
 	}
-	name := string(s.ID)
+	name := s.HostName()
 	spec.Tree, spec.Sudo = s.Root, s.Sudo
 	spec.Env = environ(shell, s.Env)
 	spec.Files = []nsinit.File{

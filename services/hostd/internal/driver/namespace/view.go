@@ -31,7 +31,7 @@ func (d *Driver) View(s driver.Spec) (View, error) {
 	}
 	return View{
 		Etc: t.etc, Binds: t.binds, Links: t.links,
-		Files: t.files(string(s.ID)), Env: environ(t.shell, s.Env),
+		Files: t.files(s.HostName()), Env: environ(t.shell, s.Env),
 	}, nil
 }
 

@@ -21,7 +21,7 @@ func Kept() []uintptr {
 
 // Needed are the capabilities that Init must be started with.
 func Needed() []uintptr {
-	return append(Kept(), unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE)
+	return append(Kept(), unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_TIME)
 }
 
 // dropPrivileges leaves this thread, and all it executes, with the capabilities

@@ -115,7 +115,7 @@ func run() error {
 	if s.mayGain() {
 		slices.Reverse(last) // without no_new_privs, a filter wants CAP_SYS_ADMIN
 	}
-	inside := []step{{"loopback", loopback}, {"share", share}, {"mask /proc", maskProc}}
+	inside := []step{{"loopback", loopback}, {"share", share}, {"time namespace", newTime}, {"mask /proc", maskProc}, {"boot id", newBootID}}
 	if s.Program != "" {
 		inside = nil // it has no use for what they are about
 	}

@@ -1,11 +1,11 @@
-package shim
+package stdio
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// pipe makes a pipe whose descriptors no child inherits by accident.
+// pipe makes a pipe whose ends are closed in every program that is started meanwhile.
 func pipe() (r, w int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

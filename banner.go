@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/services/gateway"
+)
+
+// banner is what `up` prints once it serves.
+type banner struct {
+	version, url, key, data string
+	self                    string // the shell words that start this program with this data directory
+	took                    time.Duration
+	drivers, isolations     []string // that the host offers now; the first is the default
+	pending                 string   // driver that is offered later; empty if there is none
+	pendingErr              error    // why it cannot be built here
+	egress                  bool     // sandboxes may reach public addresses
+}
+
+// text returns the banner. Each line to copy works as it is, any number of times.
+func (b *banner) text() string {
+	curl := fmt.Sprintf(`curl -sS %[1]s/sandboxes -H 'X-API-KEY: %[2]s' -d '{"templateID":"base","timeout":300}' | sed 's/.*"sandboxID":"\([^"]*\)".*/\1/' | xargs -I@ curl -sSN '%[1]s/commands?sandbox=@' -H 'X-API-KEY: %[2]s' -d '{"cmd":"echo hello; uname -a"}'`, b.url, b.key)
+	js := fmt.Sprintf(`npm i e2b && E2B_API_KEY=%s E2B_API_URL=%[2]s E2B_SANDBOX_URL=%[2]s node --input-type=module -e 'import { Sandbox } from "e2b"; const s = await Sandbox.create(); console.log((await s.commands.run("echo hello; uname -a")).stdout); await s.kill()'`, b.key, b.url)
+	return fmt.Sprintf(`millrace is up: %s (version %s, in %v)
+
+  key      %s
+  data     %s
+  driver   %s
+  network  %s
+  stop     Ctrl-C ends all sandboxes; after SIGTERM or a crash they run on, and the next start finds them
+  docs     %s
+
+curl (NDJSON):
+  %s
+
+E2B JS SDK:
+  %s
+
+millrace:
+  %s run 'echo hello; uname -a'
+`, b.url, b.version, b.took, b.key, b.data, b.driver(), b.network(), gateway.DocsURL, curl, js, b.self)
+}
+
+// driver says which driver isolates sandboxes now, and which one will.
+func (b *banner) driver() string {
+	if len(b.drivers) == 0 {
+		return "none"
+	}
+	text := b.drivers[0]
+	if len(b.isolations) > 0 {
+		text += fmt.Sprintf(" (isolation: %s)", b.isolations[0])
+	}
+	switch {
+	case b.pending == "" || slices.Contains(b.drivers, b.pending):
+		return text
+	case b.pendingErr != nil:
+		return text + fmt.Sprintf("\n           WARNING: %s is not available: %s", b.pending, strings.TrimSpace(b.pendingErr.Error()))
+	}
+	return text + fmt.Sprintf("; %s is being built in the background and becomes the default when it is ready", b.pending)
+}
+
+func (b *banner) network() string {
+	if b.egress {
+		return "sandboxes may reach public addresses"
+	}
+	return "sandboxes have none; --egress internet lets them reach public addresses"
+}

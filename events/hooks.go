@@ -1,0 +1,270 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// A webhook is three subjects of one stream, since each has writers of its own: what the tenant
+// configured, how far its deliverer came, and what is to be delivered once more. Each is written
+// under compare-and-append.
+const (
+	hookPrefix  = "hook."
+	hookCursor  = ".at"
+	hookAgain   = ".again"
+	maxAttempts = 10_000 // of one webhook that are kept
+)
+
+func hookSubject(tenant string, id webhook.ID) string { return hookPrefix + tenant + "." + string(id) }
+
+func hookLogSubject(tenant string, id webhook.ID) string {
+	return "hooklog." + tenant + "." + string(id)
+}
+
+// hookKey is the subject of the webhook that a subject belongs to.
+func hookKey(subject string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(subject, hookCursor), hookAgain)
+}
+
+// hook is a webhook as the view knows it.
+type hook struct {
+	doc    webhook.Webhook
+	cursor webhook.Cursor
+	again  webhook.Again
+}
+
+// Hook is a webhook with how far its events were delivered.
+type Hook struct {
+	webhook.Webhook
+	Cursor webhook.Cursor
+	Again  webhook.Again
+}
+
+// After is the position up to which nothing is delivered any more.
+func (h *Hook) After() webhook.Position { return max(h.Cursor.At, h.From) }
+
+// PutWebhook stores a webhook in place of what its Rev says; 0: it is new. It returns the new
+// rev. Conflict as in AppendSandbox.
+func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
+	b := &pb.Webhook{
+		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
+		Sealed: []byte(w.Secret), CreatedNs: nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
+	}
+	for _, t := range w.Types {
+		b.Types = append(b.Types, string(t))
+	}
+	data, err := proto.Marshal(b)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "put webhook", string(w.ID), err)
+	}
+	return l.put(ctx, streamHooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
+}
+
+// PutCursor stores how far a webhook's events were delivered, in place of what c.Rev says, and
+// returns the new rev. Conflict as in AppendSandbox: another deliverer, or a replay, wrote.
+func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *webhook.Cursor) (uint64, error) {
+	data, err := proto.Marshal(&pb.WebhookCursor{
+		At: uint64(c.At), Holder: c.Holder, Attempts: c.Attempts, Done: c.Done, GivenUp: c.GivenUp,
+	})
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "put cursor", string(id), err)
+	}
+	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
+}
+
+// PutAgain stores what is to be delivered once more, in place of what a.Rev says, and returns the
+// new rev. Conflict as in AppendSandbox.
+func (l *Log) PutAgain(ctx context.Context, tenant string, id webhook.ID, a *webhook.Again) (uint64, error) {
+	b := &pb.WebhookAgain{}
+	for _, r := range a.Events {
+		b.Events = append(b.Events, refToPB(r))
+	}
+	data, err := proto.Marshal(b)
+	if err != nil {
+		return 0, kind.Wrap(kind.Internal, "put redelivery", string(id), err)
+	}
+	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookAgain, a.Rev, data)
+}
+
+func refToPB(r webhook.Ref) *pb.WebhookRef {
+	return &pb.WebhookRef{Sandbox: string(r.Sandbox), Position: uint64(r.Position)}
+}
+
+func refFromPB(r *pb.WebhookRef) webhook.Ref {
+	return webhook.Ref{Sandbox: sandbox.ID(r.GetSandbox()), Position: webhook.Position(r.GetPosition())}
+}
+
+func (v *View) applyHook(m stored) error {
+	key := hookKey(m.subject)
+	h := v.hooks[key]
+	if h == nil {
+		h = &hook{}
+	}
+	var err error
+	switch {
+	case strings.HasSuffix(m.subject, hookCursor):
+		var b pb.WebhookCursor
+		if err = proto.Unmarshal(m.data, &b); err == nil {
+			h.cursor = webhook.Cursor{
+				At: webhook.Position(b.At), Holder: b.Holder, Attempts: b.Attempts, Done: b.Done, GivenUp: b.GivenUp,
+				Rev: m.seq, Heard: time.Now(),
+			}
+		}
+	case strings.HasSuffix(m.subject, hookAgain):
+		var b pb.WebhookAgain
+		if err = proto.Unmarshal(m.data, &b); err == nil {
+			h.again = webhook.Again{Rev: m.seq}
+			for _, r := range b.Events {
+				h.again.Events = append(h.again.Events, refFromPB(r))
+			}
+		}
+	default:
+		h.doc, err = decodeWebhook(m)
+	}
+	if err == nil {
+		v.hooks[key] = h
+	}
+	return err
+}
+
+func decodeWebhook(m stored) (webhook.Webhook, error) {
+	var b pb.Webhook
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return webhook.Webhook{}, err
+	}
+	id, err := webhook.ParseID(b.Id)
+	w := webhook.Webhook{
+		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: sandbox.Sealed(b.Sealed),
+		Created: fromNanos(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.seq, Changed: m.time,
+	}
+	for _, t := range b.Types {
+		w.Types = append(w.Types, webhook.Type(t))
+	}
+	return w, err
+}
+
+// Webhook returns a tenant's webhook, also one that was removed lately.
+func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h, ok := v.hooks[hookSubject(tenant, id)]
+	if !ok || h.doc.ID == "" {
+		return Hook{}, false
+	}
+	return Hook{h.doc, h.cursor, h.again}, true
+}
+
+// RemovedWebhooks counts a tenant's webhooks that were removed lately: the log still has them.
+func (v *View) RemovedWebhooks(tenant string) (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, h := range v.hooks {
+		if h.doc.Tenant == tenant && h.doc.Removed {
+			n++
+		}
+	}
+	return n
+}
+
+// Webhooks returns those that keep accepts, oldest first. Removed ones are not among them.
+func (v *View) Webhooks(keep func(*Hook) bool) []Hook {
+	v.mu.Lock()
+	var out []Hook
+	for _, h := range v.hooks {
+		got := Hook{h.doc, h.cursor, h.again}
+		if h.doc.ID != "" && !h.doc.Removed && keep(&got) {
+			out = append(out, got)
+		}
+	}
+	v.mu.Unlock()
+	slices.SortFunc(out, func(a, b Hook) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// AppendAttempt stores a delivery in a webhook's log, behind what is there.
+func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
+	data, err := proto.Marshal(&pb.WebhookAttempt{
+		Id: a.ID, EventId: a.EventID, Type: string(a.Type), Ref: refToPB(a.Ref), Number: a.Number,
+		TimeNs: nanos(a.Time), TookNs: int64(a.Took), Url: a.URL, Status: a.Status, Error: a.Error, Response: a.Response, Last: a.Last,
+	})
+	if err != nil {
+		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
+	}
+	subject := hookLogSubject(tenant, id)
+	for {
+		m, _, err := l.lastOf(ctx, streamHookLog, subject)
+		if err != nil {
+			return err
+		}
+		if _, err = l.put(ctx, streamHookLog, subject, m.seq, data); !kind.Is(err, kind.Conflict) {
+			return err
+		}
+	}
+}
+
+func decodeAttempt(data []byte) (webhook.Attempt, error) {
+	var b pb.WebhookAttempt
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return webhook.Attempt{}, err
+	}
+	return webhook.Attempt{
+		ID: b.Id, EventID: b.EventId, Type: webhook.Type(b.Type), Ref: refFromPB(b.Ref), Number: b.Number,
+		Time: fromNanos(b.TimeNs), Took: time.Duration(b.TookNs), URL: b.Url, Status: b.Status, Error: b.Error, Response: b.Response, Last: b.Last,
+	}, nil
+}
+
+// Attempts reads a webhook's deliveries from its log, the newest first or the oldest, until yield
+// returns false. It begins behind the delivery with stream sequence after; 0: at the first. yield
+// gets the stream sequence of each.
+func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
+	if !oldest {
+		return l.attemptsDown(ctx, hookLogSubject(tenant, id), after, yield)
+	}
+	for {
+		msgs, err := l.getFrom(ctx, streamHookLog, hookLogSubject(tenant, id), after+1, getBatch)
+		if err != nil || len(msgs) == 0 {
+			return err
+		}
+		for _, m := range msgs {
+			after = m.seq
+			if a, err := decodeAttempt(m.data); err == nil && !yield(a, m.seq) {
+				return nil
+			}
+		}
+	}
+}
+
+// attemptsDown follows the log backwards: each message is stored with the condition which one
+// was the last before it.
+func (l *Log) attemptsDown(ctx context.Context, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
+	req := getRequest{Last: subject}
+	if before > 0 {
+		req = getRequest{Seq: before}
+	}
+	for {
+		got, err := l.directGet(ctx, streamHookLog, req)
+		if err != nil || len(got) == 0 || got[0].subject != subject {
+			return err
+		}
+		m := got[0]
+		if a, err := decodeAttempt(m.data); err == nil && m.seq != before && !yield(a, m.seq) {
+			return nil
+		}
+		if m.after == 0 || m.after >= m.seq {
+			return nil
+		}
+		req = getRequest{Seq: m.after}
+	}
+}

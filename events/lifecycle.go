@@ -1,0 +1,280 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+)
+
+// LifecycleAge is how long the lifecycle events of sandboxes can be listed and delivered.
+const LifecycleAge = 7 * 24 * time.Hour
+
+// mark is where in the log a lifecycle event is, and its type. A view has one for each
+// event, and nothing else of it: the record has the rest.
+type mark uint64
+
+const typeBits = 4
+
+func markOf(p webhook.Position, t webhook.Type) mark {
+	return mark(uint64(p)<<typeBits | uint64(slices.Index(webhook.Types(), t)))
+}
+
+func (m mark) position() webhook.Position { return webhook.Position(m >> typeBits) }
+
+func (m mark) of() webhook.Type { return webhook.Types()[m&(1<<typeBits-1)] }
+
+// lifecycles are the marks of all tenants. The view's lock guards them.
+type lifecycles struct {
+	of     map[string][]mark // by tenant, in order
+	stamps []stamp           // one for each hour at most
+}
+
+// stamp says when a message was stored.
+type stamp struct {
+	at  time.Time
+	rev uint64
+}
+
+const stampEvery = time.Hour
+
+// add takes note of an event that was stored at a time, unless it is too old by now.
+func (x *lifecycles) add(tenant string, p webhook.Position, t webhook.Type, at, now time.Time) {
+	if now.Sub(at) > LifecycleAge {
+		return
+	}
+	x.of[tenant] = append(x.of[tenant], markOf(p, t))
+	if n := len(x.stamps); n == 0 || at.Sub(x.stamps[n-1].at) >= stampEvery {
+		x.stamps = append(x.stamps, stamp{at, p.Rev()})
+	}
+}
+
+// forget drops the marks of what was stored before a time, by the hour.
+func (x *lifecycles) forget(before time.Time) {
+	n, _ := slices.BinarySearchFunc(x.stamps, before, func(s stamp, t time.Time) int { return s.at.Compare(t) })
+	if n < 2 {
+		return // the hour before the first stamp that stays is not over
+	}
+	first := markOf(webhook.At(x.stamps[n-1].rev, 0), webhook.Types()[0])
+	x.stamps = slices.Delete(x.stamps, 0, n-1)
+	for tenant, all := range x.of {
+		i, _ := slices.BinarySearch(all, first)
+		if i == len(all) {
+			delete(x.of, tenant)
+		} else if i > 0 {
+			x.of[tenant] = slices.Clone(all[i:]) // so that the memory of the others is free
+		}
+	}
+}
+
+// LifecyclePage returns the positions of a page of a tenant's lifecycle events: at most limit
+// of those that keep accepts, after the first offset of them. The oldest come first, or the newest.
+func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset, limit int, oldest bool) []webhook.Position {
+	v.mu.Lock()
+	all := v.lifecycle.of[tenant] // only appended to, and copied where it is cut
+	v.mu.Unlock()
+	var out []webhook.Position
+	for i := range all {
+		m := all[i]
+		if !oldest {
+			m = all[len(all)-1-i]
+		}
+		if !keep(m.of()) {
+			continue
+		}
+		if offset > 0 {
+			offset--
+			continue
+		}
+		if out = append(out, m.position()); len(out) == limit {
+			break
+		}
+	}
+	return out
+}
+
+// LifecycleAfter returns the positions of the next of a tenant's lifecycle events that keep
+// accepts, at most most of them, oldest first.
+func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(webhook.Type) bool, most int) []webhook.Position {
+	var out []webhook.Position
+	for _, m := range v.marksAfter(tenant, after) {
+		if len(out) == most {
+			break
+		}
+		if keep(m.of()) {
+			out = append(out, m.position())
+		}
+	}
+	return out
+}
+
+// LifecycleLag counts the lifecycle events of a tenant behind a position that keep accepts.
+func (v *View) LifecycleLag(tenant string, after webhook.Position, keep func(webhook.Type) bool) int {
+	n := 0
+	for _, m := range v.marksAfter(tenant, after) {
+		if keep(m.of()) {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *View) marksAfter(tenant string, after webhook.Position) []mark {
+	v.mu.Lock()
+	all := v.lifecycle.of[tenant]
+	v.mu.Unlock()
+	i, _ := slices.BinarySearch(all, markOf(after+1, webhook.Types()[0]))
+	return all[i:]
+}
+
+// LifecycleEvents reads a tenant's lifecycle events at the given positions, in their order. One
+// that the log does not have any more is left out.
+func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.Position) ([]webhook.Event, error) {
+	ids := make([]sandbox.ID, len(at))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(lifecycleReads)
+	for i, p := range at {
+		g.Go(func() (err error) {
+			ids[i], err = l.sandboxAt(gctx, tenant, p.Rev())
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	last := make(map[sandbox.ID]webhook.Position)
+	for i, id := range ids {
+		last[id] = max(last[id], at[i])
+	}
+	delete(last, "") // what is gone
+	found := make([]map[webhook.Position]webhook.Event, 0, len(last))
+	g, gctx = errgroup.WithContext(ctx)
+	g.SetLimit(lifecycleReads)
+	for id, until := range last {
+		wanted := make(map[webhook.Position]webhook.Event)
+		found = append(found, wanted)
+		g.Go(func() error {
+			return l.lifecycleOf(gctx, tenant, id, until.Rev(), func(e webhook.Event) bool {
+				if slices.Contains(at, e.Ref.Position) {
+					wanted[e.Ref.Position] = e
+				}
+				return true
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return inOrder(at, found), nil
+}
+
+// lifecycleReads is how many records are read at once for a page.
+const lifecycleReads = 8
+
+func inOrder(at []webhook.Position, found []map[webhook.Position]webhook.Event) []webhook.Event {
+	out := make([]webhook.Event, 0, len(at))
+	for _, p := range at {
+		for _, some := range found {
+			if e, ok := some[p]; ok {
+				out = append(out, e)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// sandboxAt returns the sandbox whose record has the message; empty if the message is gone. The
+// leader is asked: a replica may not have it yet.
+func (l *Log) sandboxAt(ctx context.Context, tenant string, rev uint64) (sandbox.ID, error) {
+	got, err := l.directGet(ctx, streamSandboxes, getRequest{Seq: rev})
+	if err == nil && len(got) == 1 {
+		return ofTenant(got[0], tenant), nil
+	}
+	m, ok, err := l.getThrough(ctx, streamSandboxes, getRequest{Seq: rev})
+	if err != nil || !ok {
+		return "", err
+	}
+	return ofTenant(m, tenant), nil
+}
+
+func ofTenant(m stored, tenant string) sandbox.ID {
+	id := sandbox.ID(lastToken(m.subject))
+	if m.subject != sandboxSubject(tenant, id) {
+		return ""
+	}
+	return id
+}
+
+// SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until yield
+// returns false. NotFound if the log has nothing of such a sandbox.
+func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
+	m, ok, err := l.lastOf(ctx, streamSandboxes, sandboxSubject(tenant, id))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return kind.New(kind.NotFound, "read lifecycle", string(id), "sandbox not found")
+	}
+	return l.lifecycleOf(ctx, tenant, id, m.seq, yield)
+}
+
+// lifecycleOf folds a sandbox's record up to the message with stream sequence until, a batch
+// at a time.
+func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, until uint64, yield func(webhook.Event) bool) error {
+	var f webhook.Fold
+	f.State.ID, f.State.Tenant = id, tenant
+	subject := sandboxSubject(tenant, id)
+	for rev := uint64(0); rev < until; {
+		msgs, err := l.getFrom(ctx, streamSandboxes, subject, rev+1, getBatch)
+		if err != nil {
+			return err
+		}
+		if len(msgs) == 0 { // a replica that lags, or nothing is left: the leader decides
+			m, ok, err := l.getThrough(ctx, streamSandboxes, getRequest{Seq: rev + 1, Next: subject})
+			if err != nil || !ok {
+				return err
+			}
+			msgs = []stored{m}
+		}
+		for _, m := range msgs {
+			if rev = m.seq; rev > until {
+				return nil
+			}
+			if !apply(&f, m, yield) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// apply folds a message and reports whether yield wants more.
+func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
+	_, _, all, err := decodeSandbox(m.data)
+	if err != nil {
+		return true // the view left it out, too
+	}
+	for i, e := range all {
+		if out, ok := f.Apply(e, webhook.At(m.seq, i)); ok && !yield(out) {
+			return false
+		}
+	}
+	return true
+}
+
+// FirstSince returns the position before the first event of a tenant's sandboxes that was stored
+// at or after a time; without one, the last position of the view.
+func (v *View) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
+	end := v.SandboxesRev()
+	got, err := v.l.directGet(ctx, streamSandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
+	if err != nil || len(got) == 0 {
+		return webhook.Through(end), err
+	}
+	return webhook.Through(got[0].seq - 1), nil
+}

@@ -1,0 +1,193 @@
+package webhook
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// Type is a kind of lifecycle event, as E2B names it.
+type Type string
+
+// The types.
+const (
+	Created      Type = "sandbox.lifecycle.created"
+	Updated      Type = "sandbox.lifecycle.updated"
+	Paused       Type = "sandbox.lifecycle.paused"
+	Resumed      Type = "sandbox.lifecycle.resumed"
+	Killed       Type = "sandbox.lifecycle.killed"
+	Checkpointed Type = "sandbox.lifecycle.checkpointed"
+)
+
+// Types returns all types. The index of one in it is stored, so that new ones come last.
+func Types() []Type { return []Type{Created, Updated, Paused, Resumed, Killed, Checkpointed} }
+
+// ParseTypes checks types from outside and drops repeated ones. Invalid if one is unknown.
+func ParseTypes(names []string) ([]Type, error) {
+	var out []Type
+	for _, name := range names {
+		t := Type(name)
+		if !slices.Contains(Types(), t) {
+			return nil, kind.Newf(kind.Invalid, "parse event type", "", "'%.64s' is not an event type: use %v", name, Types())
+		}
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// Label is the short name of a type, which older receivers read.
+func (t Type) Label() string {
+	switch t {
+	case Created:
+		return "create"
+	case Updated:
+		return "update"
+	case Paused:
+		return "pause"
+	case Resumed:
+		return "resume"
+	case Killed:
+		return "kill"
+	case Checkpointed:
+		return "checkpoint"
+	}
+	return ""
+}
+
+// Category is what all types belong to.
+const Category = "lifecycle"
+
+// Position orders lifecycle events: the stream sequence of the message, and the index of
+// the event in that message.
+type Position uint64
+
+const indexBits = 8
+
+// At returns the position of the event with that index in a message. Messages hold a few
+// events; the last index stands for all beyond it.
+func At(rev uint64, index int) Position {
+	return Position(rev<<indexBits | uint64(min(index, 1<<indexBits-1)))
+}
+
+// Through returns the position behind all events of a message and of those before it.
+func Through(rev uint64) Position { return At(rev+1, 0) - 1 }
+
+// Rev returns the stream sequence of the event's message.
+func (p Position) Rev() uint64 { return uint64(p) >> indexBits }
+
+// TypeOf returns the type of the lifecycle event that e is for a sandbox in state s; false
+// if it is none. A sandbox has none before it first ran, and none if it works for a build.
+func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
+	if s.Request.Build != "" {
+		return "", false
+	}
+	switch e.(type) {
+	case sandbox.Running:
+		return Created, true
+	case sandbox.Paused: // from PhaseResuming it is a resume that failed
+		return Paused, s.Phase == sandbox.PhasePausing
+	case sandbox.Resumed: // from PhasePausing it is a pause that failed
+		return Resumed, s.Phase == sandbox.PhaseResuming
+	case sandbox.DeadlineSet: // while it resumes, it is a part of that
+		return Updated, !s.Started.IsZero() && s.Phase != sandbox.PhaseResuming
+	case sandbox.NetworkSet:
+		return Updated, !s.Started.IsZero()
+	case sandbox.Snapshotted:
+		return Checkpointed, true
+	case sandbox.Destroyed, sandbox.Lost, sandbox.Failed:
+		return Killed, !s.Started.IsZero()
+	}
+	return "", false
+}
+
+// Event is a lifecycle event.
+type Event struct {
+	ID        string
+	Type      Type
+	Time      time.Time
+	Ref       Ref
+	Execution string // id of the run since the sandbox was created or resumed
+	Template  string
+	Build     string
+	Tenant    string
+
+	Metadata map[string]string
+	Deadline time.Time      // new one, of Updated; zero: another setting changed
+	Snapshot string         // of Checkpointed
+	Reason   string         // of Killed and Paused
+	Ran      *ExecutionData // of Killed and Paused
+}
+
+// ExecutionData says what a run of a sandbox was.
+type ExecutionData struct {
+	Started   time.Time
+	CPUs      uint32 // 0: no limit
+	MemoryMiB uint32 // 0: no limit
+	Took      time.Duration
+}
+
+// Fold makes the lifecycle events of one sandbox from its record. The zero value is the
+// beginning of a record. It belongs to one goroutine.
+type Fold struct {
+	State sandbox.State
+	run   int       // executions so far
+	since time.Time // the last one began
+}
+
+// Apply takes the next event of the record, which is at a position, and returns the lifecycle
+// event that it is, if any. An event that cannot follow is left out.
+func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
+	t, ok := TypeOf(&f.State, e.Body)
+	before := f.State
+	next, err := f.State.Apply(e)
+	if err != nil {
+		f.State.Seq = e.Seq
+		return Event{}, false
+	}
+	f.State = next
+	switch t {
+	case Created, Resumed:
+		if ok {
+			f.run, f.since = f.run+1, e.Time
+		}
+	}
+	if !ok {
+		return Event{}, false
+	}
+	s := &f.State
+	out := Event{
+		ID:   NamedUUID("event", string(s.ID), strconv.FormatUint(e.Seq, 10)),
+		Type: t, Time: e.Time, Ref: Ref{Sandbox: s.ID, Position: at},
+		Execution: NamedUUID("execution", string(s.ID), strconv.Itoa(f.run)),
+		Template:  cmp.Or(s.Request.Built, s.Request.Template), Build: NamedUUID("build", s.Request.Template),
+		Tenant: s.Tenant, Metadata: s.Request.Metadata,
+	}
+	switch b := e.Body.(type) {
+	case sandbox.DeadlineSet:
+		out.Deadline = b.Deadline
+	case sandbox.Snapshotted:
+		out.Snapshot = string(b.Snapshot)
+	}
+	if t == Killed || t == Paused {
+		out.Reason = cmp.Or(s.Cause, before.Cause)
+		out.Ran = f.ran(&before, e.Time)
+	}
+	return out, true
+}
+
+// ran describes the run that ends now. A sandbox that ends while it is paused ran until then.
+func (f *Fold) ran(before *sandbox.State, now time.Time) *ExecutionData {
+	if !before.Still.IsZero() {
+		now = before.Still
+	}
+	return &ExecutionData{
+		Started: f.since, Took: max(0, now.Sub(f.since)),
+		CPUs: (f.State.Request.CPUMilli + 999) / 1000, MemoryMiB: f.State.Request.MemoryMiB,
+	}
+}

@@ -1,0 +1,38 @@
+package admin
+
+import (
+	_ "embed"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// page is what a browser shows at the gateway's address.
+//
+//go:embed index.html
+var page []byte
+
+// about is the answer to GET / for every client that does not prefer HTML.
+type about struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Health  string `json:"health"` // path that answers 200 once the gateway is ready
+	Docs    string `json:"docs"`
+}
+
+// DocsURL is where the documentation of this program is.
+const DocsURL = "https://github.com/millrace/millrace#readme"
+
+// Index returns the handler of GET /: an HTML page for browsers, otherwise a JSON
+// object with the version. It needs no credentials and says nothing about tenants.
+func Index(version string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		c.Vary(fiber.HeaderAccept)
+		if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) == fiber.MIMETextHTML {
+			c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'")
+			c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+			return c.Send(page)
+		}
+		return c.Status(http.StatusOK).JSON(about{Name: "millrace", Version: version, Health: "/readyz", Docs: DocsURL})
+	}
+}

@@ -1,0 +1,158 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+const (
+	// maxOvertaken is how often one Start goes on to the next try because another
+	// request's command was refused for the one before.
+	maxOvertaken = 8
+	// missingTries is how many tries in a row may be missing in the catalogue, because
+	// they fell out of retention before the later ones.
+	missingTries = 16
+)
+
+// startKeyed attaches to the try of the key that counts, and starts it if there is
+// none yet.
+//
+// Two requests at the same time choose the same try. Its record has one first event,
+// so that one of their commands starts it, or is refused. The other one's request
+// then goes on with the next try, whose record again has one first event.
+func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
+	hash := spec.Hash()
+	if !st.Live() {
+		// Nothing can be started any more: a miss is believed only after the view has
+		// caught up.
+		if err := c.Sync(ctx); err != nil {
+			return Attached{}, err
+		}
+	}
+	n, known, err := c.currentTry(ctx, st, key, hash)
+	if err != nil {
+		return Attached{}, err
+	}
+	for range maxOvertaken {
+		id, command := process.TryID(st.ID, key, n), ""
+		a := Attached{ID: id}
+		if known {
+			a.Reader = c.log.Read(events.Ref{Host: st.Host, ID: id}, 0)
+		} else if a, command, err = c.startAs(ctx, p, st, id, spec); err != nil {
+			return Attached{}, err
+		}
+		overtaken, err := c.claimedBy(ctx, events.Ref{Host: st.Host, ID: id}, hash, command)
+		if err == nil && !overtaken {
+			return a, nil
+		}
+		a.Reader.Close()
+		if err != nil {
+			return Attached{}, err
+		}
+		n, known = n+1, false
+	}
+	return Attached{}, kind.New(kind.Unavailable, "start", string(st.ID), "the start was refused again and again, try again")
+}
+
+// currentTry finds the try of a key that counts: the last one that was begun, or the
+// one after it if that was refused. known: it was begun.
+func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, hash []byte) (n int, known bool, err error) {
+	n, last := c.lastTry(st.ID, key)
+	if last == nil {
+		return 0, false, nil
+	}
+	if !neverRan(last.Exit) {
+		return n, true, nil
+	}
+	// The catalogue is written first: only the record says that the try is over.
+	refused, err := c.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
+	if refused {
+		return n + 1, false, err
+	}
+	return n, true, err
+}
+
+// lastTry is the last try of a key that the catalogue has; nil if it has none.
+func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
+	for i := 0; i <= n+missingTries; i++ {
+		if s, _, ok := c.view.Process(process.TryID(sbx, key, i)); ok {
+			n, last = i, &s
+		}
+	}
+	return n, last
+}
+
+// neverRan reports whether a process ended before anything of it ran.
+func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.CauseNotStarted }
+
+// refusedTry reports whether the record of a try ends before anything ran. Conflict: the
+// try was of another spec.
+func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	tip, err := c.log.Tip(ctx, ref)
+	switch {
+	case kind.Is(err, kind.NotFound): // claimed, or out of retention: whoever reads it is told
+		return false, nil
+	case err != nil:
+		return false, logError("read", string(ref.ID), err)
+	case tip.Finished == nil || !neverRan(&tip.Finished.Exit):
+		return false, nil
+	}
+	r := c.log.Read(ref, 0)
+	defer r.Close()
+	batch, err := r.Next(ctx, 0)
+	if err != nil && !errors.Is(err, io.EOF) && !kind.Is(err, kind.Gone) {
+		return false, logError("read", string(ref.ID), err)
+	}
+	return true, sameSpec(ref, batch, hash)
+}
+
+// claimedBy waits for the record's first event and compares its spec with ours. It
+// reports whether the start was refused to another command than ours: that was sent
+// earlier, or at the same time, and says nothing about this one. An empty command
+// is that of a request which only reads.
+func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartTimeout+claimGrace)
+	defer cancel()
+	// A reader of its own: the caller's must stay at the start.
+	r := c.log.Read(ref, 0)
+	defer r.Close()
+	for {
+		batch, err := r.Next(ctx, time.Second)
+		switch {
+		case kind.Is(err, kind.Gone): // too old to compare; whoever reads is told
+			return false, nil
+		case err != nil:
+			return false, &kind.Error{Op: "start", ID: string(ref.ID), Kind: kind.Unavailable,
+				Msg: "the sandbox's host does not answer, try again", Err: err}
+		case len(batch) == 0:
+			continue
+		}
+		if err := sameSpec(ref, batch, hash); err != nil || command == "" {
+			return false, err
+		}
+		first, _ := batch[0].Body.(process.Accepted)
+		end, _ := batch[len(batch)-1].Body.(process.Finished)
+		return neverRan(&end.Exit) && first.Command != command, nil
+	}
+}
+
+// sameSpec says Conflict if the first of the events claims the record for another spec.
+func sameSpec(ref events.Ref, batch []process.Event, hash []byte) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	if a, ok := batch[0].Body.(process.Accepted); ok && !bytes.Equal(a.SpecHash, hash) {
+		return kind.New(kind.Conflict, "start", string(ref.ID), "the idempotency key was used with another command")
+	}
+	return nil
+}

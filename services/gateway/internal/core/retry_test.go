@@ -1,0 +1,113 @@
+package core_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+var keyed = core.StartOptions{IdempotencyKey: "k"}
+
+// refusedStart is a start with the key whose host was away until its record ended.
+func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }() // ends what no host claims
+	h.host.SetDeaf(true)
+	a, err := h.Start(h.t.Context(), alice, sbx, spec, keyed)
+	h.host.SetDeaf(false)
+	id := a.ID
+	if err == nil {
+		defer a.Reader.Close()
+		got := all(h.t, a.Reader)
+		if fin, ok := got[len(got)-1].Body.(process.Finished); !ok || fin.Exit.Cause != process.CauseNotStarted {
+			h.t.Fatalf("it ended with %+v, want a refusal", got[len(got)-1].Body)
+		}
+	} else {
+		wantKind(h.t, "start while the host is away", err, kind.Unavailable)
+		id = process.KeyedID(sbx, "k")
+		r := h.log.Read(events.Ref{Host: h.host.Name, ID: id}, 0)
+		defer r.Close()
+		all(h.t, r)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		h.t.Errorf("Run: %v", err)
+	}
+	return id
+}
+
+// A start that its host never took does not burn its key: all retries, at whichever
+// gateway, are one process.
+func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
+	first := h.refusedStart(st.ID, spec)
+	other := spec
+	other.Args = []string{"other"}
+	if err := h.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.Start(t.Context(), alice, st.ID, other, keyed)
+	wantKind(t, "same key, other command", err, kind.Conflict)
+
+	cores := []*core.Core{h.Core, h.newCore()}
+	ids := make([]process.ID, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			a, err := cores[i%2].Start(t.Context(), alice, st.ID, spec, keyed)
+			if err != nil {
+				t.Errorf("retry %d: %v", i, err)
+				return
+			}
+			ids[i] = a.ID
+			if n := len(all(t, a.Reader)); n != 5 {
+				t.Errorf("retry %d: %d events, want 5", i, n)
+			}
+		})
+	}
+	wg.Wait()
+	if slices.Contains(ids, first) || len(slices.Compact(ids)) != 1 {
+		t.Fatalf("ids %v after %s, want one other", ids, first)
+	}
+	if n := h.host.Starts(ids[0]); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+	if n := h.host.Starts(first); n != 0 {
+		t.Errorf("the refused try started %d times", n)
+	}
+}
+
+// A retry that meets a refusal of an earlier request's command goes on by itself,
+// also where the catalogue does not have the refusal yet.
+func TestARetryGoesOnAfterTheRefusalOfAnEarlierCommand(t *testing.T) {
+	h := newHouse(t)
+	st := h.sandbox(alice)
+	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
+	first := process.KeyedID(st.ID, "k")
+	err := h.log.Writer(events.Ref{Host: h.host.Name, ID: first}, 1).Append(t.Context(), []process.Event{
+		{Seq: 1, Body: process.Accepted{Spec: spec, Command: "earlier", SpecHash: spec.Hash(), Tenant: alice.Tenant}},
+		{Seq: 2, Body: process.Failed{Kind: uint32(kind.Deadline), Message: "the command came too late"}},
+		{Seq: 3, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Start(t.Context(), alice, st.ID, spec, keyed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(all(t, a.Reader)); n != 5 || a.ID == first || h.host.Starts(a.ID) != 1 {
+		t.Errorf("%s: %d events, %d starts; want another than %s, 5 and 1", a.ID, n, h.host.Starts(a.ID), first)
+	}
+}

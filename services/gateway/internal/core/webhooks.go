@@ -1,0 +1,265 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+)
+
+// maxWebhooks is how many webhooks a tenant may have: each is a deliverer's work.
+const maxWebhooks = 20
+
+// maxRemoved is how many deleted ones of a tenant the log keeps for its two days.
+const maxRemoved = 1000
+
+// CreateWebhook stores a tenant's webhook, which receives the events from now on. No method
+// returns its secret. Exhausted where the tenant has as many as it may.
+func (c *Core) CreateWebhook(ctx context.Context, p Principal, w webhook.Webhook, secret string) (events.Hook, error) {
+	have, err := c.Webhooks(ctx, p)
+	if err != nil {
+		return events.Hook{}, err
+	}
+	if n := len(have); n >= maxWebhooks {
+		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "there are %d webhooks: delete one first", n)
+	}
+	if n := c.view.RemovedWebhooks(p.Tenant); n >= maxRemoved {
+		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
+	}
+	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
+	w.Secret, w.From = c.cfg.Sealer.Seal(secret), webhook.Through(c.view.SandboxesRev())
+	return c.storeWebhook(ctx, &w)
+}
+
+func (c *Core) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hook, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	_, err := c.log.PutWebhook(ctx, w)
+	if kind.Is(err, kind.Conflict) {
+		err = kind.New(kind.Conflict, "store webhook", string(w.ID), "the webhook was changed at the same time")
+	}
+	if err == nil {
+		err = c.Sync(ctx)
+	}
+	h, _ := c.view.Webhook(w.Tenant, w.ID)
+	return h, logError("store webhook", string(w.ID), err)
+}
+
+// Webhook finds a tenant's webhook, not older than the call. NotFound also for another tenant's.
+func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.Hook, error) {
+	if err := p.whole("find webhook"); err != nil {
+		return events.Hook{}, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return events.Hook{}, err
+	}
+	h, ok := c.view.Webhook(p.Tenant, id)
+	if !ok || h.Removed {
+		return events.Hook{}, kind.New(kind.NotFound, "find webhook", "", "webhook not found")
+	}
+	return h, nil
+}
+
+// Webhooks returns the principal's webhooks, oldest first, not older than the call.
+func (c *Core) Webhooks(ctx context.Context, p Principal) ([]events.Hook, error) {
+	if err := p.whole("list webhooks"); err != nil {
+		return nil, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return c.view.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
+}
+
+// ChangeWebhook stores what change makes of a webhook; a secret replaces its own unless empty. One
+// that is enabled again receives the events from then on.
+func (c *Core) ChangeWebhook(ctx context.Context, p Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error) {
+	h, err := c.Webhook(ctx, p, id)
+	if err != nil {
+		return h, err
+	}
+	was := h.Enabled
+	change(&h.Webhook)
+	if h.Enabled && !was {
+		h.From = webhook.Through(c.view.SandboxesRev())
+	}
+	if secret != "" {
+		h.Secret = c.cfg.Sealer.Seal(secret)
+	}
+	return c.storeWebhook(ctx, &h.Webhook)
+}
+
+// DeleteWebhook removes a webhook with its secret. What was not delivered is not any more.
+func (c *Core) DeleteWebhook(ctx context.Context, p Principal, id webhook.ID) error {
+	h, err := c.Webhook(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	h.Removed, h.Enabled, h.Secret, h.URL = true, false, "", ""
+	_, err = c.storeWebhook(ctx, &h.Webhook)
+	return err
+}
+
+// Replay delivers the events since a time again, in order.
+func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	for {
+		h, err := c.Webhook(ctx, p, id)
+		if err != nil {
+			return err
+		}
+		at, err := c.view.FirstSince(ctx, p.Tenant, since)
+		if err != nil {
+			return logError("replay webhook", string(id), err)
+		}
+		if at < h.From {
+			h.From = at
+			if _, err := c.storeWebhook(ctx, &h.Webhook); err != nil {
+				return err
+			}
+		}
+		h.Cursor.At, h.Cursor.Holder = min(h.After(), at), ""
+		// A deliverer that works on it finds its claim gone, and begins again from here.
+		_, err = c.log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
+		if !kind.Is(err, kind.Conflict) {
+			return logError("replay webhook", string(id), err)
+		}
+	}
+}
+
+// Redeliver has the event of a delivery sent once more, whatever became of it.
+func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
+	a, err := c.Delivery(ctx, p, id, delivery)
+	if err != nil {
+		return a, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	for {
+		h, err := c.Webhook(ctx, p, id)
+		switch {
+		case err != nil:
+			return a, err
+		case !h.Enabled:
+			return a, kind.New(kind.Conflict, "redeliver", string(id), "the webhook is not enabled")
+		case slices.Contains(h.Again.Events, a.Ref):
+			return a, nil
+		case len(h.Again.Events) >= webhook.MaxAgain:
+			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events wait for redelivery already", webhook.MaxAgain)
+		}
+		next := webhook.Again{Rev: h.Again.Rev, Events: append(slices.Clone(h.Again.Events), a.Ref)}
+		if _, err = c.log.PutAgain(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
+			return a, logError("redeliver", string(id), err)
+		}
+	}
+}
+
+// Delivery finds a delivery in a webhook's log. NotFound where it is not kept any more. The log is
+// read from its beginning, in batches: backwards, each delivery is a request of its own.
+func (c *Core) Delivery(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
+	var found webhook.Attempt
+	err := c.Deliveries(ctx, p, id, 0, true, func(a webhook.Attempt, _ uint64) bool {
+		if a.ID == delivery {
+			found = a
+		}
+		return found.ID == ""
+	})
+	if err == nil && found.ID == "" {
+		err = kind.New(kind.NotFound, "find delivery", "", "delivery not found")
+	}
+	return found, err
+}
+
+// Deliveries reads a webhook's deliveries until yield returns false; see events.Log.Attempts.
+func (c *Core) Deliveries(ctx context.Context, p Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
+	if _, err := c.Webhook(ctx, p, id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	return logError("read deliveries", string(id), c.log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
+}
+
+// Page says which part of a list is wanted.
+type Page struct {
+	Offset, Limit int
+	Oldest        bool           // the oldest come first
+	Types         []webhook.Type // of events; none: all
+}
+
+func (g *Page) wants(t webhook.Type) bool { return len(g.Types) == 0 || slices.Contains(g.Types, t) }
+
+// Lifecycle returns a page of the lifecycle events of all of the principal's sandboxes, not older
+// than the call.
+func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook.Event, error) {
+	if err := p.whole("list events"); err != nil {
+		return nil, err
+	}
+	if err := c.Sync(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	at := c.view.LifecyclePage(p.Tenant, page.wants, page.Offset, page.Limit, page.Oldest)
+	out, err := c.log.LifecycleEvents(ctx, p.Tenant, at)
+	return out, logError("list events", "", err)
+}
+
+// SandboxLifecycle is Lifecycle of one sandbox, also of one that ended. NotFound also for another
+// tenant's.
+func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
+	if err := p.whole("list events"); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	most := page.Offset + page.Limit // the newest of them are kept while the record is read
+	var out []webhook.Event
+	since := time.Now().Add(-events.LifecycleAge)
+	err := c.log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
+		if e.Time.Before(since) || !page.wants(e.Type) {
+			return true
+		}
+		out = append(out, e)
+		if !page.Oldest && len(out) >= 2*most {
+			out = slices.Delete(out, 0, len(out)-most)
+		}
+		return !page.Oldest || len(out) < most
+	})
+	if err != nil {
+		return nil, logError("list events", string(id), err)
+	}
+	if !page.Oldest {
+		slices.Reverse(out)
+	}
+	return out[min(page.Offset, len(out)):min(most, len(out))], nil
+}
+
+// WebhookTotals says what all webhooks together did, and what waits.
+type WebhookTotals struct {
+	Attempts, Done, GivenUp uint64
+	Lag                     int // events that wait
+	Lagging                 int // webhooks with such
+}
+
+// WebhookTotals folds the cursors of all webhooks.
+func (c *Core) WebhookTotals() WebhookTotals {
+	var t WebhookTotals
+	all := c.view.Webhooks(func(*events.Hook) bool { return true })
+	for i := range all {
+		h := &all[i]
+		t.Attempts += h.Cursor.Attempts
+		t.Done += h.Cursor.Done
+		t.GivenUp += h.Cursor.GivenUp
+		if n := c.view.LifecycleLag(h.Tenant, h.After(), h.Wants); h.Enabled && n > 0 {
+			t.Lag += n
+			t.Lagging++
+		}
+	}
+	return t
+}

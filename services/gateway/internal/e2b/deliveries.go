@@ -1,0 +1,179 @@
+package e2b
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/webhook"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+)
+
+const (
+	maxDeliveries     = 100
+	defaultDeliveries = 25
+	// maxRead is how many deliveries one page reads, however few of them it wants.
+	maxRead = 1000
+
+	statusSuccess = "success"
+	statusFailed  = "failed"
+)
+
+// deliveryBody is one request to a receiver.
+type deliveryBody struct {
+	ID         string       `json:"id"`
+	EventID    string       `json:"eventId"`
+	EventType  webhook.Type `json:"eventType"`
+	SandboxID  string       `json:"sandboxId"`
+	Attempt    uint32       `json:"attempt"`
+	Status     string       `json:"status"`     // success or failed
+	Final      bool         `json:"final"`      // no other attempt follows
+	StatusCode *uint32      `json:"statusCode"` // of the response; null: there was none
+	Error      *string      `json:"error"`
+	Response   string       `json:"responseBody"` // its first kilobyte
+	URL        string       `json:"url"`
+	Timestamp  time.Time    `json:"timestamp"`
+	DurationMs int64        `json:"durationMs"`
+}
+
+func deliveryOf(a *webhook.Attempt) deliveryBody {
+	b := deliveryBody{
+		ID: a.ID, EventID: a.EventID, EventType: a.Type, SandboxID: string(a.Ref.Sandbox), Attempt: a.Number,
+		Status: statusSuccess, Final: a.Last || !a.Failed(), Response: a.Response, URL: a.URL,
+		Timestamp: a.Time.UTC(), DurationMs: a.Took.Milliseconds(),
+	}
+	if a.Failed() {
+		b.Status, b.Error = statusFailed, &a.Error
+	}
+	if a.Status != 0 {
+		b.StatusCode = &a.Status
+	}
+	return b
+}
+
+// deliveryQuery is what a list of deliveries asks for.
+type deliveryQuery struct {
+	limit      int
+	after      uint64
+	oldest     bool
+	status     string
+	types      []webhook.Type
+	start, end time.Time
+}
+
+func parseDeliveries(c *fiber.Ctx) (q deliveryQuery, err error) {
+	if q.limit, err = number(c, "limit", defaultDeliveries, 1, maxDeliveries); err != nil {
+		return q, err
+	}
+	if q.oldest, err = oldest(c); err != nil {
+		return q, err
+	}
+	if q.types, err = typesOf(c, "eventType"); err != nil {
+		return q, err
+	}
+	if s := c.Query("cursor"); s != "" {
+		if q.after, err = strconv.ParseUint(s, 36, 64); err != nil || q.after == 0 {
+			return q, invalid("cursor was not made by this API")
+		}
+	}
+	switch q.status = c.Query("deliveryStatus"); q.status {
+	case "", statusSuccess, statusFailed:
+	default:
+		return q, invalid("deliveryStatus must be %s or %s", statusSuccess, statusFailed)
+	}
+	for name, t := range map[string]*time.Time{"start": &q.start, "end": &q.end} {
+		if s := c.Query(name); s != "" {
+			if *t, err = time.Parse(time.RFC3339, s); err != nil {
+				return q, invalid("%s must be an RFC 3339 time", name)
+			}
+		}
+	}
+	return q, nil
+}
+
+func (q *deliveryQuery) match(a *webhook.Attempt) bool {
+	return (q.status == "" || (q.status == statusFailed) == a.Failed()) &&
+		(len(q.types) == 0 || slices.Contains(q.types, a.Type)) &&
+		!a.Time.Before(q.start) && (q.end.IsZero() || a.Time.Before(q.end))
+}
+
+// deliveries lists requests to the receiver. The cursor of the next page is where this one
+// stopped reading, so that a page may be short, or empty, and not the last.
+func (h *Handler) deliveries(c *fiber.Ctx) error {
+	id, err := webhook.ParseID(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	q, err := parseDeliveries(c)
+	if err != nil {
+		return err
+	}
+	out := []deliveryBody{}
+	read, last, more := 0, uint64(0), false
+	err = h.core.Deliveries(c.UserContext(), auth.From(c), id, q.after, q.oldest, func(a webhook.Attempt, rev uint64) bool {
+		if len(out) == q.limit || read == maxRead {
+			more = true
+			return false
+		}
+		read, last = read+1, rev
+		if q.match(&a) {
+			out = append(out, deliveryOf(&a))
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if more {
+		c.Set("X-Next-Cursor", strconv.FormatUint(last, 36))
+	}
+	return c.JSON(out)
+}
+
+func (h *Handler) delivery(c *fiber.Ctx) error {
+	id, err := webhook.ParseID(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	a, err := h.core.Delivery(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	if err != nil {
+		return err
+	}
+	return c.JSON(deliveryOf(&a))
+}
+
+// redeliver has the event of one delivery sent once more.
+func (h *Handler) redeliver(c *fiber.Ctx) error {
+	id, err := webhook.ParseID(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	a, err := h.core.Redeliver(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{"eventId": a.EventID})
+}
+
+// replay has all events since a time sent once more, in order.
+func (h *Handler) replay(c *fiber.Ctx) error {
+	id, err := webhook.ParseID(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Since time.Time `json:"since"`
+	}
+	if err := decode(c, &body, true); err != nil {
+		return err
+	}
+	if body.Since.IsZero() {
+		return invalid("since must be an RFC 3339 time")
+	}
+	if err := h.core.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
+		return err
+	}
+	return c.SendStatus(fiber.StatusAccepted)
+}

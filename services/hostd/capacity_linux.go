@@ -1,0 +1,33 @@
+package hostd
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// processBound is how many processes and threads this machine, and the cgroup that
+// this program is in, may have; 0: not known.
+func processBound() uint64 {
+	var least uint64
+	files := []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/sys/fs/cgroup/pids.max"}
+	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		for line := range strings.Lines(string(own)) {
+			if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+				files = append(files, filepath.Join("/sys/fs/cgroup", path, "pids.max"))
+			}
+		}
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		if err == nil && n > 0 && (least == 0 || n < least) { // "max" is no number
+			least = n
+		}
+	}
+	return least
+}

@@ -1,0 +1,171 @@
+//go:build linux
+
+package drivertest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/services/hostd/internal/stdio"
+)
+
+// reopens checks that a program opens its standard files anew by their paths, whoever its
+// user is.
+func (s *suite) reopens(t *testing.T) {
+	b := s.create(t, nil)
+	eachUser(t, func(t *testing.T, uid int) {
+		for _, tt := range []struct{ script, stdin, out, err string }{
+			{"echo x > /dev/stderr", "", "", "x\n"},
+			{"echo x >> /dev/stdout", "", "x\n", ""},
+			{"echo x | tee /dev/stderr", "", "x\n", "x\n"},
+			{"echo x > /proc/self/fd/2; echo y > /proc/self/fd/1", "", "y\n", "x\n"},
+			{"echo x > /dev/fd/2", "", "", "x\n"},
+			{"cat /dev/stdin", "x\n", "x\n", ""},
+			{"sh -c 'cat /proc/self/fd/0; cat /dev/stdin'", "x\n", "x\n", ""},
+			{"exec 3> /dev/stderr; echo x >&3; sh -c 'echo y > /dev/fd/3'", "", "", "x\ny\n"},
+		} {
+			r := ask(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", tt.script}, UID: uid, Stdin: tt.stdin})
+			if r.Out != tt.out || r.Err != tt.err || r.Code != 0 {
+				t.Errorf("%s: stdout %q, stderr %q, code %d; want %q, %q, 0", tt.script, r.Out, r.Err, r.Code, tt.out, tt.err)
+			}
+		}
+		reopensTerminal(t, b, uid)
+	})
+}
+
+func reopensTerminal(t *testing.T, b *box, uid int) {
+	t.Helper()
+	const script = `echo a > /dev/stdout; echo b > /dev/stderr; echo c > /dev/tty; echo d > "$(tty)"; echo e > /proc/self/fd/0
+read line < /dev/stdin; echo "$line"; [ "$(stat -c %u "$(tty)")" = "$(id -u)" ] || stat "$(tty)"`
+	r := ask(t, b.Instance, request{Call: "terminal", Args: []string{"sh", "-c", script}, UID: uid, Stdin: "f\n"})
+	// What is typed is echoed whenever it comes.
+	got := strings.Replace(strings.ReplaceAll(r.Out, "\r\n", "\n"), "f\n", "", 1)
+	if got != "a\nb\nc\nd\ne\nf\n" || r.Code != 0 {
+		t.Errorf("at a terminal: %q, code %d", got, r.Code)
+	}
+}
+
+// reopensAsOthers checks the users that the user of the sandbox becomes.
+func reopensAsOthers(t *testing.T, b *box) {
+	t.Helper()
+	users := []string{"sudo"}
+	// The pipes of gVisor are shut to all but their owner and root.
+	if os.Geteuid() == 0 && !b.own {
+		users = append(users, "sudo -u www-data")
+		if b.sh(t, "command -v su; :") != "" {
+			users = append(users, "sudo su -s /bin/sh www-data --")
+		}
+	}
+	for _, become := range users {
+		script := become + " sh -c 'cat /dev/stdin; echo y > /dev/stderr; echo z > /proc/self/fd/1'"
+		if strings.Contains(become, " su ") {
+			script = become + " -c 'cat /dev/stdin; echo y > /dev/stderr; echo z > /proc/self/fd/1'"
+		}
+		r := ask(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", script}, UID: 1000, Stdin: "x\n"})
+		if r.Out != "x\nz\n" || r.Err != "y\n" || r.Code != 0 {
+			t.Errorf("%s: stdout %q, stderr %q, code %d", script, r.Out, r.Err, r.Code)
+		}
+	}
+}
+
+// withStdio runs a command with the standard files that the shim gives.
+func withStdio(req request) (response, error) {
+	in, stdin, err := stdio.Input(owner(req.UID))
+	if err != nil {
+		return response{}, err
+	}
+	out, stdout, err := stdio.Output(owner(req.UID))
+	if err != nil {
+		return response{}, err
+	}
+	errs, stderr, err := stdio.Output(owner(req.UID))
+	if err != nil {
+		return response{}, err
+	}
+	cmd := asUser(req)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file(stdin), file(stdout), file(stderr)
+	var resp response
+	err = feed(cmd, req.Stdin, file(in), func(wait *sync.WaitGroup) {
+		wait.Go(func() { resp.Out = readAll(file(out)) })
+		wait.Go(func() { resp.Err = readAll(file(errs)) })
+	})
+	resp.Code = cmd.ProcessState.ExitCode()
+	return resp, err
+}
+
+// atTerminal runs a command at a terminal that the shim gives.
+func atTerminal(req request) (response, error) {
+	ours, program, err := stdio.Terminal(owner(req.UID))
+	if err != nil {
+		return response{}, err
+	}
+	// It ends with the last that has it open.
+	keyboard, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return response{}, err
+	}
+	cmd := asUser(req)
+	cmd.SysProcAttr.Setctty = true
+	tty := file(program)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	var resp response
+	err = feed(cmd, req.Stdin, file(keyboard), func(wait *sync.WaitGroup) {
+		wait.Go(func() { resp.Out = readAll(file(ours)) })
+	})
+	resp.Code = cmd.ProcessState.ExitCode()
+	return resp, err
+}
+
+// feed runs a command to its end and of its output.
+func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
+	err := cmd.Start()
+	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		f.(*os.File).Close() //nolint:errcheck,forcetypeassert // the program has its own
+	}
+	if err != nil {
+		return err
+	}
+	var wait sync.WaitGroup
+	read(&wait)
+	_, err = io.WriteString(in, text)
+	in.Close() //nolint:errcheck // nothing follows
+	wait.Wait()
+	cmd.Wait() //nolint:errcheck // ProcessState has it
+	return err
+}
+
+func asUser(req request) *exec.Cmd {
+	cmd := exec.Command(req.Args[0], req.Args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if req.UID >= 0 && req.UID != os.Geteuid() {
+		id := uint32(req.UID)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	}
+	return cmd
+}
+
+func owner(uid int) int {
+	if uid < 0 {
+		return os.Geteuid()
+	}
+	return uid
+}
+
+func file(fd int) *os.File { return os.NewFile(uintptr(fd), fmt.Sprint("descriptor ", fd)) }
+
+// readAll reads to the end; a terminal's is an error.
+func readAll(f *os.File) string {
+	defer f.Close() //nolint:errcheck // it was only read
+	var b bytes.Buffer
+	io.Copy(&b, f) //nolint:errcheck // see above
+	return b.String()
+}

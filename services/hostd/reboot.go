@@ -1,0 +1,118 @@
+package hostd
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/driver"
+)
+
+// A reboot gives a sandbox a new instance, made from the files of the old one: nothing of
+// a kernel is left in it, neither memory that was shared, nor sockets without a name, nor
+// the time since it was booted. The new instance is made beside the old one, which is
+// removed when the journal has the new one; a host that is killed in between has one of
+// them and removes the other.
+
+// renewFrom is the directory, in that of an instance, with the files it was made from.
+const renewFrom = "from"
+
+// instance is the driver's instance of the sandbox; nil: there is none.
+func (b *box) instance() driver.Instance {
+	b.where.RLock()
+	defer b.where.RUnlock()
+	return b.inst
+}
+
+// placeName is the name of the instance's directory.
+func (b *box) placeName() sandbox.ID {
+	b.where.RLock()
+	defer b.where.RUnlock()
+	return b.place
+}
+
+func (b *box) settle(place sandbox.ID, inst driver.Instance) {
+	b.where.Lock()
+	defer b.where.Unlock()
+	b.place, b.inst = place, inst
+}
+
+// renew replaces the instance of a sandbox whose processes have ended. A driver that
+// cannot keep files leaves it as it is, and so does a chain of layers that is as long as
+// it may be.
+func (b *box) renew(ctx context.Context) error {
+	if !b.made.Can.Files {
+		return nil
+	}
+	b.keeping.Lock()
+	defer b.keeping.Unlock()
+	h, old, was, place := b.h, b.instance(), b.placeName(), sandbox.NewID()
+	if err := h.journal.setSandbox(place, made{driver: b.driver.Name()}); err != nil {
+		return err
+	}
+	inst, err := b.rebuild(ctx, old, place)
+	if err != nil {
+		b.forsake(ctx, place, inst)
+		if kind.Is(err, kind.Exhausted) {
+			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", b.id, "err", err)
+			return nil
+		}
+		return err
+	}
+	if err := h.fault("rebuilt"); err != nil {
+		return err
+	}
+	b.handing.Wait()
+	if err := h.journal.hand(b.id, made{b.driver.Name(), place, treesOf(b.tree, b.from)}); err != nil {
+		b.forsake(ctx, place, inst)
+		return err
+	}
+	if err := h.fault("renewed"); err != nil {
+		return err
+	}
+	b.settle(place, inst)
+	b.mu.Lock()
+	conn := b.conn
+	b.unplug()
+	b.mu.Unlock()
+	if conn != nil {
+		b.disconnect(conn)
+	}
+	if err := h.remove(context.WithoutCancel(ctx), b.driver, was, old); err != nil { // the next run of the host does
+		h.slog.Error("an instance that was replaced cannot be removed", "sandbox", b.id, "place", was, "err", err)
+	}
+	return nil
+}
+
+// rebuild makes an instance from the files of another.
+func (b *box) rebuild(ctx context.Context, old driver.Instance, place sandbox.ID) (driver.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	spec := b.spec()
+	spec.ID, spec.Dir, spec.Hostname = place, b.h.dirOf(place), string(b.id)
+	spec.From = filepath.Join(spec.Dir, renewFrom)
+	if err := os.MkdirAll(spec.From, 0o700); err != nil {
+		return nil, err
+	}
+	if err := old.Snapshot(ctx, spec.From, false); err != nil {
+		return nil, err
+	}
+	var err error
+	if spec.Volumes, err = b.h.mounts(&b.req); err != nil {
+		return nil, err
+	}
+	return b.h.build(ctx, b.driver, spec)
+}
+
+// forsake removes an instance that was made in vain.
+func (b *box) forsake(ctx context.Context, place sandbox.ID, inst driver.Instance) {
+	err := b.h.remove(context.WithoutCancel(ctx), b.driver, place, inst)
+	if err == nil {
+		err = b.h.journal.forgetSandbox(place)
+	}
+	if err != nil { // the next run of the host removes it
+		b.h.slog.Error("an instance made in vain cannot be removed", "sandbox", b.id, "place", place, "err", err)
+	}
+}

@@ -1,0 +1,144 @@
+package deliver
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+)
+
+// Config says how to deliver. The zero value of a field is its default.
+type Config struct {
+	Log      *events.Log    // required
+	View     *events.View   // of Log; required
+	Slog     *slog.Logger   // default: none
+	Allow    []netip.Prefix // addresses that are not public, to which events may go
+	Attempts int            // requests for one event; default 12
+	Backoff  time.Duration  // pause after the first attempt, doubled after each; default 1 s
+	Timeout  time.Duration  // of a request; default 10 s
+	Tick     time.Duration  // most time between two looks for work; default 1 s
+}
+
+const (
+	// maxBackoff bounds the pause between two attempts. With 12 attempts the last is made
+	// some 19 minutes after the first.
+	maxBackoff = 5 * time.Minute
+
+	// silence is how long a claim may be silent before another deliverer takes over. Its
+	// holder stops sending before that: holdFor after it last stored the claim.
+	silence = 10 * time.Second
+	holdFor = 7 * time.Second
+)
+
+// deliverer works on the webhooks that it can claim.
+type deliverer struct {
+	cfg    Config
+	id     string // of this run, in the claims
+	sealer *sandbox.Sealer
+	client *http.Client
+	work   sync.WaitGroup
+	idle   chan struct{} // a worker ended; holds one
+
+	mu   sync.Mutex
+	busy map[webhook.ID]bool
+}
+
+func setDefaults(cfg *Config) {
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Attempts <= 0 {
+		cfg.Attempts = 12
+	}
+	for d, def := range map[*time.Duration]time.Duration{
+		&cfg.Backoff: time.Second, &cfg.Timeout: 10 * time.Second, &cfg.Tick: time.Second,
+	} {
+		if *d <= 0 {
+			*d = def
+		}
+	}
+}
+
+// Run delivers until ctx ends, which is not an error.
+func Run(ctx context.Context, cfg Config) error {
+	setDefaults(&cfg)
+	secret, err := cfg.Log.Secret(ctx, sandbox.SealerSecret)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	d := &deliverer{
+		cfg: cfg, id: string(webhook.NewID()), client: newClient(&sandbox.Operator{Allow: cfg.Allow}),
+		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool),
+	}
+	if d.sealer, err = sandbox.NewSealer(secret); err != nil {
+		return err
+	}
+	changed, stop := cfg.View.Changes()
+	defer stop()
+	defer d.client.CloseIdleConnections()
+	defer d.work.Wait()
+	tick := time.NewTicker(cfg.Tick)
+	defer tick.Stop()
+	for {
+		d.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-d.idle:
+		case <-tick.C:
+		}
+	}
+}
+
+// look starts a worker for each webhook that has something to deliver and that no other
+// deliverer works on.
+func (d *deliverer) look(ctx context.Context) {
+	now := time.Now()
+	due := d.cfg.View.Webhooks(func(h *events.Hook) bool {
+		return h.Enabled && (h.Cursor.Holder == "" || h.Cursor.Holder == d.id || now.Sub(h.Cursor.Heard) > silence)
+	})
+	for i := range due {
+		h := &due[i]
+		if d.pending(h) && d.take(h.ID) {
+			d.work.Go(func() {
+				defer d.leave(h.ID)
+				w := worker{d: d, tenant: h.Tenant, id: h.ID, results: make(chan result, window)}
+				w.run(ctx)
+			})
+		}
+	}
+}
+
+func (d *deliverer) pending(h *events.Hook) bool {
+	return len(h.Again.Events) > 0 || len(d.cfg.View.LifecycleAfter(h.Tenant, h.After(), h.Wants, 1)) > 0
+}
+
+func (d *deliverer) take(id webhook.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy[id] {
+		return false
+	}
+	d.busy[id] = true
+	return true
+}
+
+func (d *deliverer) leave(id webhook.ID) {
+	d.mu.Lock()
+	delete(d.busy, id)
+	d.mu.Unlock()
+	select {
+	case d.idle <- struct{}{}:
+	default:
+	}
+}

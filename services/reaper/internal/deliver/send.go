@@ -1,0 +1,137 @@
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+	"github.com/millrace/millrace/internal/ownaddr"
+)
+
+const (
+	maxResponse = 1 << 10 // bytes of a response's body that are kept
+	maxError    = 512     // bytes of an error's text
+	maxHeader   = 16 << 10
+	dialTimeout = 5 * time.Second
+	idleTimeout = 30 * time.Second
+)
+
+// newClient returns a client that reaches public addresses only, and those that the operator
+// names. The address is judged when the kernel is about to be asked for it, whatever the name
+// resolved to before. It follows no redirect.
+func newClient(operator *sandbox.Operator) *http.Client {
+	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !operator.Allows(at.Addr()) || ownaddr.Has(at.Addr()) && !operator.Names(at.Addr()) {
+			return kind.New(kind.Denied, "dial", "", "the receiver's address is not public")
+		}
+		return nil
+	}}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConns:           256,
+			MaxIdleConnsPerHost:    atOnce,
+			IdleConnTimeout:        idleTimeout,
+			TLSHandshakeTimeout:    dialTimeout,
+			MaxResponseHeaderBytes: maxHeader,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// attempt sends an event once and records what became of it. An attempt that ctx cut off is not
+// recorded: it will be made again.
+func (d *deliverer) attempt(ctx context.Context, h *events.Hook, e *webhook.Event, number int) webhook.Attempt {
+	began := time.Now()
+	a := webhook.Attempt{
+		ID: string(webhook.NewID()), EventID: e.ID, Type: e.Type, Ref: e.Ref, Number: uint32(number), Time: began, URL: h.URL,
+	}
+	err := d.send(ctx, h, e, &a)
+	a.Took = time.Since(began)
+	if err != nil {
+		a.Error = clip(describe(err, d.cfg.Timeout), maxError)
+		a.Last = number >= d.cfg.Attempts && ctx.Err() == nil
+	}
+	if ctx.Err() == nil {
+		if err := d.cfg.Log.AppendAttempt(ctx, h.Tenant, h.ID, &a); err != nil && ctx.Err() == nil {
+			d.cfg.Slog.Warn("record webhook delivery failed", "tenant", h.Tenant, "webhook", h.ID, "err", err)
+		}
+	}
+	return a
+}
+
+// send makes the request, and notes the response in a.
+func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, a *webhook.Attempt) error {
+	secret, err := d.sealer.Open(h.Secret)
+	if err != nil {
+		return err
+	}
+	body, err := e.Payload()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "millrace-webhooks/1")
+	req.Header.Set(webhook.HeaderWebhook, string(h.ID))
+	req.Header.Set(webhook.HeaderDelivery, a.ID)
+	req.Header.Set(webhook.HeaderVersion, webhook.SignatureVersion)
+	req.Header.Set(webhook.HeaderSignature, webhook.Sign(secret, body))
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // what is left of it does not matter
+	a.Status = uint32(resp.StatusCode)
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse)) //nolint:errcheck // the status decides
+	a.Response = clip(string(raw), maxResponse)
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("the receiver answered %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// clip returns text as it can be stored, at most so many bytes of it.
+func clip(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// describe says why an attempt failed, without the URL, which may hold secrets.
+func describe(err error, timeout time.Duration) string {
+	var denied *kind.Error
+	var name *net.DNSError
+	var u *url.Error
+	switch {
+	case errors.As(err, &denied):
+		return denied.Msg
+	case errors.As(err, &name):
+		return "the receiver's name has no address"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the receiver refused the connection"
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("the receiver did not answer within %s", timeout)
+	case errors.As(err, &u):
+		return u.Err.Error()
+	}
+	return err.Error()
+}

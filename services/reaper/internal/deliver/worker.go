@@ -1,0 +1,303 @@
+package deliver
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/webhook"
+)
+
+const (
+	// window is how many events of a webhook are in memory.
+	window = 32
+	// atOnce is how many requests a healthy receiver gets at a time, of different sandboxes.
+	// One that failed gets one.
+	atOnce = 8
+
+	storeEvery = 250 * time.Millisecond // while there is progress
+	renewEvery = 2 * time.Second
+	endWithin  = 2 * time.Second // to release a claim at the end
+)
+
+// item is an event in the window.
+type item struct {
+	at    webhook.Position
+	ev    *webhook.Event
+	again bool // asked for once more: in no order, and not counted by the cursor
+	tries int
+	next  time.Time // not before then
+	busy  bool
+	done  bool
+}
+
+// result is what became of one attempt.
+type result struct {
+	it      *item
+	attempt webhook.Attempt
+}
+
+// worker delivers one webhook's events, as long as there are any and the claim is its own.
+// All but its attempts is one goroutine.
+type worker struct {
+	d      *deliverer
+	tenant string
+	id     webhook.ID
+
+	cursor  webhook.Cursor // as it is stored, with what changed since
+	dirty   bool           // something changed since
+	stored  time.Time
+	queue   []*item // ahead of the cursor, in order
+	extra   []*item // to be delivered once more
+	running int
+	failing bool // the last attempt failed
+	results chan result
+	claim   *time.Timer
+}
+
+// run claims the webhook, delivers, and releases it.
+func (w *worker) run(ctx context.Context) {
+	h, ok := w.d.cfg.View.Webhook(w.tenant, w.id)
+	if !ok {
+		return
+	}
+	claim, lose := context.WithCancel(ctx)
+	defer lose()
+	w.claim = time.AfterFunc(holdFor, lose)
+	defer w.claim.Stop()
+	w.cursor = h.Cursor
+	w.cursor.At, w.cursor.Holder = h.After(), w.d.id
+	if !w.store(claim) {
+		return
+	}
+	err := w.deliver(claim)
+	lose()
+	for ; w.running > 0; w.running-- {
+		<-w.results
+	}
+	if err != nil && ctx.Err() == nil {
+		w.d.cfg.Slog.Warn("deliver webhook failed", "tenant", w.tenant, "webhook", w.id, "err", err)
+	}
+	if kind.Is(err, kind.Conflict) {
+		return // the claim is another one's
+	}
+	w.release(ctx)
+	if err != nil {
+		t := time.NewTimer(w.d.cfg.Backoff) // what failed is not tried again at once
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// release stores how far the worker came, without a claim, also when ctx has ended. It returns
+// when the view has it, so that the next worker begins there.
+func (w *worker) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	w.cursor.Holder = ""
+	if !w.store(ctx) {
+		return
+	}
+	if err := w.d.cfg.View.Sync(ctx); err != nil {
+		w.d.cfg.Slog.Warn("read webhook cursor failed", "webhook", w.id, "err", err)
+	}
+}
+
+// deliver works until nothing is left, or the webhook is not enabled any more. Conflict if the
+// claim was lost.
+func (w *worker) deliver(ctx context.Context) error {
+	wake := time.NewTimer(0)
+	defer wake.Stop()
+	for {
+		h, ok := w.d.cfg.View.Webhook(w.tenant, w.id)
+		if !ok || h.Removed || !h.Enabled {
+			return nil
+		}
+		if err := w.fill(ctx, &h); err != nil {
+			return err
+		}
+		w.launch(ctx, &h)
+		if w.storeDue() && !w.store(ctx) {
+			return kind.New(kind.Conflict, "deliver", string(w.id), "the claim was lost")
+		}
+		if len(w.queue)+len(w.extra)+w.running == 0 {
+			return nil
+		}
+		wake.Reset(w.wait())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake.C:
+		case r := <-w.results:
+			w.settle(&r)
+			if r.it.again && r.it.done {
+				if err := w.redelivered(ctx, r.it); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// fill reads the next events into the window.
+func (w *worker) fill(ctx context.Context, h *events.Hook) error {
+	after := w.cursor.At
+	if n := len(w.queue); n > 0 {
+		after = w.queue[n-1].at
+	}
+	var at []webhook.Position
+	if room := window - len(w.queue); room > 0 {
+		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Wants, room)
+	}
+	queued := len(at)
+	for _, ref := range h.Again.Events {
+		if !slices.ContainsFunc(w.extra, func(it *item) bool { return it.at == ref.Position }) && len(w.extra)+len(at)-queued < window {
+			at = append(at, ref.Position)
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	all, err := w.d.cfg.Log.LifecycleEvents(ctx, w.tenant, at)
+	if err != nil {
+		return err
+	}
+	for i, p := range at {
+		it := &item{at: p, again: i >= queued}
+		if j := slices.IndexFunc(all, func(e webhook.Event) bool { return e.Ref.Position == p }); j >= 0 {
+			it.ev = &all[j]
+		}
+		it.done = it.ev == nil // its record is gone
+		if !it.again {
+			w.queue = append(w.queue, it)
+			continue
+		}
+		if w.extra = append(w.extra, it); it.done {
+			if err := w.redelivered(ctx, it); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// launch starts the attempts that are due: of each sandbox, the first event that is not done.
+func (w *worker) launch(ctx context.Context, h *events.Hook) {
+	limit := atOnce
+	if w.failing {
+		limit = 1
+	}
+	now := time.Now()
+	waits := make(map[sandbox.ID]bool)
+	for _, it := range slices.Concat(w.queue, w.extra) {
+		if it.done || !it.again && waits[it.ev.Ref.Sandbox] {
+			continue
+		}
+		waits[it.ev.Ref.Sandbox] = waits[it.ev.Ref.Sandbox] || !it.again
+		if it.busy || it.next.After(now) || w.running >= limit {
+			continue
+		}
+		it.busy = true
+		w.running++
+		number := it.tries + 1
+		go func() {
+			w.results <- result{it, w.d.attempt(ctx, h, it.ev, number)} // it has room for all
+		}()
+	}
+	w.advance()
+}
+
+// settle takes note of an attempt.
+func (w *worker) settle(r *result) {
+	it := r.it
+	it.busy = false
+	w.running--
+	it.tries++
+	w.cursor.Attempts++
+	w.dirty = true
+	w.failing = r.attempt.Failed()
+	switch {
+	case !w.failing:
+		it.done = true
+		w.cursor.Done++
+	case r.attempt.Last:
+		it.done = true
+		w.cursor.GivenUp++
+		w.d.cfg.Slog.Warn("webhook event given up", "tenant", w.tenant, "webhook", w.id, "event", it.ev.ID, "attempts", it.tries)
+	default:
+		it.next = time.Now().Add(w.d.backoff(it.tries))
+	}
+	w.advance()
+}
+
+// backoff is the pause after so many attempts, a little of it random.
+func (d *deliverer) backoff(tries int) time.Duration {
+	pause := min(maxBackoff, d.cfg.Backoff<<min(tries-1, 20))
+	return pause + time.Duration(rand.Int64N(int64(pause)/10+1))
+}
+
+// advance moves the cursor over what is done.
+func (w *worker) advance() {
+	for len(w.queue) > 0 && w.queue[0].done {
+		w.cursor.At, w.dirty = w.queue[0].at, true
+		w.queue = w.queue[1:]
+	}
+}
+
+// wait is how long nothing is due.
+func (w *worker) wait() time.Duration {
+	now := time.Now()
+	wait := renewEvery - now.Sub(w.stored)
+	if w.dirty {
+		wait = storeEvery - now.Sub(w.stored)
+	}
+	for _, it := range slices.Concat(w.queue, w.extra) {
+		if !it.done && !it.busy && it.next.After(now) {
+			wait = min(wait, it.next.Sub(now))
+		}
+	}
+	return max(0, wait)
+}
+
+func (w *worker) storeDue() bool {
+	age := time.Since(w.stored)
+	return age >= renewEvery || w.dirty && age >= storeEvery
+}
+
+// store stores the cursor, and with it the claim, and reports whether it is ours.
+func (w *worker) store(ctx context.Context) bool {
+	began := time.Now()
+	rev, err := w.d.cfg.Log.PutCursor(ctx, w.tenant, w.id, &w.cursor)
+	if err != nil {
+		return false
+	}
+	w.claim.Reset(holdFor - time.Since(began))
+	w.cursor.Rev, w.stored, w.dirty = rev, began, false
+	return true
+}
+
+// redelivered drops an event from those to be delivered once more.
+func (w *worker) redelivered(ctx context.Context, it *item) error {
+	w.extra = slices.DeleteFunc(w.extra, func(x *item) bool { return x == it })
+	for {
+		h, ok := w.d.cfg.View.Webhook(w.tenant, w.id)
+		left := slices.DeleteFunc(slices.Clone(h.Again.Events), func(r webhook.Ref) bool { return r.Position == it.at })
+		if !ok || len(left) == len(h.Again.Events) {
+			return nil
+		}
+		_, err := w.d.cfg.Log.PutAgain(ctx, w.tenant, w.id, &webhook.Again{Events: left, Rev: h.Again.Rev})
+		if err != nil && !kind.Is(err, kind.Conflict) {
+			return err
+		}
+		if err := w.d.cfg.View.Sync(ctx); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+func TestInOrder(t *testing.T) {
+	tests := []struct {
+		name    string
+		waiting string // tenants, oldest first
+		running map[string]int
+		want    string // tenant and its how manieth
+	}{
+		{"one tenant: oldest first", "aaa", map[string]int{"a": 7}, "a0 a1 a2"},
+		{"equal tenants take turns", "aabb", nil, "a0 b0 a1 b1"},
+		{"the tenant that has less goes first", "aaab", map[string]int{"a": 2, "b": 0}, "b0 a0 a1 a2"},
+		{"a tenant cannot pass others by asking often", "baaa", map[string]int{"a": 1, "b": 1}, "b0 a0 a1 a2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var all []sandbox.State
+			seen := map[string]int{}
+			for _, r := range tt.waiting {
+				tenant := string(r)
+				all = append(all, sandbox.State{Tenant: tenant, ID: sandbox.ID(fmt.Sprint(tenant, seen[tenant]))})
+				seen[tenant]++
+			}
+			slices.Reverse(all) // as a view gives them
+			var got []string
+			for _, st := range inOrder(all, tt.running) {
+				got = append(got, string(st.ID))
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("order %v, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A request that waits for a host keeps it from younger ones, also from those that are
+// small enough for what is free.
+func TestAWaitingRequestReservesItsHosts(t *testing.T) {
+	rooms := []room{{Host: "a", Capacity: 9, Memory: part{1000, 500}}, {Host: "b", Capacity: 9, Memory: part{100, 0}}}
+	v := place(&sandbox.Requested{MemoryMiB: 600}, origin{}, rooms)
+	if !v.later() || len(v.Full) != 1 || v.Full[0].Host != "a" {
+		t.Fatalf("place = %+v; want to wait for a", v)
+	}
+	v.reserve()
+	if v := place(&sandbox.Requested{MemoryMiB: 200}, origin{}, rooms); v.Host != nil || !v.later() {
+		t.Errorf("a younger one is placed on %+v; want it to wait", v.Host)
+	}
+	if v := place(&sandbox.Requested{MemoryMiB: 50}, origin{}, rooms); v.Host == nil || v.Host.Host != "b" {
+		t.Errorf("one that fits elsewhere is placed on %+v; want b", v.Host)
+	}
+	if v := place(&sandbox.Requested{MemoryMiB: 2000}, origin{}, rooms); v.later() || v.Refused == nil {
+		t.Errorf("one that no host can ever take = %+v; want refused", v)
+	}
+}
+
+// free ends a sandbox, so that its host has room for another.
+func free(t *testing.T, end func(sandbox.ID, ...sandbox.Body), id sandbox.ID) {
+	t.Helper()
+	end(id, sandbox.Stopping{Cause: sandbox.CauseUser}, sandbox.Destroyed{Cause: sandbox.CauseUser})
+}
+
+// Requests for a full host wait in order; their records say so and why; each end of a
+// sandbox lets the oldest one in, also when schedulers were killed in between; and who
+// has waited for as long as its request says is refused.
+func TestRequestsWaitInOrder(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 3})
+	stop := start(t, log, nil)
+	view := eventstest.View(t, log)
+	ctx := testContext(t)
+	change := func(id sandbox.ID, bodies ...sandbox.Body) {
+		t.Helper()
+		if _, err := view.ChangeSandbox(ctx, id, func(sandbox.State) ([]sandbox.Body, error) { return bodies, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = 50
+	var running, queue []sandbox.ID
+	for i := range 3 + waiting {
+		id := sandbox.NewID()
+		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{PlaceBy: time.Now().Add(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		if i < 3 {
+			running = append(running, id)
+		} else {
+			queue = append(queue, id)
+		}
+	}
+	for _, id := range queue {
+		s, err := view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseQueued })
+		if err != nil || s.Queued == "" {
+			t.Fatalf("%s is %s for %q, %v; want queued for a reason", id, s.Phase, s.Queued, err)
+		}
+	}
+	for i, id := range queue[:20] {
+		if i == 10 { // while 40 wait
+			stop() //nolint:errcheck // it was told to end
+			start(t, log, nil)
+			start(t, log, nil)
+		}
+		free(t, change, running[0])
+		s, err := view.AwaitSandbox(ctx, id, decided)
+		if err != nil || s.Phase != sandbox.PhasePlaced {
+			t.Fatalf("the %dth in the queue is %s, %v; want placed", i, s.Phase, err)
+		}
+		running = append(running[1:], id)
+		if n := len(view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() && s.Host == "a" })); n > 3 {
+			t.Fatalf("%d sandboxes on a host for 3", n)
+		}
+	}
+	if got := len(view.Sandboxes(func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseQueued })); got != waiting-20 {
+		t.Errorf("%d are queued, want %d", got, waiting-20)
+	}
+	begun := time.Now()
+	s, err := create(ctx, view, sandbox.Requested{PlaceBy: begun.Add(200 * time.Millisecond)})
+	if took := time.Since(begun); err != nil || s.Refusal != kind.Exhausted || took < 200*time.Millisecond {
+		t.Errorf("one more is %s %v after %v, %v; want refused as exhausted when its time is over", s.Phase, s.Refusal, took, err)
+	}
+}
