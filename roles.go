@@ -95,7 +95,7 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address for clients")
 	f.StringVar(&g.APIKey, "api-key", "", "a key to issue unless it was; better given as MILLRACE_API_KEY")
-	f.StringVar(&g.Domain, "domain", "", "of sandboxes' hosts, as clients are told: <port>-<sandbox>.<domain>")
+	f.StringVar(&g.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain>; default: with up at a local address localhost:<port>, else the client's own (E2B_DOMAIN, or e2b.app)")
 	f.StringVar(&g.Issuer, "issuer", "", "URL at which others find the keys that check sandboxes' tokens: this gateway's, as they reach it; empty: http:// and the address for clients")
 	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "how long a new sandbox waits while every host is full; 0: 25s")
 	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "the longest a sandbox may be asked to live; 0: a day")

@@ -100,6 +100,7 @@ func (u *up) run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer u.gateway.Listener.Close() //nolint:errcheck // closed twice is closed
+	u.gateway.Domain = cmp.Or(u.gateway.Domain, localDomain(u.gateway.Listener.Addr()))
 	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
 		return err

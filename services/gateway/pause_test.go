@@ -105,6 +105,24 @@ func TestHealthOfAPausedSandbox(t *testing.T) {
 	health(open, "").want(t, "one that is not secured", 204, "")
 }
 
+func TestPausesAtTheSameTime(t *testing.T) {
+	f := newFront(t)
+	path := "/sandboxes/" + f.create(base).ID
+	var all errgroup.Group
+	for range 5 {
+		all.Go(func() error {
+			if a := f.do("POST", path+"/pause", ""); a.code != 204 {
+				return fmt.Errorf("pause: %d %s", a.code, a.body)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+	f.do("POST", path+"/pause", "").wantError(t, "a later pause", 409)
+}
+
 // Who connects while others pause the sandbox is never told that it is paused.
 func TestConnectBesidePauses(t *testing.T) {
 	f := newFront(t)

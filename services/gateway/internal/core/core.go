@@ -47,6 +47,7 @@ type Core struct {
 
 	mu        sync.Mutex
 	unclaimed []pending // oldest first: all wait equally long
+	pausing   map[sandbox.ID]int
 }
 
 // Principal is who asks.
@@ -72,7 +73,7 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer)}
+	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer), pausing: make(map[sandbox.ID]int)}
 }
 
 // Close ends the streams to sandboxes' ports.

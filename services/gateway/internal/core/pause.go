@@ -8,9 +8,27 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
+// together is how long a pause is answered after it is done: requests that clients send at
+// the same time arrive one after the other, and a pause takes a few milliseconds.
+const together = 100 * time.Millisecond
+
+// joinPause counts a pause of a sandbox until done, and reports whether there was one.
+func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pausing[id]++
+	return c.pausing[id] > 1, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pausing[id]--; c.pausing[id] == 0 {
+			delete(c.pausing, id)
+		}
+	}
+}
+
 // PauseSandbox pauses a sandbox and returns when it is paused. With files only its files
-// are kept, and its processes end when it resumes. A pause of the same kind that is under
-// way, or that came between the request and its turn, answers for this one, too. Errors:
+// are kept, and its processes end when it resumes. Pauses of the same kind that overlap
+// are one: a request that arrives before the first is answered has its answer. Errors:
 // Conflict if it is paused already, Unimplemented if its host cannot pause, NotFound unless
 // it runs.
 func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, files bool) error {
@@ -18,8 +36,10 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	if err != nil {
 		return err
 	}
-	ran := st.Live()
-	if ran {
+	joined, done := c.joinPause(id)
+	defer done()
+	ran := joined || st.Live()
+	if st.Live() {
 		if err := c.alive(&st); err != nil {
 			return err
 		}
@@ -49,10 +69,23 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
 	case st.Live() && st.Message != "":
 		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
-	case st.Live() || st.Standing(): // it did stand still, whatever happened then
+	case st.Live() || st.Standing(): // it was paused, whatever happened then
+		if !joined {
+			settle(ctx, together)
+		}
 		return nil
 	}
 	return noSandbox(id)
+}
+
+// settle waits for a time, or until ctx ends.
+func settle(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // ResumeOptions say how a sandbox goes on.

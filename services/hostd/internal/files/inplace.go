@@ -89,7 +89,7 @@ func openElsewhere(file *unix.Stat_t) bool {
 		runtime.LockOSThread()
 		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 		found <- scan(file)
-		if restored() {
+		if os.Geteuid() != 0 || as(0, uint32(os.Getegid())) {
 			runtime.UnlockOSThread()
 		}
 		if err == nil { // a change of ids clears it for the whole process
@@ -99,14 +99,20 @@ func openElsewhere(file *unix.Stat_t) bool {
 	return <-found
 }
 
-// restored gives the thread the ids of the process again.
-func restored() bool {
-	uid, gid := os.Geteuid(), os.Getegid()
-	unix.Setfsuid(uid) //nolint:errcheck // checked below
-	unix.Setfsgid(gid) //nolint:errcheck // checked below
-	now, _ := unix.SetfsuidRetUid(-1)
-	group, _ := unix.SetfsgidRetGid(-1)
-	return now == uid && group == gid
+// as gives this thread the ids by which the kernel decides what it may see of processes:
+// those of the file system, or the real ones in a gVisor, which has no others.
+func as(uid, gid uint32) bool {
+	const keep = ^uintptr(0)
+	if unix.Setfsgid(int(gid)) == nil && unix.Setfsuid(int(uid)) == nil {
+		now, _ := unix.SetfsuidRetUid(-1)   //nolint:errcheck // as above
+		group, _ := unix.SetfsgidRetGid(-1) //nolint:errcheck // as above
+		return now == int(uid) && group == int(gid)
+	}
+	_, _, err := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), keep, keep)
+	if err == 0 {
+		_, _, err = unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), keep, keep)
+	}
+	return err == 0
 }
 
 // scan looks through the open files of all processes but this one. The kernel shows a
@@ -128,9 +134,8 @@ func scan(file *unix.Stat_t) bool {
 		if unix.Fstatat(int(proc.Fd()), name, &owner, 0) != nil {
 			continue
 		}
-		if os.Geteuid() == 0 {
-			unix.Setfsgid(int(owner.Gid)) //nolint:errcheck // then there is nothing to see
-			unix.Setfsuid(int(owner.Uid)) //nolint:errcheck // likewise
+		if os.Geteuid() == 0 && !as(owner.Uid, owner.Gid) {
+			continue
 		}
 		if has(int(proc.Fd()), name+"/fd", file) {
 			return true
