@@ -28,6 +28,7 @@ type totals struct {
 	ended   map[process.Outcome]uint64 // of the stored totals, and of settled
 	upTo    uint64                     // the stored totals have the entries up to this stream sequence
 	rev     uint64                     // of the stored totals; 0: there are none
+	dropped uint64                     // entries before this stream sequence were dropped
 	settled []settlement               // of processes that ended since, by rev
 }
 
@@ -70,7 +71,7 @@ func (t *totals) apply(m stored) error {
 	if err := proto.Unmarshal(m.data, &b); err != nil {
 		return err
 	}
-	t.upTo, t.rev = b.UpTo, m.seq
+	t.upTo, t.rev, t.dropped = b.UpTo, m.seq, b.Dropped
 	t.ended = make(map[process.Outcome]uint64, len(b.Ended))
 	for as, n := range b.Ended {
 		t.ended[process.Outcome(as)] = n
@@ -87,9 +88,10 @@ func (t *totals) apply(m stored) error {
 	return nil
 }
 
-// encode returns totals of all that ended up to stream sequence upTo.
-func (t *totals) encode(upTo uint64) ([]byte, error) {
-	b := &pb.ProcessTotals{UpTo: upTo, Ended: make(map[string]uint64, len(t.ended))}
+// encode returns totals of all that ended up to stream sequence upTo, to be stored before
+// the entries before stream sequence dropped go.
+func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
+	b := &pb.ProcessTotals{UpTo: upTo, Dropped: dropped, Ended: make(map[string]uint64, len(t.ended))}
 	for as, n := range t.ended {
 		b.Ended[string(as)] = n
 	}
@@ -124,15 +126,17 @@ func (v *View) SweepCatalogue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keep, stale, err := v.checkpoint(ctx, keep)
-	if err != nil {
-		return err
-	}
-	for i := range stale {
-		_, err := v.l.PutSummary(ctx, &stale[i].Summary, stale[i].rev)
+	for _, e := range v.staleEntries(keep) {
+		_, err := v.l.PutSummary(ctx, &e.Summary, e.rev)
 		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it anew
 			return err
 		}
+	}
+	if err := v.Sync(ctx); err != nil {
+		return err
+	}
+	if keep, err = v.checkpoint(ctx, keep); err != nil {
+		return err
 	}
 	s, err := v.l.js.Stream(ctx, streamCatalogue)
 	if err == nil && s.CachedInfo().State.FirstSeq < keep {
@@ -141,35 +145,45 @@ func (v *View) SweepCatalogue(ctx context.Context) error {
 	return kind.Wrap(kind.Unavailable, "sweep", streamCatalogue, err)
 }
 
-// checkpoint stores the totals if entries before stream sequence keep are not in the
-// stored ones, or if many are not. It returns before which stream sequence nothing needs to
-// be kept, and the entries before keep of processes that run. Conflict if another caller
-// stored totals.
-func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, stale []entry, err error) {
+// staleEntries returns the entries before stream sequence keep of processes that run.
+func (v *View) staleEntries(keep uint64) (stale []entry) {
 	v.mu.Lock()
-	t := &v.totals
-	upTo, rev := v.applied[streamCatalogue], t.rev
-	due := len(t.settled) > maxSettled || len(t.settled) > 0 && t.settled[0].rev < keep
-	data, err := t.encode(upTo)
+	defer v.mu.Unlock()
 	for _, e := range v.processes {
 		if e.Active() && e.rev < keep {
 			stale = append(stale, *e)
 		}
 	}
+	return stale
+}
+
+// checkpoint stores the totals if the catalogue has entries before stream sequence keep,
+// or if many are not in the stored ones. It returns before which stream sequence nothing
+// needs to be kept. Conflict if another caller stored totals. That entries were dropped is
+// stored first: a server that is killed may bring some of them back.
+func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
+	first, err := v.l.firstSince(ctx, streamCatalogue, time.Unix(0, 0))
+	if err != nil {
+		return 0, err
+	}
+	v.mu.Lock()
+	t := &v.totals
+	upTo, rev := v.applied[streamCatalogue], t.rev
+	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
+		v.mu.Unlock()
+		return 0, nil
+	}
+	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was cut off
+		v.mu.Unlock()
+		return keep, nil
+	}
+	data, err := t.encode(upTo, keep)
 	v.mu.Unlock()
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	if due {
-		if rev, err = v.l.put(ctx, streamCatalogue, totalsSubject, rev, data); err != nil {
-			return 0, nil, err
-		}
-		keep = min(keep, upTo+1)
-	}
-	if rev > 0 {
-		keep = min(keep, rev) // the totals themselves
-	}
-	return keep, stale, nil
+	_, err = v.l.put(ctx, streamCatalogue, totalsSubject, rev, data)
+	return keep, err
 }
 
 // firstSince returns the stream sequence of the first message at or after a moment; past

@@ -14,7 +14,11 @@ import (
 
 func (v *View) applySummary(m stored) error {
 	if m.subject == totalsSubject {
-		return v.totals.apply(m)
+		if err := v.totals.apply(m); err != nil {
+			return err
+		}
+		v.dropEntries(v.totals.dropped)
+		return nil
 	}
 	s, err := decodeSummary(m.data)
 	if err != nil {
@@ -31,6 +35,25 @@ func (v *View) applySummary(m stored) error {
 	v.name(&s)
 	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
 	return nil
+}
+
+// dropEntries lets go of the entries before a stream sequence, which a server that was
+// killed may have brought back.
+func (v *View) dropEntries(before uint64) {
+	of := map[sandbox.ID]bool{}
+	for id, e := range v.processes {
+		if e.rev >= before {
+			continue
+		}
+		if e.Active() && counted(&e.Summary) {
+			v.totals.running[e.Outcome()]--
+		}
+		delete(v.processes, id)
+		of[id.Sandbox()] = true
+	}
+	for id := range of {
+		v.leave(id)
+	}
 }
 
 // join adds a process to its sandbox's, which are ordered by id and so by age,

@@ -1470,6 +1470,7 @@ type ProcessTotals struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UpTo          uint64                 `protobuf:"varint,1,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	Ended         map[string]uint64      `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Dropped       uint64                 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"` // entries with a smaller stream sequence do not count any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1516,6 +1517,13 @@ func (x *ProcessTotals) GetEnded() map[string]uint64 {
 		return x.Ended
 	}
 	return nil
+}
+
+func (x *ProcessTotals) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
 }
 
 type SandboxBatch struct {
@@ -7013,10 +7021,11 @@ const file_event_v1_event_proto_rawDesc = "" +
 	" \x01(\bR\astarted\x12\x16\n" +
 	"\x06killed\x18\v \x01(\bR\x06killed\x12+\n" +
 	"\x04exit\x18\f \x01(\v2\x17.millrace.event.v1.ExitR\x04exit\x12\x19\n" +
-	"\blast_seq\x18\r \x01(\x04R\alastSeq\"\xa1\x01\n" +
+	"\blast_seq\x18\r \x01(\x04R\alastSeq\"\xbb\x01\n" +
 	"\rProcessTotals\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12A\n" +
-	"\x05ended\x18\x02 \x03(\v2+.millrace.event.v1.ProcessTotals.EndedEntryR\x05ended\x1a8\n" +
+	"\x05ended\x18\x02 \x03(\v2+.millrace.event.v1.ProcessTotals.EndedEntryR\x05ended\x12\x18\n" +
+	"\adropped\x18\x03 \x01(\x04R\adropped\x1a8\n" +
 	"\n" +
 	"EndedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
