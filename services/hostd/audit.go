@@ -2,10 +2,12 @@ package hostd
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // auditRetry is how long a failed audit waits.
@@ -32,18 +34,76 @@ func (h *host) audit(ctx context.Context) error {
 	}
 }
 
+// auditBatch is how many processes, and those of one sandbox more, are audited at a time.
+// A copy of the whole catalogue would take much memory.
+const auditBatch = 4096
+
 func (h *host) auditOnce(ctx context.Context) error {
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
+	var some []process.Summary
+	audit := func() error {
+		err := h.log.Short(ctx, h.cfg.Name, some, func(s *process.Summary) {
+			id := s.ID
+			h.spawn("process "+string(id), func() error { return h.complete(h.life, id) })
+		})
+		some = nil
+		return err
+	}
+	for _, s := range h.view.Sandboxes(func(*sandbox.State) bool { return true }) {
+		some = append(some, h.endedHere(s.ID)...)
+		if len(some) < auditBatch {
+			continue
+		}
+		if err := audit(); err != nil {
+			return err
+		}
+	}
+	return audit()
+}
+
+// endedHere returns a sandbox's processes that ended on this host and whose records are kept.
+func (h *host) endedHere(id sandbox.ID) []process.Summary {
 	kept := time.Now().Add(-h.log.Retention())
-	ended := h.view.Processes("", func(s *process.Summary) bool {
+	return h.view.Processes(id, func(s *process.Summary) bool {
 		return !s.Active() && s.Host == h.cfg.Name && s.Last > 0 && s.Ended.After(kept)
 	})
-	return h.log.Short(ctx, h.cfg.Name, ended, func(s *process.Summary) {
-		id := s.ID
-		h.spawn("process "+string(id), func() error { return h.complete(h.life, id) })
+}
+
+// justBefore is more than a host leaves between the two writes of an end.
+const justBefore = 5 * time.Minute
+
+// completeAll completes the records of the processes that ended shortly before the previous
+// run did, before the sandbox's own record gets its end. It retries until ctx ends.
+func (b *box) completeAll(ctx context.Context) error {
+	if !b.found {
+		return nil
+	}
+	all := b.h.endedHere(b.id)
+	var newest time.Time
+	for i := range all {
+		if all[i].Ended.After(newest) {
+			newest = all[i].Ended
+		}
+	}
+	all = slices.DeleteFunc(all, func(s process.Summary) bool {
+		return s.Epoch >= b.h.epoch || newest.Sub(s.Ended) > justBefore
 	})
+	for {
+		var short []process.ID
+		err := b.h.log.Short(ctx, b.h.cfg.Name, all, func(s *process.Summary) { short = append(short, s.ID) })
+		for _, id := range short {
+			if err == nil {
+				err = b.h.complete(ctx, id)
+			}
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		b.h.slog.Warn("check ends of records failed", "sandbox", b.id, "err", err)
+		rest(ctx, auditRetry)
+	}
 }
 
 // complete gives the record of a process that ended the end that the catalogue has. A

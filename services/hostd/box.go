@@ -394,6 +394,9 @@ func (b *box) starved(ctx context.Context) bool {
 // endAll gives the record of every process that is left its end, and waits
 // until all are stored. why is what ended the sandbox.
 func (b *box) endAll(ctx context.Context, why error) error {
+	if err := b.completeAll(ctx); err != nil {
+		return err
+	}
 	lost := process.Exit{Cause: process.CauseShimLost}
 	if errors.Is(why, errNoMemory) || errors.Is(why, errNoDisk) {
 		lost.Message = why.Error()

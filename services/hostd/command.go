@@ -30,6 +30,13 @@ func (h *host) dispatch(c events.Command) {
 		h.spawn("drain", func() error { return h.drain(c, drain.Drain) })
 		return
 	}
+	if !h.park(c) {
+		h.deliver(c)
+	}
+}
+
+// deliver hands a command to its sandbox, or refuses it, without waiting.
+func (h *host) deliver(c events.Command) {
 	b := h.box(c.Process.Sandbox())
 	if start, ok := c.Body.(events.Start); ok {
 		h.begin(b, c, start.Spec)

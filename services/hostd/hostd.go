@@ -60,8 +60,10 @@ type host struct {
 
 	mu      sync.Mutex
 	boxes   map[sandbox.ID]*box
-	drivers []offer // the first is the default
-	claimed uint64  // bytes of the disk, by snapshots that are being made
+	drivers []offer                         // the first is the default
+	claimed uint64                          // bytes of the disk, by snapshots that are being made
+	parked  map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
+	stdin   int                             // bytes of input in parked
 
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
 	authority *egress.Authority
@@ -159,8 +161,7 @@ func (h *host) live(clean context.Context) error {
 	h.epoch = lease.Epoch
 	g, work := errgroup.WithContext(work)
 	g.Go(func() error { return lease.keep(work) })
-	rev, err := h.takeOver(work, lease, opened)
-	if err != nil {
+	if err := h.takeOver(work, g, lease, opened); err != nil {
 		stop()
 		return cmp.Or(g.Wait(), err)
 	}
@@ -168,7 +169,6 @@ func (h *host) live(clean context.Context) error {
 	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
 	g.Go(func() error { return h.watch(work) })
-	g.Go(func() error { return h.follow(work, rev) })
 	g.Go(func() error { return h.note(work) })
 	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return h.share(work) })
@@ -210,20 +210,22 @@ func (h *host) openView() <-chan error {
 	return opened
 }
 
-// takeOver sees to what the life before left, while the lease is kept: a log may be long, and
-// what is left much. It gives the revision from which on commands are read.
-func (h *host) takeOver(ctx context.Context, lease *lease, opened <-chan error) (rev uint64, err error) {
+// takeOver adopts the sandboxes of the previous run and removes what is left of others,
+// while the lease is kept: the log may be long, and much may be left. Commands are read in
+// g as soon as it is known which sandboxes are adopted.
+func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, opened <-chan error) error {
 	if err := <-opened; err != nil {
-		return 0, err
+		return err
 	}
 	if err := h.view.Sync(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	if err := h.openSealer(ctx); err != nil {
-		return 0, err
+		return err
 	}
-	if rev, err = h.journal.cursor(); err != nil {
-		return 0, err
+	rev, err := h.journal.cursor()
+	if err != nil {
+		return err
 	}
 	if lease.new {
 		rev = 0 // the journal is of another log, whose commands are not these
@@ -231,27 +233,29 @@ func (h *host) takeOver(ctx context.Context, lease *lease, opened <-chan error) 
 	h.cursor = newCursor(rev)
 	noted, err := h.journal.sandboxes()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if h.drivers == nil {
 		h.remember()
 	}
+	h.parked = make(map[sandbox.ID][]events.Command)
+	g.Go(func() error { return h.follow(ctx, rev) })
 	if err := h.recover(ctx, noted); err != nil {
-		return 0, err
+		return err
 	}
 	if h.offers() == nil { // who waits for his output does not wait for them
 		if err := h.openDrivers(ctx); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	h.sweepSnapshots(false)
 	if err := h.clear(ctx, noted); err != nil {
-		return 0, err
+		return err
 	}
 	h.sweepVeth()
 	h.recovered.Store(true)
 	h.outdated()
-	return rev, nil
+	return nil
 }
 
 // leave makes a clean end.

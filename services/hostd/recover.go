@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -217,32 +216,24 @@ func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst 
 	return os.RemoveAll(h.dirOf(id))
 }
 
-// justBefore is more than a host leaves between the two writes of an end.
-const justBefore = 5 * time.Minute
-
-// orphans are processes of an earlier life that the shim does not have, although
-// their records may lack their end. Each call gives those not given before.
+// orphans returns the processes of an earlier run that the shim does not have and that
+// have no end in the catalogue. Each call returns those that no call returned before. The
+// records of those that ended are the business of [host.audit]: there may be a million.
 func (b *box) orphans() []*proc {
 	if !b.found {
 		return nil // every process of the sandbox is one of ours
 	}
 	all := b.h.view.Processes(b.id, func(s *process.Summary) bool {
 		// What was claimed and is not known to run is its command's affair, which is read again.
-		return s.Epoch < b.h.epoch && !(s.Active() && s.Started.IsZero())
+		return s.Epoch < b.h.epoch && s.Active() && !s.Started.IsZero()
 	})
-	var newest time.Time
-	for i := range all {
-		if all[i].Ended.After(newest) {
-			newest = all[i].Ended
-		}
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []*proc
 	for i := range all {
 		s := &all[i]
 		_, forgotten := b.forgotten[s.ID.Token()]
-		if forgotten || b.procs[s.ID.Token()] != nil || !s.Active() && newest.Sub(s.Ended) > justBefore {
+		if forgotten || b.procs[s.ID.Token()] != nil {
 			continue
 		}
 		p := b.h.newProc(b, s.ID)

@@ -21,6 +21,7 @@ func (h *host) watch(ctx context.Context) error {
 		for _, s := range h.view.Sandboxes(h.unopened) {
 			h.open(newBox(h, &s))
 		}
+		h.unparkAll()
 		h.tell()
 		if n := h.view.Deletions(); n != swept || h.ended.Swap(false) {
 			swept = n
@@ -62,8 +63,14 @@ func (h *host) tell() {
 	}
 }
 
-// open sets a box to work, unless its sandbox has one.
+// open sets a box to work, unless its sandbox has one, and delivers the commands that
+// waited for it.
 func (h *host) open(b *box) {
+	h.add(b)
+	h.unpark(b.id)
+}
+
+func (h *host) add(b *box) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.boxes[b.id] != nil {
