@@ -67,6 +67,7 @@ type box struct {
 
 	mu          sync.Mutex
 	conn        *link.Conn // nil: not connected
+	greeted     bool       // the shim said which processes it has
 	procs       map[string]*proc
 	forgotten   map[string]struct{} // processes whose last words are not listened to
 	pending     map[uint64]*pending // commands on their way, by rev

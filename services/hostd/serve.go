@@ -253,9 +253,21 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	if b.stopping {
 		conn.Send(wire.AppendEnd)
 	}
-	b.conn = conn
+	b.conn, b.greeted = conn, true
 	b.markReady()
 	return nil
+}
+
+// met reports whether the shim said in this run which processes it has. Otherwise a process
+// that an earlier run claimed may have been spawned: to refuse its start would let a retry
+// with the same key run it twice.
+func (b *box) met() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.greeted
 }
 
 // meet goes on with one process that the shim has.

@@ -225,7 +225,7 @@ func (p *proc) again(ctx context.Context) error {
 		return p.endEntry(ctx, tip.Finished.Exit)
 	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "somebody else started it")
-	case tip.Last > 1: // it ran, and the shim that had it is gone
+	case tip.Last > 1 || !p.b.met(): // it ran, or may have, and the shim that had it is gone
 		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
@@ -285,12 +285,33 @@ func (p *proc) unrecorded(ctx context.Context) error {
 	if err != nil && !kind.Is(err, kind.NotFound) {
 		return err
 	}
-	if err != nil || known == nil || !sum.Active() {
+	if err == nil && !sum.Active() {
+		return p.restoreEnd(ctx, sum, rev)
+	}
+	if err != nil || known == nil {
 		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
 	}
 	p.sum, p.rev, p.spec = sum, rev, sum.Spec
 	p.w.GoOn(known.First - 1)
 	return nil
+}
+
+// restoreEnd stores the end of a process that ended, if its whole record was lost rather
+// than dropped by retention: the shim may not have received the last ack, and so still
+// have the process.
+func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) error {
+	lost, err := p.h.log.Lost(ctx, &sum)
+	if err != nil {
+		return err
+	}
+	if !lost {
+		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
+	}
+	p.sum, p.rev, p.spec, p.final = sum, rev, sum.Spec, true
+	if err := p.end(ctx, *sum.Exit); err != nil {
+		return err
+	}
+	return errFinished
 }
 
 // goOn takes events of the shim from now on, after the given seq.
