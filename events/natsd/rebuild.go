@@ -28,7 +28,8 @@ type copyOf struct {
 }
 
 // replaceable returns the broken streams that this server can get again from the others of
-// its cluster: another server leads, and every other copy has all that is stored.
+// its cluster: another server leads, every other copy has all that is stored, and no other
+// server reports a problem with its copy. So two servers never rebuild a stream at once.
 func (m *mender) replaceable(ctx context.Context) []copyOf {
 	if m.cfg.Cluster == "" {
 		return nil
@@ -68,17 +69,20 @@ func (m *mender) healthyElsewhere(ctx context.Context, stream string) (group str
 	if info.Error != nil {
 		return "", info.Error
 	}
-	return othersComplete(info.Cluster, m.cfg.name())
+	return othersComplete(info.Cluster, m.cfg.name(), func(name string) error { return m.reports.sound(name, stream) })
 }
 
 // othersComplete returns the raft group of a stream whose copies on other servers than ours
-// are complete, two of them at least.
-func othersComplete(c *server.ClusterInfo, ours string) (group string, err error) {
+// are complete and sound, two of them at least.
+func othersComplete(c *server.ClusterInfo, ours string, sound func(server string) error) (group string, err error) {
 	switch {
 	case c == nil || c.RaftGroup == "" || c.Leader == "":
 		return "", errors.New("it has no leader")
 	case c.Leader == ours:
 		return "", errors.New("this server leads it")
+	}
+	if err := sound(c.Leader); err != nil {
+		return "", err
 	}
 	complete := 1 // the leader
 	for _, p := range c.Replicas {
@@ -87,6 +91,9 @@ func othersComplete(c *server.ClusterInfo, ours string) (group string, err error
 		case !p.Current || p.Offline || p.Lag > 0:
 			return "", fmt.Errorf("the copy on %s is not complete either", p.Name)
 		default:
+			if err := sound(p.Name); err != nil {
+				return "", err
+			}
 			complete++
 		}
 	}
@@ -117,7 +124,9 @@ func (m *mender) rebuild(ctx context.Context, damaged []copyOf) bool {
 	})
 }
 
-// moveAside moves a stream's files and its raft log out of the server's reach.
+// moveAside moves a stream's raft log and then its files out of the server's reach. If only the
+// log was moved, because of an error or a kill, the stream is damaged as before. A log without
+// its files would be worse: with it, a server without messages can become the leader.
 func (m *mender) moveAside(c copyOf) error {
 	store := filepath.Join(m.cfg.Dir, "jetstream")
 	to := filepath.Join(m.cfg.Dir, damagedDir, c.stream)
@@ -127,11 +136,11 @@ func (m *mender) moveAside(c copyOf) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	for from, name := range map[string]string{
-		filepath.Join(store, server.DEFAULT_GLOBAL_ACCOUNT, "streams", c.stream): "stream",
-		filepath.Join(store, server.DEFAULT_SYSTEM_ACCOUNT, "_js_", c.group):     "raft",
+	for _, move := range []struct{ from, name string }{
+		{filepath.Join(store, server.DEFAULT_SYSTEM_ACCOUNT, "_js_", c.group), "raft"},
+		{filepath.Join(store, server.DEFAULT_GLOBAL_ACCOUNT, "streams", c.stream), "stream"},
 	} {
-		if err := os.Rename(from, filepath.Join(to, name)); err != nil && !os.IsNotExist(err) {
+		if err := os.Rename(move.from, filepath.Join(to, move.name)); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}

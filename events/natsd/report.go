@@ -2,6 +2,8 @@ package natsd
 
 import (
 	"encoding/json"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -9,13 +11,27 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 )
 
-// lookInterval is how often the server's health is checked and published.
-const lookInterval = 2 * time.Second
+const (
+	// lookInterval is how often the server's health is checked and published.
+	lookInterval = 2 * time.Second
+	// reportAge is how long the report of another server counts.
+	reportAge = 5 * lookInterval
+)
 
-// reporter publishes what the server cannot store, over a connection within the process.
+// reporter publishes what the server cannot store, and receives what the others cannot, over a
+// connection within the process.
 type reporter struct {
 	server string
 	nc     *nats.Conn
+
+	mu     sync.Mutex
+	others map[string]heard // last report of each server
+}
+
+// heard is a server's report and when it was received.
+type heard struct {
+	at time.Time
+	fleet.StoreReport
 }
 
 // conn returns a connection to the running server.
@@ -24,10 +40,46 @@ func (r *reporter) conn(s *Server) (*nats.Conn, error) {
 		return r.nc, nil
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Token(s.cfg.Token), nats.Name("natsd"), nats.NoReconnect())
-	if err == nil {
-		r.nc = nc
+	if err != nil {
+		return nil, err
 	}
-	return nc, err
+	if _, err := nc.Subscribe(fleet.StoreSubject, r.receive); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	r.nc = nc
+	return nc, nil
+}
+
+// receive stores a server's report.
+func (r *reporter) receive(msg *nats.Msg) {
+	var report fleet.StoreReport
+	if err := json.Unmarshal(msg.Data, &report); err != nil || report.Server == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.others == nil {
+		r.others = make(map[string]heard)
+	}
+	r.others[report.Server] = heard{time.Now(), report}
+}
+
+// sound returns an error unless another server has reported lately, and reported no problem
+// with a stream. To the leader of a stream, a copy with damaged files may look complete.
+func (r *reporter) sound(server, stream string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, ok := r.others[server]
+	if !ok || time.Since(last.at) > reportAge {
+		return fmt.Errorf("server %s has not reported the health of its copy within %v", server, reportAge)
+	}
+	for _, p := range last.Problems {
+		if p.Stream == stream || p.Stream == "" {
+			return fmt.Errorf("the copy on %s is not healthy: %s", server, p.Error)
+		}
+	}
+	return nil
 }
 
 func (r *reporter) close() {
