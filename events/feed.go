@@ -79,13 +79,17 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 			if len(got) > 0 || err != nil {
 				return got, err
 			}
-			if f.behind { // nothing else may come that asks for another read
+			if f.behind { // nothing else may come that causes another read
 				select {
+				case msg := <-f.live:
+					if got := f.accept(msg); len(got) > 0 {
+						return got, nil
+					}
 				case <-quiet:
 					return nil, nil
 				default:
-					continue
 				}
+				continue
 			}
 		}
 		select {
