@@ -193,6 +193,31 @@ func (v *View) Webhooks(keep func(*Hook) bool) []Hook {
 	return out
 }
 
+// HookTotals are sums over webhooks.
+type HookTotals struct {
+	Attempts uint64 // requests sent
+	Done     uint64 // events delivered
+	GivenUp  uint64 // events whose last attempt failed
+}
+
+func (t *HookTotals) add(c *webhook.Cursor) {
+	t.Attempts += c.Attempts
+	t.Done += c.Done
+	t.GivenUp += c.GivenUp
+}
+
+// HookTotals returns the sums over all webhooks that the view has had, also over removed ones:
+// as long as the view exists, they never shrink.
+func (v *View) HookTotals() HookTotals {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.forgotten
+	for _, h := range v.hooks {
+		t.add(&h.cursor)
+	}
+	return t
+}
+
 // AppendAttempt stores a delivery in a webhook's log, behind what is there.
 func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
 	data, err := proto.Marshal(&pb.WebhookAttempt{

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -66,5 +67,37 @@ func TestWebhookRoundTrip(t *testing.T) {
 	}
 	if _, ok := view.Webhook("other", w.ID); ok {
 		t.Error("another tenant has it")
+	}
+}
+
+// Totals are counters: they do not shrink when a webhook is removed, nor when the view forgets it.
+func TestWebhookTotalsDoNotShrink(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	view := eventstest.View(t, log)
+	w := webhook.Webhook{ID: webhook.NewID(), Tenant: "t", Name: "n", Types: webhook.Types()}
+	rev, err := log.PutWebhook(t.Context(), &w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.PutCursor(t.Context(), "t", w.ID, &webhook.Cursor{Attempts: 6, Done: 2, GivenUp: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.Removed, w.Rev = true, rev
+	if _, err := log.PutWebhook(t.Context(), &w); err != nil {
+		t.Fatal(err)
+	}
+	if err := view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := events.HookTotals{Attempts: 6, Done: 2, GivenUp: 1}
+	if got := view.HookTotals(); got != want {
+		t.Errorf("after it was removed: %+v, want %+v", got, want)
+	}
+	view.Forget(time.Now().Add(1000 * time.Hour))
+	if _, ok := view.Webhook("t", w.ID); ok {
+		t.Error("the view has not forgotten it")
+	}
+	if got := view.HookTotals(); got != want {
+		t.Errorf("after it was forgotten: %+v, want %+v", got, want)
 	}
 }

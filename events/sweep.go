@@ -200,6 +200,7 @@ func (v *View) forgetNamed(before time.Time) {
 	}
 	for key, h := range v.hooks {
 		if h.doc.Removed && h.doc.Changed.Before(before) {
+			v.forgotten.add(&h.cursor)
 			delete(v.hooks, key)
 		}
 	}

@@ -69,7 +69,7 @@ func TestSyncsAreShared(t *testing.T) {
 	srv := eventstest.Start(t)
 	view := eventstest.View(t, eventstest.Open(t, srv))
 	asked := spy(t, srv)
-	const syncs, streams = 200, 8
+	const syncs, streams = 200, 9
 	var g errgroup.Group
 	for range syncs {
 		g.Go(func() error { return view.Sync(t.Context()) })

@@ -36,6 +36,7 @@ type View struct {
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise
 	hooks     map[string]*hook          // by the subject of the webhook
+	forgotten HookTotals                // of webhooks that the view does not have any more
 	lifecycle lifecycles
 	changed   chan struct{} // closed, and made anew, at every change
 	err       error         // why it is not kept up to date any more

@@ -240,22 +240,19 @@ func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID,
 	return out[min(page.Offset, len(out)):min(most, len(out))], nil
 }
 
-// WebhookTotals says what all webhooks together did, and what waits.
+// WebhookTotals says what all webhooks together did, also removed ones, and what waits.
 type WebhookTotals struct {
-	Attempts, Done, GivenUp uint64
-	Lag                     int // events that wait
-	Lagging                 int // webhooks with such
+	events.HookTotals
+	Lag     int // events that wait
+	Lagging int // webhooks with such
 }
 
 // WebhookTotals folds the cursors of all webhooks.
 func (c *Core) WebhookTotals() WebhookTotals {
-	var t WebhookTotals
+	t := WebhookTotals{HookTotals: c.view.HookTotals()}
 	all := c.view.Webhooks(func(*events.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]
-		t.Attempts += h.Cursor.Attempts
-		t.Done += h.Cursor.Done
-		t.GivenUp += h.Cursor.GivenUp
 		if n := c.view.LifecycleLag(h.Tenant, h.After(), h.Wants); h.Enabled && n > 0 {
 			t.Lag += n
 			t.Lagging++

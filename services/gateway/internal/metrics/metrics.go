@@ -152,11 +152,11 @@ func (m *Metrics) sandboxes(t *text) {
 	}
 }
 
-// webhooks writes what was delivered to the webhooks that exist, by the log's cursors.
+// webhooks writes what was delivered to webhooks, also to removed ones, by the log's cursors.
 func (m *Metrics) webhooks(t *text) {
 	n := m.core.WebhookTotals()
-	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to the webhooks that exist.").value("", float64(n.Attempts))
-	t.family("millrace_webhook_events_total", "counter", "Events settled for the webhooks that exist, by what became of them.").
+	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to webhooks.").value("", float64(n.Attempts))
+	t.family("millrace_webhook_events_total", "counter", "Events settled for webhooks, by what became of them.").
 		value(`result="delivered"`, float64(n.Done)).value(`result="failed"`, float64(n.GivenUp))
 	t.family("millrace_webhook_lag_events", "gauge", "Events that wait for delivery.").value("", float64(n.Lag))
 	t.family("millrace_webhooks_lagging", "gauge", "Webhooks with events that wait for delivery.").value("", float64(n.Lagging))
