@@ -13,35 +13,22 @@ import (
 	"time"
 )
 
-// sandboxInfo is a sandbox as the control plane shows it.
-type sandboxInfo struct {
-	ID         string            `json:"sandboxID"`
-	TemplateID string            `json:"templateID"`
-	Alias      string            `json:"alias,omitempty"` // what the template was asked for as
-	State      string            `json:"state"`
-	StartedAt  time.Time         `json:"startedAt"`
-	EndAt      time.Time         `json:"endAt"`
-	Metadata   map[string]string `json:"metadata"`
-}
-
-const statePaused = "paused" // of a sandbox
-
 // processInfo is a process as the catalogue shows it.
 type processInfo struct {
-	ID        string     `json:"process"`
-	Sandbox   string     `json:"sandbox"`
-	Host      string     `json:"host"`
-	PID       uint32     `json:"pid"`
-	Cmd       string     `json:"cmd"`
-	Args      []string   `json:"args"`
-	State     string     `json:"state"`
-	StartedAt *time.Time `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at"`
-	ExitCode  *int       `json:"exit_code"`
-	Signal    int        `json:"signal"`
-	Cause     string     `json:"cause"`
-	Killed    bool       `json:"killed"`
-	PTY       *winsize   `json:"pty"`
+	ID        string   `json:"process"`
+	Sandbox   string   `json:"sandbox"`
+	Host      string   `json:"host"`
+	PID       uint32   `json:"pid"`
+	Cmd       string   `json:"cmd"`
+	Args      []string `json:"args"`
+	State     string   `json:"state"`
+	StartedAt moment   `json:"started_at"`
+	EndedAt   moment   `json:"ended_at"`
+	ExitCode  *int     `json:"exit_code"`
+	Signal    int      `json:"signal"`
+	Cause     string   `json:"cause"`
+	Killed    bool     `json:"killed"`
+	PTY       *winsize `json:"pty"`
 }
 
 type winsize struct {
@@ -94,10 +81,10 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (string, error) {
-	var out sandboxInfo
+func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (createdSandbox, error) {
+	var out createdSandbox
 	_, err := c.call(ctx, &request{method: "POST", path: "/sandboxes", json: spec}, &out)
-	return out.ID, err
+	return out, err
 }
 
 func (c *client) setTimeout(ctx context.Context, sbx string, timeout time.Duration) error {
@@ -181,14 +168,14 @@ func (c *client) tryStart(ctx context.Context, sbx, key string, cmd *command) (s
 	for {
 		line, err := in.ReadBytes('\n')
 		if len(line) == 0 && err != nil {
-			return "", fmt.Errorf("start: %w", err)
+			return "", fmt.Errorf("start: %w", inWords(err))
 		}
 		var e struct {
 			Type, Process, Message string
 			Code                   string `json:"error_code"`
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
-			return "", fmt.Errorf("start: %w", err)
+			return "", fmt.Errorf("start: %w", inWords(err))
 		}
 		switch {
 		case e.Process != "":
@@ -215,6 +202,19 @@ func (c *client) processes(ctx context.Context, sbx string) ([]processInfo, erro
 	var out []processInfo
 	_, err := c.call(ctx, &request{method: "GET", path: "/v1/processes", query: q}, &out)
 	return out, err
+}
+
+// latest returns the process that was started last.
+func (c *client) latest(ctx context.Context) (processInfo, error) {
+	var out []processInfo
+	_, err := c.call(ctx, &request{method: "GET", path: "/v1/processes", query: url.Values{"limit": {"1"}}}, &out)
+	if err == nil && len(out) == 0 {
+		err = errors.New("there is no process yet: start one with `millrace run`")
+	}
+	if err != nil {
+		return processInfo{}, err
+	}
+	return out[len(out)-1], nil
 }
 
 func (c *client) signal(ctx context.Context, id string, sig int) error {

@@ -24,16 +24,21 @@ keeps running, and the exit status is 0. A closed terminal (SIGHUP) detaches too
 What a terminal would answer, such as a query for the cursor's position, is left
 out of the output from before you attached: nothing is typed that you did not type.`,
 		Args: oursArgs(ids(cobra.ExactArgs(1))),
+
+		ValidArgsFunction: a.completeArgs(processIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return ours(err)
 			}
-			p, err := c.process(cmd.Context(), args[0])
-			if err != nil {
+			var p processInfo
+			if err := c.byID(cmd.Context(), processIDs(), args[0], func(id string) (err error) {
+				p, err = c.process(cmd.Context(), id)
+				return err
+			}); err != nil {
 				return ours(err)
 			}
-			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != "ended", after: after, joins: true}
+			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != stateEnded, after: after, joins: true, json: asJSON}
 			err = a.attach(cmd.Context(), c, p.ID, at)
 			if errors.Is(err, errDetached) {
 				a.noteDetached(p.ID)
@@ -52,6 +57,7 @@ out of the output from before you attached: nothing is typed that you did not ty
 type attachment struct {
 	tty   bool
 	stdin bool
+	json  bool // its events are written instead of its output
 	after uint64
 	joins bool    // the process existed before: its output until now is history
 	size  winsize // that the process's terminal has, as far as it is known
@@ -181,7 +187,7 @@ func forwardSignals(ctx context.Context, leave func(error), c *client, id string
 			}
 			if sig == unix.SIGINT {
 				if interrupts++; interrupts == impatient {
-					leave(&ExitError{Code: exitSignal + int(sig), Err: errors.New("interrupted; the process may go on")})
+					leave(&ExitError{Code: exitSignal + int(sig), Err: fmt.Errorf("interrupted; process %s may keep running", id)})
 					return
 				}
 			}

@@ -127,8 +127,10 @@ type request struct {
 	method, path string
 	query        url.Values
 	header       map[string]string
-	json         any    // sent as JSON if not nil
-	body         []byte // sent as it is
+	json         any       // sent as JSON if not nil
+	body         []byte    // sent as it is
+	stream       io.Reader // sent as it comes, if not nil: once, to one gateway
+	size         int64     // of stream
 }
 
 // unreachableError reports that no connection to a gateway could be made, so that
@@ -145,6 +147,9 @@ func (e *unreachableError) Error() string {
 
 // reason returns the cause without the address, which Error says.
 func (e *unreachableError) reason() string {
+	if timeout, ok := errors.AsType[net.Error](e.err); ok && timeout.Timeout() {
+		return fmt.Sprintf("no connection within %v", dialTimeout)
+	}
 	if errno, ok := errors.AsType[syscall.Errno](e.err); ok {
 		return errno.Error()
 	}
@@ -171,7 +176,7 @@ func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 	for try := 1; ; try++ {
 		resp, err := c.send(ctx, r, body, kind)
 		var down *unreachableError
-		if !errors.As(err, &down) || try >= len(c.bases) {
+		if !errors.As(err, &down) || try >= len(c.bases) || r.stream != nil {
 			return resp, err
 		}
 	}
@@ -185,11 +190,18 @@ func (c *client) send(ctx context.Context, r *request, body []byte, kind string)
 	if len(r.query) > 0 {
 		u += "?" + r.query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, u, bytes.NewReader(body))
+	var content io.Reader = bytes.NewReader(body)
+	if r.stream != nil {
+		content = r.stream
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u, content)
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > 0 {
+	if r.stream != nil {
+		req.ContentLength = r.size
+	}
+	if len(body) > 0 || r.stream != nil {
 		req.Header.Set("Content-Type", kind)
 	}
 	req.Header.Set("X-API-KEY", c.key)
@@ -202,7 +214,7 @@ func (c *client) send(ctx context.Context, r *request, body []byte, kind string)
 		if err = cause(err); ctx.Err() == nil && isDial(err) {
 			return nil, &unreachableError{base, err}
 		}
-		return nil, fmt.Errorf("%s: %w", base, err)
+		return nil, fmt.Errorf("%s: %w", base, inWords(err))
 	}
 	c.met.Store(true)
 	if resp.StatusCode < 300 {
@@ -245,10 +257,10 @@ func (c *client) call(ctx context.Context, r *request, out any) (http.Header, er
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil || out == nil {
-		return resp.Header, err
+		return resp.Header, inWords(err)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return resp.Header, fmt.Errorf("%s %s: %w", r.method, r.path, err)
+		return resp.Header, fmt.Errorf("%s %s: %w", r.method, r.path, inWords(err))
 	}
 	return resp.Header, nil
 }

@@ -124,7 +124,7 @@ func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.logsCommand(), a.killCommand(),
-		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
+		a.sandboxCommand(), a.templateCommand(), a.hostsCommand(), a.hostCommand(), a.snapshotCommand(), a.copyCommand(), a.forwardCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()
@@ -154,7 +154,7 @@ func (a *app) json() (bool, error) {
 	case "", "table":
 		return false, nil
 	}
-	return false, fmt.Errorf("--output %s: table or json", a.output)
+	return false, fmt.Errorf("--output %q must be table or json", a.output)
 }
 
 // open gives what a verb needs that shows what a gateway says: the client, and whether its

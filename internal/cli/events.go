@@ -41,6 +41,8 @@ and keys. Filters narrow it down.`,
 	tail.Flags().StringVar(&f.after, "since", "", "begin at a time (RFC 3339) or so long ago (10m); default: now, or with --no-follow at the first event")
 	tail.Flags().BoolVar(&f.noFollow, "no-follow", false, "end with what is stored")
 	tail.Flags().BoolVar(&f.json, "json", false, "write NDJSON")
+	a.flagIs(tail, "sandbox", everySandbox())
+	a.flagIs(tail, "process", processIDs())
 	c.AddCommand(tail)
 	return c
 }
@@ -61,6 +63,33 @@ func (f *tailFlags) query() url.Values {
 	return q
 }
 
+// expand replaces the prefixes of ids by the ids. A record may outlive what the lists
+// show, so that an id that is not found is used as it is.
+func (f *tailFlags) expand(ctx context.Context, c *client) error {
+	for id, look := range map[*string]struct {
+		kind idKind
+		get  func(string) error
+	}{
+		&f.sandbox: {everySandbox(), func(id string) error { _, err := c.sandbox(ctx, id); return err }},
+		&f.process: {processIDs(), func(id string) error { _, err := c.process(ctx, id); return err }},
+	} {
+		if *id == "" {
+			continue
+		}
+		err := c.byID(ctx, look.kind, *id, func(full string) error {
+			err := look.get(full)
+			if err == nil {
+				*id = full
+			}
+			return err
+		})
+		if ambiguous, ok := errors.AsType[*ambiguousError](err); ok {
+			return ambiguous
+		}
+	}
+	return nil
+}
+
 // overlap is how far back a tail goes when it resumes: events of one record come
 // in order, but the clocks of those who write different ones differ.
 const overlap = 5 * time.Second
@@ -70,6 +99,9 @@ const overlap = 5 * time.Second
 func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	c, asJSON, err := a.open()
 	if err != nil {
+		return err
+	}
+	if err := f.expand(ctx, c); err != nil {
 		return err
 	}
 	t := tailer{app: a, c: c, f: f, json: asJSON || f.json, seen: make(map[string]time.Time)}
@@ -124,7 +156,7 @@ func (t *tailer) once(ctx context.Context) (done bool, err error) {
 		}
 		var e tailLine
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return true, fmt.Errorf("a line that is no event: %w", err)
+			return true, fmt.Errorf("read an event: %w", inWords(err))
 		}
 		switch {
 		case e.Seq == 0 && e.Type == "reconnect":
@@ -192,9 +224,9 @@ func (a *app) readable(e map[string]any) string {
 		return printable(fmt.Sprint(v))
 	}
 	at, err := time.Parse(time.RFC3339Nano, take("time"))
-	stamp := at.Local().Format("15:04:05.000")
+	stamp := formatTime(at)
 	if err != nil {
-		stamp = strings.Repeat(" ", len("15:04:05.000"))
+		stamp = strings.Repeat(" ", len(stamp))
 	}
 	kind := take("type")
 	name := take("process")

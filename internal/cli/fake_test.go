@@ -40,6 +40,7 @@ type gate struct {
 	signals  []int
 	sizes    []winsize
 	order    []string // of requests for events and sizes
+	lists    int      // requests for lists
 	created  int
 	removed  []string
 	afters   []string
@@ -61,7 +62,8 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
-	mux.HandleFunc("GET /v2/sandboxes", g.list)
+	mux.HandleFunc("GET /v1/sandboxes", g.list)
+	mux.HandleFunc("GET /v1/sandboxes/{id}", g.show)
 	mux.HandleFunc("POST /commands", g.start)
 	mux.HandleFunc("GET /v1/processes", g.processes)
 	mux.HandleFunc("GET /v1/processes/{id}", g.process)
@@ -167,17 +169,41 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// sandboxes are those of the gate, newest first.
+var sandboxes = []string{
+	`{"sandbox":"i1","template":"` + strings.Repeat("0123456789abcdef", 4) + `","alias":"standard","state":"running","created_at":"2026-01-02T03:04:05.123456789Z","started_at":null}`,
+	`{"sandbox":"i3","template":"` + strings.Repeat("fedcba9876543210", 4) + `","state":"running"}`,
+	`{"sandbox":"i2","template":"ba\u001b[31mse","state":"paused"}`,
+	`{"sandbox":"iabc","template":"base","state":"running"}`,
+	`{"sandbox":"iend","template":"base","state":"ended","outcome":"lost","ended_at":"2026-01-02T03:04:05.1Z"}`,
+}
+
 func (g *gate) list(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("nextToken") == "" {
-		w.Header().Set("X-Next-Token", "2")
-		fmt.Fprint(w, `[{"sandboxID":"i1","templateID":"`+strings.Repeat("0123456789abcdef", 4)+`","alias":"standard","state":"running"},
-			{"sandboxID":"i3","templateID":"`+strings.Repeat("fedcba9876543210", 4)+`","state":"running"}]`)
-		return
+	g.locked(func() { g.lists++ })
+	var out []string
+	for _, s := range sandboxes {
+		if states := r.URL.Query().Get("state"); states == "" || !strings.Contains(s, `"state":"ended"`) {
+			out = append(out, s)
+		}
 	}
-	fmt.Fprint(w, `[{"sandboxID":"i2","templateID":"ba\u001b[31mse","state":"paused","endAt":"2026-01-02T03:04:05Z"}]`)
+	fmt.Fprintf(w, "[%s]", strings.Join(out, ","))
+}
+
+func (g *gate) show(w http.ResponseWriter, r *http.Request) {
+	for _, s := range sandboxes {
+		if strings.Contains(s, `"sandbox":"`+r.PathValue("id")+`"`) {
+			fmt.Fprint(w, s)
+			return
+		}
+	}
+	say(w, 404, "sandbox not found")
 }
 
 func (g *gate) start(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("E2b-Sandbox-Id") != "iabc" {
+		say(w, 404, "sandbox not found")
+		return
+	}
 	var body map[string]any
 	json.NewDecoder(r.Body).Decode(&body)
 	body["sandbox"] = r.Header.Get("E2b-Sandbox-Id")
@@ -191,11 +217,20 @@ func (g *gate) start(w http.ResponseWriter, r *http.Request) {
 
 const fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
 
-func (g *gate) processes(w http.ResponseWriter, _ *http.Request) {
+func (g *gate) processes(w http.ResponseWriter, r *http.Request) {
+	g.locked(func() { g.lists++ })
+	if r.URL.Query().Get("limit") == "1" {
+		fmt.Fprint(w, "["+fakeProcess+"]")
+		return
+	}
 	fmt.Fprint(w, "["+fakeProcess+`,{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}]`)
 }
 
-func (g *gate) process(w http.ResponseWriter, _ *http.Request) {
+func (g *gate) process(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != fakeID {
+		say(w, 404, "process not found")
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.pty {
@@ -206,6 +241,10 @@ func (g *gate) process(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (g *gate) events(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != fakeID {
+		say(w, 404, "process not found")
+		return
+	}
 	g.locked(func() {
 		g.afters = append(g.afters, r.URL.Query().Get("after"))
 		g.order = append(g.order, "events "+r.URL.Query().Get("after"))
@@ -291,6 +330,10 @@ func (g *gate) input(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != fakeID {
+		say(w, 404, "process not found")
+		return
+	}
 	var body struct{ Signal int }
 	json.NewDecoder(r.Body).Decode(&body)
 	g.locked(func() { g.signals = append(g.signals, body.Signal) })

@@ -16,10 +16,11 @@ func (a *app) hostCommand() *cobra.Command {
 	ls := a.hostsCommand()
 	ls.Use, ls.Aliases = "ls", []string{"list"}
 	held := &cobra.Command{
-		Use:   "held HOST...",
-		Short: "List what only a host has, and would be lost if it were switched off now",
-		Args:  ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, name string) error {
+		Use:               "held HOST...",
+		Short:             "List what only a host has, and would be lost if it were switched off now",
+		Args:              ids(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeArgs(hostNames(), 0),
+		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
 			h, err := c.held(ctx, name)
 			if err != nil {
 				return err
@@ -29,7 +30,8 @@ func (a *app) hostCommand() *cobra.Command {
 	}
 	undrain := &cobra.Command{
 		Use: "undrain HOST...", Short: "Have hosts take new sandboxes again", Args: ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, name string) error { return c.tellHost(ctx, name, "undrain") }),
+		ValidArgsFunction: a.completeArgs(hostNames(), 0),
+		RunE:              a.each(hostNames(), func(ctx context.Context, c *client, name string) error { return c.tellHost(ctx, name, "undrain") }),
 	}
 	c.AddCommand(ls, a.hostDrain(), undrain, held)
 	return c
@@ -49,8 +51,9 @@ is listed: it is lost when the host is switched off.
 
 With --wait that is listed again as it changes, until it is empty. Where only such things
 are left as stay there the command fails, and says what they are, and why.`,
-		Args: ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, name string) error {
+		Args:              ids(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeArgs(hostNames(), 0),
+		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
 			if err := c.tellHost(ctx, name, "drain"); err != nil {
 				return err
 			}

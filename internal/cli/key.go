@@ -4,21 +4,43 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// keyInfo is an API key as the gateway shows it; the key itself only once.
-type keyInfo struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	Key       string    `json:"key,omitempty"`
-	CreatedAt time.Time `json:"createdAt"`
+// keyWire is an API key as the gateway sends it; the key itself only once.
+type keyWire struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Key       string `json:"key"`
+	CreatedAt moment `json:"createdAt"`
 	Mask      struct {
 		Prefix string `json:"prefix"`
 		Begin  string `json:"maskedValuePrefix"`
 	} `json:"mask"`
+}
+
+// keyInfo is the same as we print it.
+type keyInfo struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Key       string `json:"key,omitempty"`
+	Begin     string `json:"begin,omitempty"` // first characters of the key
+	CreatedAt moment `json:"created_at"`
+}
+
+func (k *keyWire) info() keyInfo {
+	return keyInfo{ID: k.ID, Name: k.Name, Key: k.Key, Begin: k.Mask.Prefix + k.Mask.Begin, CreatedAt: k.CreatedAt}
+}
+
+func (c *client) keys(ctx context.Context) ([]keyInfo, error) {
+	var all []keyWire
+	_, err := c.call(ctx, &request{method: "GET", path: "/api-keys"}, &all)
+	out := make([]keyInfo, len(all))
+	for i := range all {
+		out[i] = all[i].info()
+	}
+	return out, err
 }
 
 func (a *app) keyCommand() *cobra.Command {
@@ -30,7 +52,9 @@ func (a *app) keyCommand() *cobra.Command {
 		Long: `Revoke keys for ever. No gateway serves a request with one any more; what streams
 already goes on. The key that asks cannot be revoked, so that one is always left.`,
 		Args: ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+
+		ValidArgsFunction: a.completeArgs(keyIDs(), 0),
+		RunE: a.each(keyIDs(), func(ctx context.Context, c *client, id string) error {
 			_, err := c.call(ctx, &request{method: "DELETE", path: "/api-keys/" + url.PathEscape(id)}, nil)
 			return err
 		}),
@@ -48,7 +72,7 @@ func (a *app) keyCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var k keyInfo
+			var k keyWire
 			body := map[string]string{"name": ""}
 			if len(args) > 0 {
 				body["name"] = args[0]
@@ -57,7 +81,7 @@ func (a *app) keyCreate() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return a.writeJSON(k)
+				return a.writeJSON(k.info())
 			}
 			a.notef("key %s: it is not shown again", k.ID)
 			_, err = fmt.Fprintln(a.Out, k.Key)
@@ -77,8 +101,8 @@ func (a *app) keyList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := []keyInfo{}
-			if _, err := c.call(cmd.Context(), &request{method: "GET", path: "/api-keys"}, &all); err != nil {
+			all, err := c.keys(cmd.Context())
+			if err != nil {
 				return err
 			}
 			if asJSON {
@@ -86,7 +110,7 @@ func (a *app) keyList() *cobra.Command {
 			}
 			rows := make([][]string, len(all))
 			for i, k := range all {
-				rows[i] = []string{k.ID, orDash(k.Name), k.Mask.Prefix + k.Mask.Begin + "...", k.CreatedAt.Format(time.RFC3339)}
+				rows[i] = []string{k.ID, orDash(k.Name), k.Begin + "...", formatTime(k.CreatedAt.Time)}
 			}
 			return a.table([]string{"ID", "NAME", "KEY", "CREATED"}, rows)
 		},

@@ -16,7 +16,9 @@ func (a *app) sandboxPause() *cobra.Command {
 		Use:   "pause SANDBOX...",
 		Short: "Have sandboxes stand still, with all that runs in them",
 		Args:  ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),
+		RunE: a.each(sandboxIDs(), func(ctx context.Context, c *client, id string) error {
 			return c.pauseSandbox(ctx, id)
 		}),
 	}
@@ -28,16 +30,18 @@ func (a *app) sandboxResume() *cobra.Command {
 		Use:   "resume SANDBOX...",
 		Short: "Have paused sandboxes go on",
 		Args:  ids(cobra.MinimumNArgs(1)),
+
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),
 	}
-	c.RunE = a.each(func(ctx context.Context, gw *client, id string) error {
+	c.RunE = a.each(sandboxIDs(), func(ctx context.Context, gw *client, id string) error {
 		return atMost(timeout, c.Flags().Changed("timeout"), func(most time.Duration) error { return gw.resumeSandbox(ctx, id, most) })
 	})
 	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; never nearer than it was; the default is less where the gateway allows less")
 	return c
 }
 
-// each runs f for every argument, and tells which of them failed.
-func (a *app) each(f func(context.Context, *client, string) error) func(*cobra.Command, []string) error {
+// each runs f for every argument, an id of kind k, and reports which of them failed.
+func (a *app) each(k idKind, f func(context.Context, *client, string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client()
 		if err != nil {
@@ -45,7 +49,7 @@ func (a *app) each(f func(context.Context, *client, string) error) func(*cobra.C
 		}
 		failed := false
 		for _, arg := range args {
-			if err := f(cmd.Context(), c, arg); err != nil {
+			if err := c.byID(cmd.Context(), k, arg, func(id string) error { return f(cmd.Context(), c, id) }); err != nil {
 				a.notef("%s: %v", arg, err)
 				failed = true
 			}
@@ -57,10 +61,17 @@ func (a *app) each(f func(context.Context, *client, string) error) func(*cobra.C
 	}
 }
 
-type snapshotInfo struct {
-	ID    string   `json:"snapshotID"`
-	Names []string `json:"names"`
-}
+// snapshotWire is a snapshot as the gateway sends it, and snapshotInfo as we print it.
+type (
+	snapshotWire struct {
+		ID    string   `json:"snapshotID"`
+		Names []string `json:"names"`
+	}
+	snapshotInfo struct {
+		ID    string   `json:"snapshot"`
+		Names []string `json:"names"`
+	}
+)
 
 func (a *app) sandboxSnapshot() *cobra.Command {
 	var name string
@@ -68,15 +79,23 @@ func (a *app) sandboxSnapshot() *cobra.Command {
 		Use:   "snapshot SANDBOX",
 		Short: "Keep a sandbox's files, and its processes where its driver can; the id that is printed is good for create --template",
 		Args:  ids(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
-			var out snapshotInfo
+			var out snapshotWire
 			body := map[string]string{"name": name}
-			if _, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(args[0]) + "/snapshots", json: body}, &out); err != nil {
+			if err := c.byID(cmd.Context(), sandboxIDs(), args[0], func(id string) error {
+				_, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(id) + "/snapshots", json: body}, &out)
 				return err
+			}); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(snapshotInfo(out))
 			}
 			_, err = fmt.Fprintln(a.Out, out.ID)
 			return err
@@ -93,36 +112,56 @@ func (a *app) sandboxFork() *cobra.Command {
 		Use:   "fork SANDBOX",
 		Short: "Create sandboxes with the files that one has now, and its processes where its driver can, and print their ids",
 		Args:  ids(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
-			var out []struct {
-				Sandbox *sandboxInfo `json:"sandbox"`
-				Error   apiError     `json:"error"`
-			}
-			if err := atMost(timeout, cmd.Flags().Changed("timeout"), func(most time.Duration) error {
-				body := map[string]int64{"timeout": ceil(most, time.Second), "count": int64(count)}
-				_, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(args[0]) + "/fork", json: body}, &out)
-				return err
+			var out []forked
+			if err := c.byID(cmd.Context(), sandboxIDs(), args[0], func(id string) error {
+				return atMost(timeout, cmd.Flags().Changed("timeout"), func(most time.Duration) error {
+					body := map[string]int64{"timeout": ceil(most, time.Second), "count": int64(count)}
+					_, err := c.call(cmd.Context(), &request{method: "POST", path: sandboxPath(id) + "/fork", json: body}, &out)
+					return err
+				})
 			}); err != nil {
 				return err
 			}
-			var errs []error
-			for _, f := range out {
-				if f.Sandbox == nil {
-					errs = append(errs, fmt.Errorf("a fork failed: %w", &f.Error))
-				} else if _, err := fmt.Fprintln(a.Out, f.Sandbox.ID); err != nil {
-					return err
-				}
-			}
-			return errors.Join(errs...)
+			return a.showForks(out, asJSON)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; the default is less where the gateway allows less")
 	c.Flags().IntVar(&count, "count", 1, "how many")
 	return c
+}
+
+// forked is a fork, or why it failed, as the gateway sends it.
+type forked struct {
+	Sandbox *createdSandbox `json:"sandbox"`
+	Error   apiError        `json:"error"`
+}
+
+func (a *app) showForks(all []forked, asJSON bool) error {
+	made := []newSandbox{}
+	var errs []error
+	for _, f := range all {
+		if f.Sandbox == nil {
+			errs = append(errs, fmt.Errorf("a fork failed: %w", &f.Error))
+			continue
+		}
+		made = append(made, newSandbox(*f.Sandbox))
+	}
+	if asJSON {
+		return errors.Join(append(errs, a.writeJSON(made))...)
+	}
+	for _, s := range made {
+		if _, err := fmt.Fprintln(a.Out, s.ID); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (a *app) snapshotCommand() *cobra.Command {
@@ -131,7 +170,8 @@ func (a *app) snapshotCommand() *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "List snapshots", Args: cobra.NoArgs, RunE: a.listSnapshots,
 	}, &cobra.Command{
 		Use: "rm SNAPSHOT...", Short: "Remove snapshots", Args: ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+		ValidArgsFunction: a.completeArgs(snapshotIDs(), 0),
+		RunE: a.each(snapshotIDs(), func(ctx context.Context, c *client, id string) error {
 			_, err := c.call(ctx, &request{method: "DELETE", path: "/templates/" + url.PathEscape(id)}, nil)
 			return err
 		}),
@@ -144,17 +184,9 @@ func (a *app) listSnapshots(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	all := []snapshotInfo{}
-	q := url.Values{"limit": {"100"}}
-	for more := true; more; {
-		var page []snapshotInfo
-		var h http.Header
-		if h, err = c.call(cmd.Context(), &request{method: "GET", path: "/snapshots", query: q}, &page); err != nil {
-			return err
-		}
-		all = append(all, page...)
-		q.Set("nextToken", h.Get("X-Next-Token"))
-		more = q.Get("nextToken") != ""
+	all, err := c.snapshots(cmd.Context())
+	if err != nil {
+		return err
 	}
 	if asJSON {
 		return a.writeJSON(all)
@@ -168,4 +200,23 @@ func (a *app) listSnapshots(cmd *cobra.Command, _ []string) error {
 		rows[i] = []string{s.ID, name}
 	}
 	return a.table([]string{"SNAPSHOT", "NAME"}, rows)
+}
+
+// snapshots reads the list, page by page.
+func (c *client) snapshots(ctx context.Context) ([]snapshotInfo, error) {
+	all := []snapshotInfo{}
+	q := url.Values{"limit": {"100"}}
+	for more := true; more; {
+		var page []snapshotWire
+		h, err := c.call(ctx, &request{method: http.MethodGet, path: "/snapshots", query: q}, &page)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page {
+			all = append(all, snapshotInfo(s))
+		}
+		q.Set("nextToken", h.Get("X-Next-Token"))
+		more = q.Get("nextToken") != ""
+	}
+	return all, nil
 }

@@ -40,9 +40,10 @@ func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
 // createFor makes a sandbox that lives for life, or for as long as the gateway allows, if
 // that is less and life is not named by the user; it says which. See prolong.
 func (c *client) createFor(ctx context.Context, spec sandboxSpec, life time.Duration, named bool) (sbx string, granted time.Duration, err error) {
-	err = atMost(life, named, func(most time.Duration) (err error) {
+	err = atMost(life, named, func(most time.Duration) error {
 		granted, spec.Timeout = most, ceil(most, time.Second)
-		sbx, err = c.createSandbox(ctx, spec)
+		made, err := c.createSandbox(ctx, spec)
+		sbx = made.ID
 		return err
 	})
 	return sbx, granted, err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,18 +22,27 @@ type logsFlags struct {
 func (a *app) logsCommand() *cobra.Command {
 	var f logsFlags
 	c := &cobra.Command{
-		Use:   "logs PROCESS",
+		Use:   "logs [PROCESS]",
 		Short: "Write what a process printed, stored or live",
 		Long: `Write what a process printed, to the descriptors it printed it on. It is kept
-for the retention period, also when process, sandbox and host are gone.`,
-		Args: ids(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.logs(cmd.Context(), &f, args[0]) },
+for the retention period, also when process, sandbox and host are gone. Without
+PROCESS it is the process that was started last.`,
+		Args: ids(cobra.MaximumNArgs(1)),
+
+		ValidArgsFunction: a.completeArgs(processIDs(), 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := ""
+			if len(args) > 0 {
+				id = args[0]
+			}
+			return a.logs(cmd.Context(), &f, id)
+		},
 	}
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on until the process ends")
 	c.Flags().StringVar(&f.since, "since", "", "leave out what is older: a duration (10m) or a time (RFC 3339)")
 	c.Flags().Uint64Var(&f.after, "after", 0, "begin after this event")
 	c.Flags().BoolVar(&f.json, "json", false, "write the events themselves, one a line")
-	c.Flags().BoolVarP(&f.stamps, "timestamps", "t", false, "write each chunk's time before it")
+	c.Flags().BoolVarP(&f.stamps, "timestamps", "t", false, "write its time before each line")
 	return c
 }
 
@@ -41,22 +51,31 @@ func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
 	if err != nil {
 		return err
 	}
-	asJSON, err := a.json()
+	c, asJSON, err := a.open()
 	if err != nil {
 		return err
 	}
 	asJSON = asJSON || f.json
-	c, err := a.client()
-	if err != nil {
-		return err
+	if id == "" {
+		last, err := c.latest(ctx)
+		if err != nil {
+			return err
+		}
+		id = last.ID
+		a.notef("logs of process %s (%s)", id, line(&last))
 	}
-	w := logWriter{a: a, out: newOutput(a.Out), err: newOutput(a.Err), json: asJSON, stamps: f.stamps}
+	w := logWriter{a: a, out: a.newLogOutput(a.Out, f.stamps), err: a.newLogOutput(a.Err, f.stamps), json: asJSON}
 	show := func(e *event) error {
 		if e.Time.Before(since) && e.Type != "end" {
 			return nil
 		}
 		return w.event(e)
 	}
+	return c.byID(ctx, processIDs(), id, func(id string) error { return a.writeLogs(ctx, c, f, id, show) })
+}
+
+// writeLogs calls show for the events of a record that f asks for.
+func (a *app) writeLogs(ctx context.Context, c *client, f *logsFlags, id string, show func(*event) error) error {
 	if err := a.skipGone(ctx, c, f, id); err != nil {
 		return err
 	}
@@ -110,10 +129,42 @@ func (a *app) skipGone(ctx context.Context, c *client, f *logsFlags, id string) 
 // logWriter writes the events of a record. What a terminal would answer is left out of
 // the output: the answer would reach the next reader of the terminal, such as a shell.
 type logWriter struct {
-	a            *app
-	out, err     *output
-	json, stamps bool
-	limit        time.Duration
+	a        *app
+	out, err *logOutput
+	json     bool
+	limit    time.Duration
+}
+
+// logOutput is an output with a time before each line, if that is wanted.
+type logOutput struct {
+	*output
+	stamps bool
+	colour func(string) string // of a time
+	within bool                // the last byte was not the end of a line
+	buf    []byte
+}
+
+func (a *app) newLogOutput(w io.Writer, stamps bool) *logOutput {
+	return &logOutput{output: newOutput(w), stamps: stamps, colour: func(s string) string { return a.paint(w, dim, s) }}
+}
+
+// lines writes output that was printed at a time. A line that comes in pieces has the time
+// of the first.
+func (o *logOutput) lines(p []byte, at time.Time) error {
+	p = o.clean(p, true)
+	if !o.stamps {
+		return o.send(p)
+	}
+	stamp := o.colour(formatTime(at)) + " "
+	o.buf = o.buf[:0]
+	for line := range bytes.Lines(p) {
+		if !o.within {
+			o.buf = append(o.buf, stamp...)
+		}
+		o.buf = append(o.buf, line...)
+		o.within = line[len(line)-1] != '\n'
+	}
+	return o.send(o.buf)
 }
 
 // event writes one event.
@@ -146,12 +197,7 @@ func (l *logWriter) event(e *event) error {
 	default:
 		return nil
 	}
-	if l.stamps {
-		if _, err := fmt.Fprintf(out.w, "%s ", l.a.paint(out.w, dim, e.Time.Format(time.RFC3339Nano))); err != nil {
-			return err
-		}
-	}
-	return out.write(e.bytes(), true)
+	return out.lines(e.bytes(), e.Time)
 }
 
 // parseSince reads a time, or how long before now it was; empty is the
@@ -165,7 +211,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return t, fmt.Errorf("--since %s: a duration as 10m, or a time as 2006-01-02T15:04:05Z", s)
+		return t, fmt.Errorf("--since %q must be a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", s)
 	}
 	return t, nil
 }

@@ -18,6 +18,16 @@ func (a *app) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// lineEach writes a line for each of all.
+func lineEach[T any](a *app, all []T, of func(*T) string) error {
+	for i := range all {
+		if _, err := fmt.Fprintln(a.Out, of(&all[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // table writes rows under a head, in columns.
 func (a *app) table(head []string, rows [][]string) error {
 	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)

@@ -23,8 +23,11 @@ func (a *app) psCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := c.processes(cmd.Context(), sbx)
-			if err != nil {
+			var found []processInfo
+			if err := c.byID(cmd.Context(), everySandbox(), sbx, func(id string) (err error) {
+				found, err = c.processes(cmd.Context(), id)
+				return err
+			}); err != nil {
 				return err
 			}
 			kept := make([]processInfo, 0, len(found))
@@ -35,12 +38,7 @@ func (a *app) psCommand() *cobra.Command {
 			}
 			switch {
 			case quiet:
-				for _, p := range kept {
-					if _, err := fmt.Fprintln(a.Out, p.ID); err != nil {
-						return err
-					}
-				}
-				return nil
+				return lineEach(a, kept, func(p *processInfo) string { return p.ID })
 			case asJSON:
 				return a.writeJSON(kept)
 			}
@@ -48,6 +46,7 @@ func (a *app) psCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&sbx, "sandbox", "s", "", "only of this sandbox")
+	a.flagIs(c, "sandbox", everySandbox())
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that ended")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
 	return c
@@ -57,7 +56,7 @@ func (a *app) processTable(all []processInfo) error {
 	now := time.Now()
 	rows := make([][]string, len(all))
 	for i, p := range all {
-		rows[i] = []string{p.ID, strconv.FormatUint(uint64(p.PID), 10), status(&p), age(now, p.StartedAt), line(&p)}
+		rows[i] = []string{p.ID, strconv.FormatUint(uint64(p.PID), 10), status(&p), age(now, &p.StartedAt.Time), line(&p)}
 	}
 	return a.table([]string{"PROCESS", "PID", "STATUS", "AGE", "COMMAND"}, rows)
 }
@@ -97,12 +96,14 @@ func (a *app) killCommand() *cobra.Command {
 		Use:   "kill PROCESS...",
 		Short: "Send a signal to processes and all they started",
 		Args:  ids(cobra.MinimumNArgs(1)),
+
+		ValidArgsFunction: a.completeArgs(processIDs(), 0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sig, err := parseSignal(name)
 			if err != nil {
 				return err
 			}
-			return a.each(func(ctx context.Context, c *client, id string) error { return c.signal(ctx, id, sig) })(cmd, args)
+			return a.each(processIDs(), func(ctx context.Context, c *client, id string) error { return c.signal(ctx, id, sig) })(cmd, args)
 		},
 	}
 	c.Flags().StringVarP(&name, "signal", "s", "KILL", "signal, by name or number")

@@ -96,7 +96,7 @@ func (l *lines) raw() ([]byte, error) {
 		line = append(line, rest...)
 	}
 	l.silent.Reset(deaf)
-	return line, err
+	return line, inWords(err)
 }
 
 // next reads the next line as an event, which is good until the next call.
@@ -110,7 +110,7 @@ func (l *lines) next(e *event) error {
 		return nil
 	}
 	if err := json.Unmarshal(line, e); err != nil {
-		return fmt.Errorf("a line that is no event: %w", err)
+		return fmt.Errorf("read an event: %w", inWords(err))
 	}
 	e.line = line
 	return nil
@@ -140,11 +140,31 @@ func (c *client) follow(ctx context.Context, id string, after uint64, say func(s
 		}
 		if broke.IsZero() {
 			broke = time.Now()
-			say("connection lost after event %d (%v); resuming", after, err)
+			say("connection to process %s lost after event %d (%v); resuming. To continue later: %s", id, after, err, continueWith(id, after))
 		} else if time.Since(broke) > giveUp {
-			return fmt.Errorf("could not resume after event %d: %w", after, err)
+			return &brokenError{id, after, err}
 		}
 	}
+}
+
+// brokenError reports a stream that could not be resumed. The process may still run.
+type brokenError struct {
+	id    string
+	after uint64 // the last event that came
+	err   error
+}
+
+// Error says how to continue.
+func (e *brokenError) Error() string {
+	return fmt.Sprintf("the connection to process %s could not be resumed after event %d (%v). To continue: %s", e.id, e.after, e.err, continueWith(e.id, e.after))
+}
+
+// Unwrap returns the cause of the last failure.
+func (e *brokenError) Unwrap() error { return e.err }
+
+// continueWith is the command that attaches to a process behind an event.
+func continueWith(id string, after uint64) string {
+	return fmt.Sprintf("millrace attach --after %d %s", after, id)
 }
 
 // followOnce follows on one connection. done says that there is no use in

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,7 @@ type runFlags struct {
 	detach            bool
 	timeout, lifetime time.Duration
 	lifetimeNamed     bool // lifetime is the user's, not our default
+	json              bool // events are written instead of the output
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -34,6 +36,9 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a command in a sandbox, with its output, input and exit code as if it ran
 here. One argument is a line for the shell; several are a command and its
 arguments, which no shell looks at.
+
+With --output json standard output has one JSON object a line: first the ids of the
+process and the sandbox, then the process's events, as logs --json writes them.
 
 Without --sandbox one is made for it and removed afterwards. A connection that
 breaks is resumed; nothing of the output is lost or repeated.
@@ -50,12 +55,20 @@ printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
 			return ours(a.run(cmd.Context(), &f, args))
 		},
 	}
-	c.SetFlagErrorFunc(oursFlags)
-	c.Flags().SetInterspersed(false)
 	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox; default: one made for it")
+	a.flagIs(c, "sandbox", sandboxIDs())
 	c.Flags().StringVar(&f.template, "template", "base", "template of a sandbox made for it")
 	c.Flags().BoolVar(&f.keep, "keep", false, "do not remove a sandbox made for it")
-	c.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the process's id and leave it running (implies --keep)")
+	c.Flags().DurationVar(&f.lifetime, "lifetime", time.Hour, "how long the sandbox made for it lives after --detach, --keep or detaching")
+	f.add(c, "print the process's id and leave it running (implies --keep)")
+	return c
+}
+
+// add adds the flags that run and sandbox exec share.
+func (f *runFlags) add(c *cobra.Command, detach string) {
+	c.SetFlagErrorFunc(oursFlags)
+	c.Flags().SetInterspersed(false)
+	c.Flags().BoolVarP(&f.detach, "detach", "d", false, detach)
 	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "forward input (the default, unless detached)")
 	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give it a terminal")
 	c.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not forward input")
@@ -63,8 +76,35 @@ printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
 	c.Flags().StringVarP(&f.user, "user", "u", "", "user; default: the sandbox's")
 	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME for the value it has here, if it is set")
 	c.Flags().StringVar(&f.tag, "tag", "", "tag by which clients can find the process")
-	c.Flags().DurationVar(&f.lifetime, "lifetime", time.Hour, "how long the sandbox made for it lives after --detach, --keep or detaching")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "kill the process after this long; 0: never")
+}
+
+// sandboxExec is run with the sandbox as an argument.
+func (a *app) sandboxExec() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox",
+		Long: `Run a command in a sandbox, as run --sandbox does. One argument is a line for the
+shell; several are a command and its arguments.`,
+		Example: `  millrace sandbox exec i0abc -- ls -l /work
+  millrace sandbox exec -it i0abc bash`,
+		Args: oursArgs(func(cmd *cobra.Command, args []string) error {
+			if err := cobra.MinimumNArgs(2)(cmd, args); err != nil {
+				return err
+			}
+			return ids(cobra.ExactArgs(1))(cmd, args[:1])
+		}),
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.sandbox, f.lifetime = args[0], time.Hour
+			if args = args[1:]; args[0] == "--" && len(args) > 1 { // flags end at SANDBOX
+				args = args[1:]
+			}
+			return ours(a.run(cmd.Context(), &f, args))
+		},
+	}
+	f.add(c, "print the process's id and leave it running")
 	return c
 }
 
@@ -73,10 +113,11 @@ printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
 const sandboxLife = 10 * time.Minute
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
-	c, err := a.client()
+	c, asJSON, err := a.open()
 	if err != nil {
 		return err
 	}
+	f.json = asJSON
 	cmd, err := a.command(f, args)
 	if err != nil {
 		return err
@@ -97,29 +138,62 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		id, life := o.id, o.life
 		prolongs.Go(func() { prolong(live, c, id, life) })
 	}
-	id, err := c.start(ctx, o.id, cmd)
+	var id string
+	err = c.byID(ctx, sandboxIDs(), o.id, func(sbx string) (err error) {
+		o.id = sbx
+		id, err = c.start(ctx, sbx, cmd)
+		return err
+	})
 	if err != nil {
 		return cmp.Or(interruption(ctx), err)
 	}
 	begun()
-	if f.detach {
-		_, err := fmt.Fprintln(a.Out, id)
-		return err
+	if f.json || f.detach {
+		if err := a.writeStarted(started{Process: id, Sandbox: o.id}, f); err != nil || f.detach {
+			return err
+		}
 	}
-	at := attachment{tty: f.tty, stdin: cmd.Stdin}
+	at := attachment{tty: f.tty, stdin: cmd.Stdin, json: f.json}
 	if cmd.PTY != nil {
 		at.size = *cmd.PTY
 	}
 	err = a.attach(ctx, c, id, at)
+	broken, lost := errors.AsType[*brokenError](err)
 	switch {
 	case errors.Is(err, errDetached):
 		o.kept = true
 		a.noteDetached(id)
 		return nil
+	case lost:
+		o.kept = true // the process may still run
+		return broken
 	case errors.Is(err, errNoReader) && f.sandbox != "":
 		c.signal(whole, id, int(unix.SIGPIPE)) //nolint:errcheck // it may have ended
 	}
 	return err
+}
+
+// started is the first line of a run in JSON, and the only one of a detached run.
+type started struct {
+	Type    string `json:"type,omitempty"`
+	Process string `json:"process"`
+	Sandbox string `json:"sandbox"`
+}
+
+// writeStarted writes which process was started and where.
+func (a *app) writeStarted(s started, f *runFlags) error {
+	if !f.json {
+		_, err := fmt.Fprintln(a.Out, s.Process)
+		return err
+	}
+	if !f.detach {
+		s.Type = "process"
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return newOutput(a.Out).write(append(line, '\n'), true)
 }
 
 // owned is the sandbox of a run.
@@ -166,7 +240,7 @@ func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
 		a.notef("sandbox %s: its lifetime could not be set and ends within %v: %v", o.id, o.life, err)
 		return
 	}
-	a.notef("sandbox %s ends in %v, at %s", o.id, o.life, time.Now().Add(o.life).UTC().Format(time.RFC3339))
+	a.notef("sandbox %s ends in %v, at %s", o.id, o.life, formatTime(time.Now().Add(o.life)))
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {

@@ -1,22 +1,18 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/millrace/millrace/events/template"
 )
 
 func (a *app) sandboxCommand() *cobra.Command {
-	c := &cobra.Command{Use: "sandbox", Aliases: []string{"sbx"}, Short: "Create, list, pause, fork and remove sandboxes"}
-	c.AddCommand(a.sandboxCreate(), a.sandboxList(), a.sandboxRemove(), a.sandboxPause(), a.sandboxResume(),
+	c := &cobra.Command{Use: "sandbox", Aliases: []string{"sbx"}, Short: "Create, list, use and remove sandboxes"}
+	c.AddCommand(a.sandboxCreate(), a.sandboxList(), a.sandboxShow(), a.sandboxExec(), a.sandboxRemove(), a.sandboxPause(), a.sandboxResume(),
 		a.sandboxSnapshot(), a.sandboxFork())
 	return c
 }
@@ -32,7 +28,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 		Short: "Create a sandbox and print its id",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := a.json()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
@@ -49,27 +45,19 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if spec.EnvVars, err = pairs(env); err != nil {
 				return err
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			var id string
-			var out any
+			var made createdSandbox
 			err = atMost(timeout, cmd.Flags().Changed("timeout"), func(most time.Duration) (err error) {
-				if spec.Timeout = ceil(most, time.Second); asJSON {
-					_, err = c.call(cmd.Context(), &request{method: "POST", path: "/sandboxes", json: spec}, &out)
-				} else {
-					id, err = c.createSandbox(cmd.Context(), spec)
-				}
+				spec.Timeout = ceil(most, time.Second)
+				made, err = c.createSandbox(cmd.Context(), spec)
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
-				return a.writeJSON(out)
+				return a.writeJSON(newSandbox(made))
 			}
-			_, err = fmt.Fprintln(a.Out, id)
+			_, err = fmt.Fprintln(a.Out, made.ID)
 			return err
 		},
 	}
@@ -105,99 +93,77 @@ func pairs(all []string) (map[string]string, error) {
 
 func (a *app) sandboxList() *cobra.Command {
 	var metadata []string
-	var quiet bool
+	var quiet, ended bool
 	c := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sandboxes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := a.json()
-			if err != nil {
-				return err
-			}
 			want, err := pairs(metadata)
 			if err != nil {
 				return err
 			}
-			c, err := a.client()
+			c, asJSON, err := a.open()
 			if err != nil {
 				return err
 			}
-			all, err := allSandboxes(cmd, c, want)
+			states := liveStates
+			if ended {
+				states = ""
+			}
+			all, err := c.sandboxes(cmd.Context(), states, want)
 			switch {
 			case err != nil:
 				return err
+			case quiet:
+				return lineEach(a, all, func(s *sandboxInfo) string { return s.ID })
 			case asJSON:
 				return a.writeJSON(all)
 			}
-			now := time.Now()
-			rows := make([][]string, 0, len(all))
-			for _, s := range all {
-				if quiet {
-					if _, err := fmt.Fprintln(a.Out, s.ID); err != nil {
-						return err
-					}
-					continue
-				}
-				rows = append(rows, []string{s.ID, s.template(), s.State, age(now, &s.StartedAt), s.left(now)})
-			}
-			if quiet {
-				return nil
-			}
-			return a.table([]string{"SANDBOX", "TEMPLATE", "STATE", "AGE", "ENDS IN"}, rows)
+			return a.sandboxTable(all)
 		},
 	}
 	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "only those with NAME=VALUE")
+	c.Flags().BoolVarP(&ended, "all", "a", false, "also sandboxes that ended")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
 	return c
 }
 
-// template is what people call the sandbox's template: as they asked for it, or as
-// much of its id as may stand for it.
-func (s *sandboxInfo) template() string {
-	name := cmp.Or(s.Alias, s.TemplateID)
-	if id, err := template.ParseID(name); err == nil {
-		name = string(id[:templatePrefix])
+func (a *app) sandboxTable(all []sandboxInfo) error {
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, s := range all {
+		state := s.State
+		if s.Outcome != "" && s.Outcome != "destroyed" {
+			state += ", " + s.Outcome
+		}
+		rows[i] = []string{s.ID, s.template(), state, age(now, &s.CreatedAt.Time), s.left(now)}
 	}
-	return name
+	return a.table([]string{"SANDBOX", "TEMPLATE", "STATE", "AGE", "ENDS IN"}, rows)
 }
 
-const templatePrefix = 12 // digits of a template's id that may stand for it
+func (a *app) sandboxShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show SANDBOX",
+		Short: "Show all about a sandbox, also an ended one",
+		Args:  ids(cobra.ExactArgs(1)),
 
-// allSandboxes reads the list, page by page.
-func allSandboxes(cmd *cobra.Command, c *client, metadata map[string]string) ([]sandboxInfo, error) {
-	q := url.Values{"limit": {"100"}}
-	if len(metadata) > 0 {
-		form := url.Values{}
-		for k, v := range metadata {
-			form.Set(url.QueryEscape(k), url.QueryEscape(v))
-		}
-		q.Set("metadata", form.Encode())
+		ValidArgsFunction: a.completeArgs(everySandbox(), 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			return c.byID(cmd.Context(), everySandbox(), args[0], func(id string) error {
+				s, err := c.sandbox(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				return a.writeJSON(s)
+			})
+		},
 	}
-	all := []sandboxInfo{}
-	for {
-		var page []sandboxInfo
-		h, err := c.call(cmd.Context(), &request{method: "GET", path: "/v2/sandboxes", query: q}, &page)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page...)
-		next := h.Get("X-Next-Token")
-		if next == "" {
-			return all, nil
-		}
-		q.Set("nextToken", next)
-	}
-}
-
-// left is how soon the sandbox ends; one that is paused does not.
-func (s *sandboxInfo) left(now time.Time) string {
-	if s.EndAt.IsZero() || s.State == statePaused {
-		return "-"
-	}
-	from := now.Add(-s.EndAt.Sub(now))
-	return age(now, &from)
 }
 
 func (a *app) sandboxRemove() *cobra.Command {
@@ -205,7 +171,9 @@ func (a *app) sandboxRemove() *cobra.Command {
 		Use:   "rm SANDBOX...",
 		Short: "End sandboxes with everything in them",
 		Args:  ids(cobra.MinimumNArgs(1)),
-		RunE: a.each(func(ctx context.Context, c *client, id string) error {
+
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),
+		RunE: a.each(sandboxIDs(), func(ctx context.Context, c *client, id string) error {
 			return c.removeSandbox(ctx, id)
 		}),
 	}

@@ -29,16 +29,25 @@ func newOutput(w io.Writer) *output {
 	return &output{w: w, terminal: ok && isTerminal(f)}
 }
 
-func (o *output) write(p []byte, history bool) error {
+// write writes p, which is history or live.
+func (o *output) write(p []byte, history bool) error { return o.send(o.clean(p, history)) }
+
+// clean returns p without what a terminal would answer. The result is valid until the
+// next call.
+func (o *output) clean(p []byte, history bool) []byte {
 	switch {
 	case !o.terminal:
+		return p
 	case history:
 		o.buf = o.filter.Replay(o.buf[:0], p)
-		p = o.buf
 	default:
 		o.buf = o.filter.Live(o.buf[:0], p)
-		p = o.buf
 	}
+	return o.buf
+}
+
+// send writes bytes as they are.
+func (o *output) send(p []byte) error {
 	_, err := o.w.Write(p)
 	switch {
 	case errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe):
@@ -61,6 +70,7 @@ func (o *output) Write(p []byte) (int, error) {
 // screen shows the events of one process. It is not for concurrent use.
 type screen struct {
 	out, err *output
+	json     bool   // events are written as they are, one a line
 	history  uint64 // the last event that is history
 	limit    time.Duration
 	failure  string // why the process did not start
@@ -72,7 +82,7 @@ type screen struct {
 // answers to a process's terminal reach the next reader of ours, such as a shell, so
 // that all of the output is history.
 func (a *app) newScreen(ctx context.Context, c *client, id string, at *attachment, answered bool) (*screen, error) {
-	s := &screen{out: newOutput(a.Out), err: newOutput(a.Err)}
+	s := &screen{out: newOutput(a.Out), err: newOutput(a.Err), json: at.json}
 	switch {
 	case !s.out.terminal && !s.err.terminal:
 	case at.tty && !answered:
@@ -107,13 +117,16 @@ var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
 
 // show writes one event to where it belongs.
 func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
+	if s.json {
+		if err := s.out.write(e.line, true); err != nil {
+			return err
+		}
+	}
 	switch e.Type {
 	case "accepted":
 		s.limit = time.Duration(e.TimeoutMS) * time.Millisecond
-	case "stdout", "pty":
-		return s.out.write(e.bytes(), e.Seq <= s.history)
-	case "stderr":
-		return s.err.write(e.bytes(), e.Seq <= s.history)
+	case "stdout", "pty", "stderr":
+		return s.output(e)
 	case "stdin_ack":
 		feed.ack(e)
 	case "gap":
@@ -134,6 +147,17 @@ func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 		}
 	}
 	return nil
+}
+
+// output writes the bytes of an output event, unless the event was written.
+func (s *screen) output(e *event) error {
+	switch {
+	case s.json:
+		return nil
+	case e.Type == "stderr":
+		return s.err.write(e.bytes(), e.Seq <= s.history)
+	}
+	return s.out.write(e.bytes(), e.Seq <= s.history)
 }
 
 // notStarted is the cause of the end of a process that never ran; the failure before it

@@ -25,7 +25,7 @@ type templateInfo struct {
 	Arch   string            `json:"arch"`
 	Size   int64             `json:"size"`
 	Files  int64             `json:"files"`
-	Tagged time.Time         `json:"tagged_at"`
+	Tagged moment            `json:"tagged_at"`
 	Shared bool              `json:"shared"`
 	Sudo   bool              `json:"sudo"`
 	User   string            `json:"user"`
@@ -221,7 +221,7 @@ func (a *app) templateList() *cobra.Command {
 			rows := [][]string{{"host", "-", "-", "0 B", "-", "all"}}
 			now := time.Now()
 			for _, t := range all {
-				rows = append(rows, []string{t.Name, t.Tag, t.ID[:min(len(t.ID), 12)], bytesOf(t.Size), age(now, &t.Tagged), strings.Join(t.Hosts, ",")})
+				rows = append(rows, []string{t.Name, t.Tag, t.ID[:min(len(t.ID), 12)], bytesOf(t.Size), age(now, &t.Tagged.Time), strings.Join(t.Hosts, ",")})
 			}
 			return a.table([]string{"NAME", "TAG", "ID", "SIZE", "AGE", "HOSTS"}, rows)
 		},
@@ -231,13 +231,17 @@ func (a *app) templateList() *cobra.Command {
 func (a *app) templateShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show TEMPLATE", Short: "Show all of a template, by name, NAME:TAG or id", Args: ids(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeArgs(templateIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
 			var t templateInfo
-			if _, err := c.call(cmd.Context(), &request{method: "GET", path: templatePath(args[0])}, &t); err != nil {
+			if err := c.byID(cmd.Context(), templateIDs(), args[0], func(id string) error {
+				_, err := c.call(cmd.Context(), &request{method: "GET", path: templatePath(id)}, &t)
+				return err
+			}); err != nil {
 				return err
 			}
 			return a.writeJSON(t)
@@ -248,23 +252,11 @@ func (a *app) templateShow() *cobra.Command {
 func (a *app) templateRemove() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm TEMPLATE...", Short: "Remove names from templates, by an id all of them; what has none is gone", Args: ids(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			failed := 0
-			for _, name := range args {
-				if _, err := c.call(cmd.Context(), &request{method: "DELETE", path: templatePath(name)}, nil); err != nil {
-					a.notef("%s: %v", name, err)
-					failed++
-				}
-			}
-			if failed > 0 {
-				return &ExitError{Code: 1}
-			}
-			return nil
-		},
+		ValidArgsFunction: a.completeArgs(templateIDs(), 0),
+		RunE: a.each(templateIDs(), func(ctx context.Context, c *client, name string) error {
+			_, err := c.call(ctx, &request{method: "DELETE", path: templatePath(name)}, nil)
+			return err
+		}),
 	}
 }
 

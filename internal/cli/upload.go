@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (c *client) awaitTemplate(ctx context.Context, name string, info *templateI
 			return nil
 		}
 		if !pause(ctx, time.Second/2) {
-			return errors.Join(err, ctx.Err())
+			return cmp.Or(err, fmt.Errorf("after %v", hostWait))
 		}
 	}
 }

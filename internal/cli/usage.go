@@ -43,6 +43,7 @@ var forms = map[string]string{
 	"uint16":   "must be a whole number from 0 to 65535",
 	"uint32":   "must be a whole number that is not negative",
 	"uint64":   "must be a whole number that is not negative",
+	"intSlice": "must be whole numbers, separated by commas",
 	"float64":  "must be a number",
 	"duration": "must be a duration such as 90s, 15m or 2h",
 }

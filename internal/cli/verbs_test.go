@@ -84,9 +84,10 @@ func TestListsAsTableAndAsJSON(t *testing.T) {
 	}{
 		{[]string{"ps"}, []string{"PROCESS", fakeID, "running", "sleep 9"}, "02-iabc", 1},
 		{[]string{"ps", "--all"}, []string{"02-iabc", "exited 3"}, "\x1b", 2},
-		{[]string{"sandbox", "ls"}, []string{"i1", "i2", "ba", "standard", "fedcba987654 "}, "\x1b", 3},
-		{[]string{"sandbox", "ls"}, []string{"standard"}, "0123456789abcdef", 3},
-		{[]string{"sandbox", "ls"}, []string{"paused"}, "0s", 3}, // it does not end now
+		{[]string{"sandbox", "ls"}, []string{"i1", "i2", "ba", "standard", "fedcba987654 "}, "\x1b", 4},
+		{[]string{"sandbox", "ls"}, []string{"standard"}, "0123456789abcdef", 4},
+		{[]string{"sandbox", "ls"}, []string{"paused"}, "iend", 4},
+		{[]string{"sandbox", "ls", "--all"}, []string{"iend", "ended, lost"}, "\x1b", 5},
 		{[]string{"hosts"}, []string{"local", "alive", "1/9", "direct"}, "\x1b", 1},
 	}
 	for _, tt := range tests {

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/processes"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
@@ -146,6 +147,7 @@ func (s *server) routes(local bool) {
 		ndjson.New(s.core, s.streams),
 		interpreter.New(s.core, s.streams),
 		processes.New(s.core, s.streams),
+		sandboxes.New(s.core, s.streams),
 		durable.New(s.core, s.streams),
 		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: operator}),
 	} {

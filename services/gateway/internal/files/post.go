@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -61,6 +62,9 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 		return nil, err
 	}
 	if a.Meta, err = metadata(c); err != nil {
+		return nil, err
+	}
+	if a.Mode, err = mode(c.Query("mode")); err != nil {
 		return nil, err
 	}
 	content, err := decoded(c.Get(fiber.HeaderContentEncoding), body)
@@ -207,6 +211,19 @@ func (s *source) Read(p []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
+}
+
+// mode reads a file's permissions in octal; empty is 0, which keeps those of a file
+// that is there.
+func mode(s string) (uint32, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || n == 0 || n > 0o777 {
+		return 0, invalid("mode must be an octal number from 1 to 777")
+	}
+	return uint32(n), nil
 }
 
 // metadata reads the headers that are the file's metadata.

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	"golang.org/x/sys/unix"
+)
+
+// wordsError is an error with a text for users.
+type wordsError struct {
+	words string
+	err   error
+}
+
+// Error returns the text.
+func (e *wordsError) Error() string { return e.words }
+
+// Unwrap returns the error as the standard library made it.
+func (e *wordsError) Unwrap() error { return e.err }
+
+// inWords gives errors of connections and decoders a text for users. It returns any other
+// error as it is.
+func inWords(err error) error {
+	if _, done := errors.AsType[*wordsError](err); done || err == nil {
+		return err
+	}
+	if words := wordsOf(err); words != "" {
+		return &wordsError{words, err}
+	}
+	return err
+}
+
+func wordsOf(err error) string {
+	timeout, isNet := errors.AsType[net.Error](err)
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, mismatch := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "interrupted"
+	case errors.Is(err, errDeaf):
+		return ""
+	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
+		return "the gateway did not answer in time"
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE), errors.Is(err, net.ErrClosed),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the gateway closed the connection"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "the gateway does not speak TLS there: use http:// in its URL"
+	case syntax, mismatch:
+		return "the gateway sent something that is not the expected JSON"
+	}
+	return ""
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+)
+
+func (a *app) forwardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "port-forward SANDBOX [LOCAL:]PORT...",
+		Short: "Forward local TCP ports to a sandbox",
+		Long: `Forward TCP ports of 127.0.0.1 to ports of a sandbox until interrupted. Without LOCAL
+the local port has the same number; with LOCAL 0 a free one is chosen. The local
+addresses are printed, one a line.`,
+		Example: `  millrace port-forward i0abc 8080
+  millrace port-forward i0abc 15432:5432 0:3000`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.forward(cmd.Context(), args[0], args[1:])
+		},
+	}
+}
+
+// forwarding is a local listener for a port of a sandbox.
+type forwarding struct {
+	ln      net.Listener
+	Local   string `json:"local"`
+	Port    uint16 `json:"port"`
+	Sandbox string `json:"sandbox"`
+}
+
+func (a *app) forward(ctx context.Context, sbx string, ports []string) error {
+	c, asJSON, err := a.open()
+	if err != nil {
+		return err
+	}
+	if err := c.byID(ctx, sandboxIDs(), sbx, func(id string) error {
+		s, err := c.sandbox(ctx, id)
+		if err == nil && s.State == stateEnded {
+			return fmt.Errorf("sandbox %s ended", id)
+		}
+		sbx = id
+		return err
+	}); err != nil {
+		return err
+	}
+	all := make([]*forwarding, len(ports))
+	for i, p := range ports {
+		if all[i], err = listen(sbx, p); err != nil {
+			return err
+		}
+		defer all[i].ln.Close() //nolint:errcheck // it was listened on
+	}
+	if err := a.showForwardings(all, asJSON); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range all {
+		context.AfterFunc(ctx, func() { f.ln.Close() }) //nolint:errcheck // it ends Accept
+		g.Go(func() error { return a.serve(ctx, c, f) })
+	}
+	return g.Wait()
+}
+
+// listen opens the local port of [LOCAL:]PORT.
+func listen(sbx, ports string) (*forwarding, error) {
+	local, remote, two := strings.Cut(ports, ":")
+	if !two {
+		remote = local
+	}
+	from, err := strconv.ParseUint(local, 10, 16)
+	to, terr := strconv.ParseUint(remote, 10, 16)
+	if err != nil || terr != nil || to == 0 {
+		return nil, fmt.Errorf("port %q must be PORT or LOCAL:PORT with numbers up to 65535", ports)
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(from, 10)))
+	if err != nil {
+		return nil, fmt.Errorf("local port %d cannot be used: %w", from, err)
+	}
+	return &forwarding{ln, ln.Addr().String(), uint16(to), sbx}, nil
+}
+
+func (a *app) showForwardings(all []*forwarding, asJSON bool) error {
+	if asJSON {
+		return a.writeJSON(all)
+	}
+	for _, f := range all {
+		a.notef("%s is forwarded to port %d of sandbox %s; Ctrl-C ends it", f.Local, f.Port, f.Sandbox)
+	}
+	return lineEach(a, all, func(f **forwarding) string { return (*f).Local })
+}
+
+// serve forwards each connection to f until ctx ends.
+func (a *app) serve(ctx context.Context, c *client, f *forwarding) error {
+	var open sync.WaitGroup
+	defer open.Wait()
+	for {
+		conn, err := f.ln.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("accept connections on %s: %w", f.Local, err)
+		}
+		open.Go(func() {
+			if err := c.tunnel(ctx, conn, f); err != nil && ctx.Err() == nil {
+				a.notef("connection to port %d: %v", f.Port, err)
+			}
+		})
+	}
+}
+
+// closeWriter is a connection of which one direction can be ended.
+type closeWriter interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// tunnel carries a local connection to the sandbox's port and closes it.
+func (c *client) tunnel(ctx context.Context, conn net.Conn, f *forwarding) error {
+	defer conn.Close() //nolint:errcheck // both directions ended
+	local, ok := conn.(closeWriter)
+	if !ok {
+		return errors.New("the local connection is not TCP")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := c.open(ctx, &request{
+		method: http.MethodGet, path: fmt.Sprintf("/v1%s/ports/%d", sandboxPath(f.Sandbox), f.Port),
+		header: map[string]string{"Connection": "Upgrade", "Upgrade": "tcp"},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // both directions ended
+	remote, ok := resp.Body.(closeWriter)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		return fmt.Errorf("the gateway did not switch to tcp (status %d)", resp.StatusCode)
+	}
+	context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // it ends the copies
+	var g errgroup.Group
+	g.Go(func() error { return carry(remote, local, cancel) })
+	g.Go(func() error { return carry(local, remote, cancel) })
+	return g.Wait()
+}
+
+// carry copies one direction and passes its end on. An error ends both directions.
+func carry(dst, src closeWriter, cancel func()) error {
+	_, err := io.Copy(dst, src)
+	if err == nil {
+		err = dst.CloseWrite()
+	}
+	if err != nil {
+		cancel()
+		if inWords(err) != err { // a side closed the connection, as clients do
+			return nil
+		}
+	}
+	return err
+}

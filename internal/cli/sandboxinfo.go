@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/millrace/millrace/events/template"
+)
+
+// sandboxInfo is a sandbox as the gateway shows it.
+type sandboxInfo struct {
+	ID         string            `json:"sandbox"`
+	Template   string            `json:"template"`
+	Alias      string            `json:"alias,omitempty"` // name by which the template was asked for
+	State      string            `json:"state"`
+	Outcome    string            `json:"outcome,omitempty"` // how it ended
+	Cause      string            `json:"cause,omitempty"`
+	Message    string            `json:"message,omitempty"`
+	CreatedAt  moment            `json:"created_at"`
+	StartedAt  moment            `json:"started_at"`
+	PausedAt   moment            `json:"paused_at,omitzero"`
+	EndsAt     moment            `json:"ends_at,omitzero"`
+	EndedAt    moment            `json:"ended_at,omitzero"`
+	Host       string            `json:"host,omitempty"`
+	Driver     string            `json:"driver,omitempty"`
+	Isolation  string            `json:"isolation,omitempty"`
+	CPUs       float64           `json:"cpus,omitempty"`
+	MemoryMB   uint32            `json:"memory_mb,omitempty"`
+	DiskMB     uint32            `json:"disk_mb,omitempty"`
+	PIDs       uint32            `json:"pids,omitempty"`
+	Internet   bool              `json:"internet"`
+	OnTimeout  string            `json:"on_timeout"`
+	AutoResume bool              `json:"auto_resume"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+}
+
+// The states of a sandbox.
+const (
+	statePaused = "paused"
+	stateEnded  = "ended"
+	liveStates  = "starting,running,paused,stopping"
+)
+
+// sandboxes lists sandboxes, newest first, in the given states (all without any) and with
+// all of the metadata.
+func (c *client) sandboxes(ctx context.Context, states string, metadata map[string]string) ([]sandboxInfo, error) {
+	q := url.Values{}
+	if states != "" {
+		q.Set("state", states)
+	}
+	for name, value := range metadata {
+		q.Add("metadata", name+"="+value)
+	}
+	all := []sandboxInfo{}
+	_, err := c.call(ctx, &request{method: http.MethodGet, path: "/v1/sandboxes", query: q}, &all)
+	return all, err
+}
+
+func (c *client) sandbox(ctx context.Context, id string) (s sandboxInfo, err error) {
+	_, err = c.call(ctx, &request{method: http.MethodGet, path: "/v1" + sandboxPath(id)}, &s)
+	return s, err
+}
+
+// template returns what people call the sandbox's template: as they asked for it, or as
+// much of its id as may stand for it.
+func (s *sandboxInfo) template() string {
+	name := cmp.Or(s.Alias, s.Template)
+	if id, err := template.ParseID(name); err == nil {
+		name = string(id[:templatePrefix])
+	}
+	return name
+}
+
+const templatePrefix = 12 // digits of a template's id that may stand for it
+
+// left is how soon the sandbox ends; "-" unless it runs.
+func (s *sandboxInfo) left(now time.Time) string {
+	if s.EndsAt.IsZero() {
+		return "-"
+	}
+	from := now.Add(-s.EndsAt.Sub(now))
+	return age(now, &from)
+}
+
+// createdSandbox is the answer to a create, as the gateway sends it.
+type createdSandbox struct {
+	ID           string `json:"sandboxID"`
+	Template     string `json:"templateID"`
+	Alias        string `json:"alias"`
+	AccessToken  string `json:"envdAccessToken"`
+	TrafficToken string `json:"trafficAccessToken"`
+	Domain       string `json:"domain"`
+}
+
+// newSandbox is the same as we print it.
+type newSandbox struct {
+	ID           string `json:"sandbox"`
+	Template     string `json:"template"`
+	Alias        string `json:"alias,omitempty"`
+	AccessToken  string `json:"access_token,omitempty"`
+	TrafficToken string `json:"traffic_access_token,omitempty"`
+	Domain       string `json:"domain,omitempty"`
+}

@@ -1,0 +1,19 @@
+package cli
+
+import "time"
+
+// timeForm is how times are written for programs: RFC 3339 in UTC with milliseconds.
+const timeForm = "2006-01-02T15:04:05.000Z"
+
+func formatTime(t time.Time) string { return t.UTC().Format(timeForm) }
+
+// moment is a time in our own JSON. The zero time is null.
+type moment struct{ time.Time }
+
+// MarshalJSON writes the time in the form of [timeForm].
+func (m moment) MarshalJSON() ([]byte, error) {
+	if m.IsZero() {
+		return []byte("null"), nil
+	}
+	return m.UTC().AppendFormat(nil, `"`+timeForm+`"`), nil
+}
