@@ -301,6 +301,30 @@ export const cases = {
     )
   },
 
+  // A file that another process has open, or that has another name, keeps its inode.
+  inplace: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      await sbx.files.write('log', 'one\n')
+      await sbx.commands.run('ln log other')
+      await sbx.files.write('log', 'two\n')
+      assert.equal(await sbx.files.read('other'), 'two\n')
+      await sbx.files.write('followed', 'one\n')
+      const tail = await sbx.commands.run('tail -n +1 -f followed', { background: true })
+      await until('the first line', async () => tail.stdout.includes('one\n'))
+      await sbx.files.write('followed', 'one\ntwo\n')
+      await until('the second line', async () => tail.stdout.includes('two\n'))
+      assert.equal(tail.stdout, 'one\ntwo\n')
+      await tail.kill()
+      await assert.rejects(tail.wait())
+    }),
+
+  pauses: (e2b, assert) =>
+    within(e2b, async (sbx) => {
+      const all = await Promise.all(Array.from({ length: 5 }, () => sbx.pause()))
+      assert.deepEqual(all, Array(5).fill(true))
+      assert.equal(await sbx.pause(), false)
+    }),
+
   snapshot: (e2b, assert) =>
     within(e2b, async (sbx) => {
       await sbx.commands.run('echo then > ~/file')
