@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -312,4 +313,24 @@ func BenchmarkPort(b *testing.B) {
 			}
 		}
 	})
+}
+
+// Without a domain, SDKs form host names of e2b.app. curl resolves those below localhost by
+// itself, as browsers do.
+func TestHostNamesOfUpLeadToIt(t *testing.T) {
+	t.Parallel()
+	u := rig.NewUp(t, rig.Options{})
+	var made struct {
+		ID     string `json:"sandboxID"`
+		Domain string `json:"domain"`
+	}
+	u.Want(t, 201, "POST", "/v2/sandboxes", `{"templateID":"base","timeout":300}`).Decode(t, &made)
+	_, port, _ := strings.Cut(strings.TrimPrefix(u.URL, "http://"), ":")
+	if made.Domain != "localhost:"+port {
+		t.Fatalf("the domain is %q, up listens at %s", made.Domain, u.URL)
+	}
+	out, err := exec.CommandContext(t.Context(), "curl", "-sS", "http://3000-"+made.ID+"."+made.Domain+"/").CombinedOutput()
+	if !strings.Contains(string(out), "The sandbox is running but port is not open") || err != nil {
+		t.Errorf("curl: %s, %v", out, err)
+	}
 }
