@@ -34,6 +34,9 @@ const (
 	// holder stops sending before that: holdFor after it last stored the claim.
 	silence = 10 * time.Second
 	holdFor = 7 * time.Second
+
+	// maxSearched bounds the memory for searches that found nothing.
+	maxSearched = 10_000
 )
 
 // deliverer works on the webhooks that it can claim.
@@ -45,8 +48,17 @@ type deliverer struct {
 	work   sync.WaitGroup
 	idle   chan struct{} // a worker ended; holds one
 
+	searched map[webhook.ID]search // only the goroutine of Run uses it
+
 	mu   sync.Mutex
 	busy map[webhook.ID]bool
+}
+
+// search is a search for a webhook's next event that found none. Its cursor stays where it is
+// while its tenant has events of other types only, so that the next search begins behind them.
+type search struct {
+	rev       uint64 // of the webhook
+	after, to webhook.Position
 }
 
 func setDefaults(cfg *Config) {
@@ -77,7 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	d := &deliverer{
 		cfg: cfg, id: string(webhook.NewID()), client: newClient(&sandbox.Operator{Allow: cfg.Allow}),
-		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool),
+		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool), searched: make(map[webhook.ID]search),
 	}
 	if d.sealer, err = sandbox.NewSealer(secret); err != nil {
 		return err
@@ -119,8 +131,24 @@ func (d *deliverer) look(ctx context.Context) {
 	}
 }
 
+// pending reports whether a webhook has something to deliver.
 func (d *deliverer) pending(h *events.Hook) bool {
-	return len(h.Again.Events) > 0 || len(d.cfg.View.LifecycleAfter(h.Tenant, h.After(), h.Wants, 1)) > 0
+	if len(h.Again.Events) > 0 {
+		return true
+	}
+	after := h.After()
+	from, to := after, webhook.Through(d.cfg.View.SandboxesRev())
+	if s := d.searched[h.ID]; s.rev == h.Rev && s.after == after {
+		from = max(after, s.to)
+	}
+	if len(d.cfg.View.LifecycleAfter(h.Tenant, from, h.Wants, 1)) > 0 {
+		return true
+	}
+	if len(d.searched) >= maxSearched {
+		clear(d.searched) // most are of webhooks that were removed
+	}
+	d.searched[h.ID] = search{h.Rev, after, max(from, to)}
+	return false
 }
 
 func (d *deliverer) take(id webhook.ID) bool {
