@@ -1,5 +1,5 @@
 // Package cli is the client's half of the program: run, attach, ps, logs, kill,
-// sandbox, events, doctor and bench. It speaks the public wire only, over
+// sandbox, cp, port-forward, events, doctor and bench. It speaks the public wire only, over
 // net/http, so that whatever it does anybody can do.
 //
 // # What a script may rely on
@@ -9,6 +9,14 @@
 // exit with 0 after detaching: by Ctrl-P Ctrl-Q at a terminal, by a terminal that
 // is gone, or by SIGHUP (of attach, and of run at a terminal; else SIGHUP is
 // forwarded, and under nohup it is ignored).
+//
+// With --output json, data is JSON with names in snake_case and times in RFC 3339 with
+// milliseconds in UTC. The events of a record are written as the gateway sends them.
+//
+// # Ids
+// A unique prefix stands for an id of a sandbox, process, snapshot, template or key. The
+// lists are read only if nothing has the id as it was given. Names of hosts are names,
+// not ids.
 //
 // # Nothing is typed that the user did not type
 // Recorded output that is shown at a terminal goes through package vtfilter: a

@@ -39,8 +39,9 @@ type gate struct {
 	eof      bool
 	signals  []int
 	sizes    []winsize
-	order    []string // of requests for events and sizes
-	lists    int      // requests for lists
+	order    []string          // of requests for events and sizes
+	files    map[string]string // the last upload, by path and mode
+	lists    int               // requests for lists
 	created  int
 	removed  []string
 	afters   []string
@@ -64,6 +65,10 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
 	mux.HandleFunc("GET /v1/sandboxes", g.list)
 	mux.HandleFunc("GET /v1/sandboxes/{id}", g.show)
+	mux.HandleFunc("GET /v1/sandboxes/{id}/ports/{port}", g.tunnel)
+	mux.HandleFunc("POST /filesystem.Filesystem/Stat", g.stat)
+	mux.HandleFunc("POST /files", g.putFile)
+	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "content") })
 	mux.HandleFunc("POST /commands", g.start)
 	mux.HandleFunc("GET /v1/processes", g.processes)
 	mux.HandleFunc("GET /v1/processes/{id}", g.process)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 func (a *app) forwardCommand() *cobra.Command {
@@ -86,6 +87,9 @@ func listen(sbx, ports string) (*forwarding, error) {
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(from, 10)))
 	if err != nil {
+		if errno, ok := errors.AsType[unix.Errno](err); ok {
+			err = errno // without the address
+		}
 		return nil, fmt.Errorf("local port %d cannot be used: %w", from, err)
 	}
 	return &forwarding{ln, ln.Addr().String(), uint16(to), sbx}, nil

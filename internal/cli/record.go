@@ -63,7 +63,7 @@ const (
 )
 
 // errDeaf is a connection on which not even keepalives come.
-var errDeaf = errors.New("nothing heard from the gateway")
+var errDeaf = fmt.Errorf("the gateway sent nothing for %v", deaf)
 
 func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,6 +94,9 @@ func (l *lines) raw() ([]byte, error) {
 		line = append([]byte(nil), line...)
 		rest, err = l.in.ReadBytes('\n')
 		line = append(line, rest...)
+	}
+	if err != nil && !l.silent.Stop() {
+		return line, errDeaf // which ended the request
 	}
 	l.silent.Reset(deaf)
 	return line, inWords(err)
