@@ -2,10 +2,7 @@ package hostd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -115,45 +112,5 @@ func (r *rig) requests() (sofar func() int) {
 			r.t.Fatal(err)
 		}
 		return len(seen)
-	}
-}
-
-// A process that ran before its host and its shim were killed, but after which nothing was
-// stored, is lost and not refused: the next retry with its key must not run it again.
-func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
-	r := newRigOn(t, "direct")
-	r.begin()
-	r.awaitLease(0)
-	sbx := r.sandbox()
-	r.kill()
-	ran := filepath.Join(t.TempDir(), "ran")
-	r.cfg.Fault = func(at string) error {
-		if at != "spawned" {
-			return nil
-		}
-		for rest(r.ctx(), 10*time.Millisecond) {
-			if _, err := os.Stat(ran); err == nil {
-				return errCut
-			}
-		}
-		return errors.New("it does not run")
-	}
-	cut := r.begin()
-	c := command(process.NewID(sbx), events.Start{Spec: sh("echo > " + ran)})
-	c.Deadline = time.Now().Add(5 * time.Second)
-	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
-		t.Fatal(err)
-	}
-	if r.awaitEnd(cut); !errors.Is(cut.err, errCut) {
-		t.Fatalf("the host ended with %v", cut.err)
-	}
-	r.killShim(sbx)
-	late, cancel := context.WithDeadline(r.ctx(), c.Deadline)
-	defer cancel()
-	<-late.Done()
-	r.cfg.Fault = nil
-	r.begin()
-	if rec := r.whole(c.Process); describe(rec.end()) != "shim_lost" {
-		t.Errorf("%s: %s, want shim_lost", describe(rec.end()), rec.types())
 	}
 }

@@ -20,6 +20,9 @@ func (p *proc) begin(ctx context.Context) error {
 	first := process.Accepted{
 		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
 	}
+	if p.ran() {
+		return p.ended(ctx, p.again(ctx))
+	}
 	if why := p.refusal(); why != nil {
 		return p.ended(ctx, p.refuse(ctx, first, why))
 	}
@@ -33,6 +36,14 @@ func (p *proc) begin(ctx context.Context) error {
 		}
 	}
 	return p.ended(ctx, err)
+}
+
+// ran reports whether the catalogue has more of the process than its claim. A run that
+// lost its journal reads old commands again: the record of the process may have been
+// dropped by then, and an empty record would let the process run a second time.
+func (p *proc) ran() bool {
+	s, _, ok := p.h.view.Process(p.id)
+	return ok && (!s.Started.IsZero() || !s.Active())
 }
 
 // refusal says why the process cannot be started now; nil if it can.
@@ -219,6 +230,8 @@ func (p *proc) again(ctx context.Context) error {
 	}
 	tip, err := p.w.Recover(ctx)
 	switch {
+	case kind.Is(err, kind.NotFound): // it ran, and its record is gone
+		return errFinished
 	case err != nil:
 		return err
 	case tip.Finished != nil:
