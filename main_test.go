@@ -133,7 +133,7 @@ func root(ctx context.Context, env map[string]string, args ...string) (out, errO
 }
 
 func TestEveryRoleAndVerbExplainsItself(t *testing.T) {
-	for _, name := range []string{"up", "nats", "gateway", "scheduler", "reaper", "hostd", "run", "attach", "ps", "logs", "kill", "sandbox", "hosts", "events", "doctor", "bench", "completion"} {
+	for _, name := range []string{"up", "nats", "gateway", "scheduler", "reaper", "hostd", "run", "attach", "ps", "logs", "kill", "cp", "port-forward", "sandbox", "hosts", "events", "doctor", "bench", "completion"} {
 		out, _, err := root(t.Context(), nil, name, "--help")
 		if err != nil || !strings.Contains(out, "Usage:") {
 			t.Errorf("%s --help: %v\n%s", name, err, out)

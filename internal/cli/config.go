@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -110,6 +111,27 @@ func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// countedArgs gives a wrong number of arguments a text with the usage.
+func countedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if err == nil || !strings.Contains(err.Error(), "arg(s)") { // cobra has no type for it
+			return err
+		}
+		text := fmt.Errorf("%s cannot take %d arguments: usage: %s", cmd.Name(), len(args), cmd.UseLine())
+		switch len(args) {
+		case 0:
+			text = fmt.Errorf("%s requires arguments: usage: %s", cmd.Name(), cmd.UseLine())
+		case 1:
+			text = fmt.Errorf("%s cannot take 1 argument: usage: %s", cmd.Name(), cmd.UseLine())
+		}
+		if exit, ok := errors.AsType[*ExitError](err); ok {
+			return &ExitError{Code: exit.Code, Err: text}
+		}
+		return text
+	}
+}
+
 func oursFlags(_ *cobra.Command, err error) error { return ours(FlagError(err)) }
 
 // app is one run of the program: its surroundings and the flags of all verbs.
@@ -141,6 +163,9 @@ func Commands(cfg Config) []*cobra.Command {
 // failed.
 func quiet(c *cobra.Command) {
 	c.SilenceUsage = true
+	if c.Args != nil {
+		c.Args = countedArgs(c.Args)
+	}
 	for _, sub := range c.Commands() {
 		quiet(sub)
 	}

@@ -42,3 +42,17 @@ func TestErrorsAreSentences(t *testing.T) {
 		srv.Close()
 	}
 }
+
+func TestAWrongNumberOfArgumentsShowsTheUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"cp a":       "cp cannot take 1 argument: usage: cp SOURCE DESTINATION [flags]",
+		"logs a b":   "logs cannot take 2 arguments: usage: logs [PROCESS] [flags]",
+		"sandbox rm": "rm requires arguments: usage: sandbox rm SANDBOX... [flags]",
+		"run":        "run requires arguments: usage: run [flags] [--] COMMAND [ARG...]",
+	} {
+		got := verb(t, nil, nil, strings.Fields(args)...)
+		if code := map[bool]int{true: ExitOurs, false: 1}[args == "run"]; got.say != want || got.code != code {
+			t.Errorf("%s: exit %d %q; want %q", args, got.code, got.say, want)
+		}
+	}
+}
