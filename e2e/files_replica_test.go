@@ -86,7 +86,7 @@ func TestWatchersThroughAnyGateway(t *testing.T) {
 		name := fmt.Sprintf("f%d", i)
 		write(name)
 		f.until(t, s.APIs[i%2], "WRITE "+name)
-		want = append(want, "CREATE "+name, "WRITE "+name)
+		want = append(want, "CREATE "+name, "CHMOD "+name, "WRITE "+name)
 	}
 	f.fetch(t, a)
 	if f.fetch(t, b); !slices.Equal(f.all, want) {
