@@ -80,7 +80,7 @@ func nothingWaits(t *testing.T, a *rig.API, running int) {
 	var m map[string]float64
 	ok := rig.Poll(progressTimeout, func() bool {
 		m = a.Metrics(t)
-		return phase(m, "requested")+phase(m, "placed")+phase(m, "stopping") == 0
+		return phase(m, "requested")+phase(m, "queued")+phase(m, "placed")+phase(m, "stopping") == 0
 	})
 	if !ok || phase(m, "running") != running {
 		t.Errorf("requested %d, placed %d, stopping %d, running %d of %d", phase(m, "requested"), phase(m, "placed"), phase(m, "stopping"), phase(m, "running"), running)

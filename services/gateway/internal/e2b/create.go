@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // newSandbox is NewSandbox and NewSandboxV2.
@@ -67,7 +68,8 @@ func (h *Handler) create(def defaults) fiber.Handler {
 	}
 }
 
-// createNew creates the sandbox that the body describes.
+// createNew creates the sandbox that the body describes. Without an idempotency key, the
+// sandbox is stopped if the client closes the connection before it gets the answer.
 func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by core.Idempotency) (sandbox.State, error) {
 	req, err := h.requested(body, def)
 	if err == nil {
@@ -82,7 +84,12 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 	if err != nil {
 		return sandbox.State{}, err
 	}
-	return h.core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
+	if by.Key != "" { // the request may be sent again, and finds its sandbox
+		return h.core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
+	}
+	ctx, stop := stream.Connected(c)
+	defer stop()
+	return h.core.CreateSandbox(ctx, auth.From(c), req)
 }
 
 // root says what the sandbox begins from, a template or else a snapshot, and what
