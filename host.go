@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/services/hostd"
 )
 
@@ -38,6 +39,7 @@ type host struct {
 	dns      string
 	network  string
 	veths    string
+	tune     bool
 	cache    int64
 	ahead    int64
 	destroy  func() bool  // see hostd.Config.DestroyOnExit
@@ -62,6 +64,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
 	f.StringVar(&h.network, "network", networkProxy, "what sandboxes with --egress internet get: proxy, or veth: an interface, too, for those whose own rules name nothing (root, nft, and --driver namespace,auto: gvisor has none)")
 	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
+	f.BoolVar(&h.tune, "tune-host", false, "raise this machine's kernel limits and the priority of this process, as deploy/ does (root); default: change nothing")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates and of copies of snapshots that are kept although no sandbox uses them; 0: 32 GiB")
 	f.Int64Var(&h.ahead, "copy-ahead", 0, "bytes of a snapshot that is copied to the servers' store before another host asks; 0: 4 GiB; negative: none is")
@@ -190,9 +193,20 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 			return err
 		}
 		defer unlock()
+		h.tuneHost(func(change hosttune.Change) { logger.Info("host setting changed", "setting", change.String()) })
 		h.destroy = interrupted(ctx)
 		return h.run(ctx, log, logger, name, dir, cfg.Version)
 	}))
+}
+
+// tuneHost changes the machine if the operator asked for it, and reports each change.
+func (h *host) tuneHost(report func(hosttune.Change)) {
+	if !h.tune {
+		return
+	}
+	for _, change := range hosttune.Apply("/") {
+		report(change)
+	}
 }
 
 // probe tells what each driver can do on this machine.

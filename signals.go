@@ -39,16 +39,13 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// serve makes this process a service: signals end ctx from now on, and it goes
-// before what it serves, and ends after it. Without untilSignal, as in tests, it does nothing.
+// serve makes this process a service: signals end ctx from now on. Without untilSignal, as
+// in tests, it does nothing.
 func serve(ctx context.Context) {
 	l, ok := ctx.Value(lifetimeKey{}).(*lifetime)
 	if !ok || l.asked.Swap(true) {
 		return
 	}
-	precede()
-	outlive()
-	outlive()
 	signal.Notify(l.ch, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		if <-l.ch == syscall.SIGINT {

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/hostd"
 	"github.com/millrace/millrace/services/reaper"
@@ -87,6 +88,9 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	u.host.tuneHost(func(change hosttune.Change) {
+		fmt.Fprintln(u.cfg.Out, "--tune-host:", change) //nolint:errcheck // only told to people
+	})
 	if u.gateway.APIKey, err = firstKey(u.data, u.gateway.APIKey); err != nil {
 		return err
 	}

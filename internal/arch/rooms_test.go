@@ -53,7 +53,7 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // service into another; anything into main; JetStream outside events; fiber
 // outside gateway; os/exec outside hostd.
 var rooms = []room{
-	{path: "", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cobra, pflag, sys, group}},
+	{path: "", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", "internal/hosttune", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 
@@ -106,7 +106,7 @@ var rooms = []room{
 
 	// The client speaks the public wire only: nothing of ours but the form of
 	// templates, which it makes.
-	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
+	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/hosttune", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
 	{path: "internal/cli/internal/vtfilter"},
 	// What templates are made of: the only room besides hostd that starts programs,
 	// on the machine of who builds.
@@ -114,6 +114,7 @@ var rooms = []room{
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
+	{path: "internal/hosttune", may: []string{sys}},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch", may: []string{"golang.org/x/tools/go/packages"}},
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/hosttune"
 )
 
 // check is one thing that doctor looked at.
@@ -28,7 +31,25 @@ type health struct {
 	Kernel   string         `json:"kernel"`
 	Drivers  []DriverReport `json:"drivers"`
 	Checks   []check        `json:"checks"`
+	Settings []setting      `json:"settings"`
 	Hosts    []hostInfo     `json:"hosts"`
+}
+
+// setting is one of this machine's, and what a production host should have.
+type setting struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Now  string `json:"now"`
+	Want string `json:"want"`
+	Why  string `json:"why"`
+}
+
+func (a *app) settings() []setting {
+	all := []setting{}
+	for _, s := range hosttune.Report("/", a.servicePID()) {
+		all = append(all, setting{Name: s.Name, OK: s.OK, Now: s.Now, Want: s.Want, Why: s.Why})
+	}
+	return all
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -36,8 +57,10 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Tell what works on this machine, what does not, and why",
 		Long: `Tell what each driver can do here and what stands in its way, how this machine
-limits resources, and whether the gateway and its NATS can be reached. It exits
-with 1 if no driver works.`,
+limits resources, which settings a production host should change (--tune-host
+of up and hostd, or the files in deploy/, set them; none is needed to try
+Millrace), and whether the gateway and its NATS can be reached. It exits with 1
+if no driver works.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := a.json()
@@ -74,7 +97,7 @@ func (a *app) examine(ctx context.Context) *health {
 	defer cancel()
 	h := &health{
 		Version: a.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernel(),
-		Drivers: []DriverReport{}, Hosts: []hostInfo{},
+		Drivers: []DriverReport{}, Settings: a.settings(), Hosts: []hostInfo{},
 	}
 	if a.Probe != nil {
 		h.Drivers = append(h.Drivers, a.Probe(ctx)...)
@@ -151,6 +174,25 @@ func checkUserns(sys string) check {
 		return check{"user namespaces", false, "only for root: sysctl kernel.apparmor_restrict_unprivileged_userns is 1"}
 	}
 	return check{"user namespaces", true, "allowed"}
+}
+
+// servicePID returns the process that has locked the data directory, 0 if there is none.
+func (a *app) servicePID() int {
+	dir, err := a.dataDir()
+	if err != nil {
+		return 0
+	}
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return 0
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		return 0 // an earlier one's
+	}
+	var pid int
+	fmt.Fscan(f, &pid) //nolint:errcheck // 0 then
+	return pid
 }
 
 func (a *app) checkData() check {
@@ -230,5 +272,17 @@ func (a *app) writeHealth(h *health) error {
 	for _, c := range h.Checks {
 		add(c.Name, c.OK, c.Detail)
 	}
+	for _, s := range h.Settings {
+		rows = append(rows, settingRow(s))
+	}
 	return a.table([]string{"WHAT", "", "DETAIL"}, rows)
+}
+
+// settingRow says of a setting that is lower than a production host's that it is low: that
+// hinders nobody who only tries Millrace.
+func settingRow(s setting) []string {
+	if s.OK {
+		return []string{s.Name, "ok", s.Now}
+	}
+	return []string{s.Name, "low", fmt.Sprintf("%s; a production host should have %s: %s", s.Now, s.Want, s.Why)}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -110,9 +109,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := h.findShim(); err != nil {
 		return err
-	}
-	if os.Geteuid() == 0 {
-		widen("/proc/sys", cfg.Slog)
 	}
 	h.clearTrials(ctx)
 	waiting, err := j.sandboxes()

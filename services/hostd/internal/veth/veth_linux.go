@@ -53,6 +53,8 @@ const (
 
 	defaultAgain = 10 * time.Second
 
+	tablePrefix = "millrace_"
+
 	attachTries = 8 // of numbers that another host takes at the same moment
 
 	connsPart    = 16 // of the connections that the kernel tracks a sandbox may have that part
@@ -60,7 +62,7 @@ const (
 )
 
 func (c *Config) id() string     { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(c.Key)))[:6] }
-func (c *Config) table() string  { return "millrace_" + c.id() }
+func (c *Config) table() string  { return tablePrefix + c.id() }
 func (c *Config) prefix() string { return "mr" + c.id() + "x" } // an interface's name has 15 bytes at most
 
 // Open puts the rules in force, or says why that cannot be done here. Interfaces
@@ -89,12 +91,8 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 		n.give(i)
 	}
 	n.clean()
-	const forward = "/proc/sys/net/ipv4/ip_forward"
-	if b, err := os.ReadFile(forward); err != nil || strings.TrimSpace(string(b)) != "1" {
-		if err := os.WriteFile(forward, []byte("1"), 0o644); err != nil { //nolint:gosec // it is the kernel's
-			return nil, fmt.Errorf("switch forwarding on: %w", err)
-		}
-		cfg.Log.Warn("this machine forwards packets between its interfaces from now on, for sandboxes")
+	if err := n.forward(); err != nil {
+		return nil, err
 	}
 	return n, nil
 }
@@ -124,6 +122,9 @@ func (n *Net) Keep(ctx context.Context) {
 		if err := nft(ctx, n.cfg.rules()); err != nil && ctx.Err() == nil {
 			n.cfg.Log.Error("the rules for sandboxes' interfaces could not be applied again", "err", err)
 		}
+		if err := n.forward(); err != nil { // another host may have switched it off
+			n.cfg.Log.Error("forwarding for sandboxes' interfaces could not be switched on again", "err", err)
+		}
 	}
 }
 
@@ -146,7 +147,7 @@ func nft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Close takes the rules away, unless somebody has an interface.
+// Close removes the rules and restores ip_forward, unless a sandbox still has an interface.
 func (n *Net) Close(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,7 +155,10 @@ func (n *Net) Close(ctx context.Context) error {
 	if err != nil || len(links) > 0 {
 		return err
 	}
-	return nft(ctx, "delete table inet "+n.cfg.table()+"\n")
+	if err := nft(ctx, "delete table inet "+n.cfg.table()+"\n"); err != nil {
+		return err
+	}
+	return unforward(ctx)
 }
 
 // links are our interfaces, by their number. Where others came or went meanwhile it may lack

@@ -180,6 +180,13 @@ func newHouse(t *testing.T) *house {
 		"addr add 10.1.1.1/32 dev lo", "route add 10.213.0.0/16 via 198.18.0.1")
 	h.world.serve("0.0.0.0:80")
 	h.host.serve("0.0.0.0:80")
+	t.Cleanup(func() {
+		h.do(t, func(*Net) error {
+			kept, err := keptForward()
+			os.Remove(kept) //nolint:errcheck // a test may have restored the value
+			return err
+		})
+	})
 	h.open(t)
 	return h
 }
@@ -569,5 +576,36 @@ func TestRemoveTakesOursAway(t *testing.T) {
 	h.do(t, func(*Net) error { return Remove(h.cfg.Key) })
 	if ours, left := h.links(t), theirs.links(t); ours != 0 || left != 1 {
 		t.Errorf("%d of ours and %d of another host's are left", ours, left)
+	}
+}
+
+// ip_forward is as before when the last host on the machine has closed.
+func TestForwardingIsRestored(t *testing.T) {
+	h := newHouse(t)
+	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
+	forwarding := func() (is string) {
+		h.do(t, func(*Net) error {
+			b, err := os.ReadFile(forwardPath)
+			is = strings.TrimSpace(string(b))
+			return err
+		})
+		return is
+	}
+	for _, before := range []string{"0", "1"} {
+		h.do(t, func(*Net) error { return os.WriteFile(forwardPath, []byte(before), 0) })
+		h.cfg.Key = t.Name()
+		h.open(t)
+		first := h.net
+		h.cfg.Key = "another " + t.Name()
+		h.open(t)
+		second := h.net
+		h.do(t, func(*Net) error { return first.Close(t.Context()) })
+		if got := forwarding(); got != "1" {
+			t.Errorf("ip_forward is %s while a host has rules, want 1", got)
+		}
+		h.do(t, func(*Net) error { return second.Close(t.Context()) })
+		if got := forwarding(); got != before {
+			t.Errorf("ip_forward is %s in the end, want %s as before", got, before)
+		}
 	}
 }

@@ -1,0 +1,121 @@
+package hosttune
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// machine is a directory with settings of a small machine, of one that has more than enough,
+// and without terminals.
+func machine(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, was := range map[string]string{"kernel/pid_max": "32768\n", "net/core/bpf_jit_limit": "264241152\n", "fs/file-max": "9223372036854775807\n"} {
+		path := filepath.Join(root, "proc/sys", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(was), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestRaise(t *testing.T) {
+	root := machine(t)
+	var got []string
+	for _, c := range raise(root) {
+		got = append(got, c.String())
+	}
+	if want := "kernel.pid_max: 32768 -> 4194304; net.core.bpf_jit_limit: 264241152 -> 528482304"; strings.Join(got, "; ") != want {
+		t.Errorf("changes %q, want %q", got, want)
+	}
+	for name, want := range map[string]string{"kernel/pid_max": "4194304", "net/core/bpf_jit_limit": "528482304", "fs/file-max": "9223372036854775807"} {
+		raw, err := os.ReadFile(filepath.Join(root, "proc/sys", name))
+		if got := strings.TrimSpace(string(raw)); err != nil || got != want {
+			t.Errorf("%s is %s (%v), want %s", name, got, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "proc/sys/kernel/pty")); err == nil {
+		t.Error("a setting that the kernel does not have was made")
+	}
+	if again := raise(root); len(again) > 0 {
+		t.Errorf("the second time it changed %v", again)
+	}
+}
+
+func TestReport(t *testing.T) {
+	want := []Setting{
+		{Name: "kernel.pid_max", Now: "32768", Want: "4194304"},
+		{Name: "fs.file-max", Now: "9223372036854775807", Want: "4611686018427387904", OK: true},
+		{Name: "net.core.bpf_jit_limit", Now: "264241152", Want: "528482304"},
+	}
+	got := Report(machine(t), 0)
+	if len(got) != len(want) {
+		t.Fatalf("reports %v, want %v", got, want)
+	}
+	for i, s := range got {
+		if s.Why == "" {
+			t.Errorf("%s has no reason", s.Name)
+		}
+		if s.Why = ""; s != want[i] {
+			t.Errorf("reports %+v, want %+v", s, want[i])
+		}
+	}
+}
+
+// A change that the kernel refuses is reported with its reason.
+func TestRefusedChange(t *testing.T) {
+	err := reason(&os.PathError{Op: "open", Path: "/proc/sys/kernel/pid_max", Err: os.ErrPermission})
+	c := Change{Name: "kernel.pid_max", From: "32768", To: "4194304", Err: err}
+	if got, want := c.String(), "kernel.pid_max stays 32768: permission denied"; got != want {
+		t.Errorf("says %q, want %q", got, want)
+	}
+}
+
+// The files for a production host set what --tune-host sets.
+func TestFilesSetTheSame(t *testing.T) {
+	got := assignments(t, "../../deploy/sysctl.d/90-millrace.conf")
+	for _, s := range Sysctls() {
+		if want := strconv.FormatUint(s.Want, 10); got[s.Name] != want {
+			t.Errorf("the sysctl file sets %s to %q, want %s", s.Name, got[s.Name], want)
+		}
+		delete(got, s.Name)
+	}
+	if len(got) > 0 {
+		t.Errorf("the sysctl file sets more: %v", got)
+	}
+	units, err := filepath.Glob("../../deploy/systemd/*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatalf("units %v, %v", units, err)
+	}
+	for _, path := range units {
+		unit := assignments(t, path)
+		if unit["Nice"] != strconv.Itoa(Nice) || unit["OOMScoreAdjust"] != strconv.Itoa(OOMScore) {
+			t.Errorf("%s sets Nice %s and OOMScoreAdjust %s, want %d and %d", path, unit["Nice"], unit["OOMScoreAdjust"], Nice, OOMScore)
+		}
+	}
+}
+
+// assignments reads the lines NAME=VALUE of a file.
+func assignments(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := make(map[string]string)
+	for s := bufio.NewScanner(f); s.Scan(); {
+		name, value, ok := strings.Cut(s.Text(), "=")
+		if ok && !strings.HasPrefix(name, "#") {
+			all[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+	}
+	return all
+}

@@ -1,0 +1,125 @@
+package hosttune
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Values that the services of a production host run with.
+const (
+	Nice     = -10  // nice value: the services run before the sandboxes
+	OOMScore = -500 // oom_score_adj: the kernel ends sandboxes before the services
+)
+
+// Names of what is not a sysctl.
+const (
+	niceName      = "nice"
+	autogroupName = "autogroup"
+	oomName       = "oom_score_adj"
+)
+
+// Sysctl is a limit of the kernel, and the lowest value that a production host should have.
+type Sysctl struct {
+	Name string // as sysctl(8) has it
+	Want uint64
+	Why  string
+}
+
+// Sysctls returns the limits. The kernel shares them between the sandboxes and the host.
+// With the defaults of a small machine, eight sandboxes of 4096 processes, or three of 1024
+// terminals, use them up.
+func Sysctls() []Sysctl {
+	return []Sysctl{
+		{"kernel.pid_max", 4 << 20, "process ids that all sandboxes and the host share"}, // the kernel's own limit
+		{"kernel.threads-max", 4 << 20, "threads that all sandboxes and the host share"},
+		{"kernel.pty.max", 1 << 20, "terminals that all sandboxes and the host share"}, // likewise
+		{"fs.file-max", 1 << 62, "open files that all sandboxes and the host share"},
+		// Half of the area that amd64 has for modules, as newer kernels allow. The rest is
+		// left to root.
+		{"net.core.bpf_jit_limit", 504 << 20, "memory for the system call filters of all sandboxes"},
+	}
+}
+
+// Setting is one setting of this machine or of this process.
+type Setting struct {
+	Name string
+	Now  string // current value
+	Want string // value of a production host
+	Why  string
+	OK   bool
+}
+
+// Report returns the settings below root that this kernel has, and those of the service with
+// that pid, if it is above 0. root is "/".
+func Report(root string, pid int) []Setting {
+	var all []Setting
+	for _, s := range Sysctls() {
+		now, err := s.read(root)
+		if err != nil {
+			continue // another kernel
+		}
+		all = append(all, Setting{
+			Name: s.Name, Now: strconv.FormatUint(now, 10), Want: strconv.FormatUint(s.Want, 10), Why: s.Why, OK: now >= s.Want,
+		})
+	}
+	return append(all, service(pid)...)
+}
+
+func (s *Sysctl) path(root string) string {
+	return filepath.Join(root, "proc/sys", strings.ReplaceAll(s.Name, ".", "/"))
+}
+
+func (s *Sysctl) read(root string) (uint64, error) {
+	raw, err := os.ReadFile(s.path(root))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+}
+
+// Change is a setting that [Apply] wrote, or could not write.
+type Change struct {
+	Name, From, To string
+	Err            error
+}
+
+// String returns the change as a line for the operator.
+func (c Change) String() string {
+	if c.Err != nil {
+		return fmt.Sprintf("%s stays %s: %v", c.Name, c.From, c.Err)
+	}
+	return fmt.Sprintf("%s: %s -> %s", c.Name, c.From, c.To)
+}
+
+// Apply raises the limits below root that are lower, and gives this process the priority of
+// a service. A priority that the operator has chosen already stays. It returns what it
+// changed, and what it failed to change.
+func Apply(root string) []Change {
+	return append(raise(root), prioritize()...)
+}
+
+func raise(root string) []Change {
+	var all []Change
+	for _, s := range Sysctls() {
+		now, err := s.read(root)
+		if err != nil || now >= s.Want {
+			continue
+		}
+		want := strconv.FormatUint(s.Want, 10)
+		err = os.WriteFile(s.path(root), []byte(want), 0o644) //nolint:gosec // the kernel's own file
+		all = append(all, Change{s.Name, strconv.FormatUint(now, 10), want, reason(err)})
+	}
+	return all
+}
+
+// reason returns the cause of an error without the path.
+func reason(err error) error {
+	if path, ok := err.(*fs.PathError); ok { //nolint:errorlint // os.WriteFile does not wrap it
+		return path.Err
+	}
+	return err
+}
