@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway"
 )
 
@@ -17,6 +18,7 @@ type banner struct {
 	drivers, isolations     []string // that the host offers now; the first is the default
 	pending                 string   // driver that is offered later; empty if there is none
 	pendingErr              error    // why it cannot be built here
+	enforced                []string // limits that each driver enforces, separated by spaces
 	egress                  bool     // sandboxes may reach public addresses
 }
 
@@ -30,6 +32,7 @@ func (b *banner) text() string {
   data     %s
   driver   %s
   network  %s
+  limits   %s
   stop     Ctrl-C ends all sandboxes; after SIGTERM or a crash they run on, and the next start finds them
   docs     %s
 
@@ -41,7 +44,7 @@ E2B JS SDK:
 
 millrace:
   %s run 'echo hello; uname -a'
-`, b.url, b.version, b.took, b.key, b.data, b.driver(), b.network(), gateway.DocsURL, curl, js, b.self)
+`, b.url, b.version, b.took, b.key, b.data, b.driver(), b.network(), b.limits(), gateway.DocsURL, curl, js, b.self)
 }
 
 // driver says which driver isolates sandboxes now, and which one will.
@@ -67,4 +70,21 @@ func (b *banner) network() string {
 		return "sandboxes may reach public addresses"
 	}
 	return "sandboxes have none; --egress internet lets them reach public addresses"
+}
+
+// limits names the limits that the default driver does not enforce here.
+func (b *banner) limits() string {
+	var has, missing []string
+	if len(b.enforced) > 0 {
+		has = strings.Fields(b.enforced[0])
+	}
+	for _, l := range sandbox.AllLimits() {
+		if !slices.Contains(has, string(l)) {
+			missing = append(missing, string(l))
+		}
+	}
+	if len(missing) == 0 {
+		return "cpu, memory, disk and pids are enforced"
+	}
+	return "not enforced here: " + strings.Join(missing, ", ") + "; a sandbox that demands one is refused (millrace doctor says why)"
 }

@@ -237,7 +237,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 	h, _ := u.host.view.Host(upHost)
 	b := banner{
 		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, self: self(u.cfg.Getenv, u.data), took: took,
-		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet,
+		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet, enforced: h.Enforced,
 	}
 	b.pending, b.pendingErr = hostd.Pending(u.host.drivers)
 	_, err := fmt.Fprint(u.cfg.Out, b.text())

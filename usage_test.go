@@ -74,6 +74,8 @@ func TestBannerNamesTheDriverAndTheNetwork(t *testing.T) {
 			[]string{"driver   gvisor (isolation: kernel)\n", "may reach public addresses"}},
 		{"a release without gVisor", banner{drivers: []string{"namespace"}, isolations: []string{"process"}, pending: "gvisor", pendingErr: errors.New("no source")},
 			[]string{"WARNING: gvisor is not available: no source"}},
+		{"limits that are not enforced", banner{drivers: []string{"namespace", "direct"}, enforced: []string{"pids disk", "cpu memory"}}, []string{"limits   not enforced here: cpu, memory; "}},
+		{"all limits", banner{drivers: []string{"namespace"}, enforced: []string{"cpu memory disk pids"}}, []string{"limits   cpu, memory, disk and pids are enforced\n"}},
 		{"named drivers only", banner{drivers: []string{"direct"}, isolations: []string{"none"}, version: "v1"}, []string{"driver   direct (isolation: none)\n", "version v1", "SIGTERM", "docs "}},
 	}
 	for _, tt := range tests {

@@ -52,7 +52,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Isolation: string(b.Isolation), Snapshot: string(b.From), ForkedFrom: string(b.FromSandbox), SnapshotHost: b.FromHost,
 			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
 			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
-			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity),
+			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity), Demanded: fromLimits(b.Demanded),
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -64,7 +64,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		f.Body = &pb.SandboxFrame_Running{Running: &pb.SandboxRunning{
 			Driver: b.Driver, Isolation: string(b.Isolation),
 			CanPause: b.Can.Pause, CanSnapshot: b.Can.Files, CanSnapshotMemory: b.Can.Memory,
-			CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
+			CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB, Unenforced: fromLimits(b.Unenforced),
 		}}
 	case sandbox.DeadlineSet:
 		f.Body = &pb.SandboxFrame_DeadlineSet{DeadlineSet: &pb.SandboxDeadlineSet{DeadlineNs: nanos(b.Deadline)}}
@@ -142,7 +142,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 			Built: r.Built, Build: r.Build, User: r.User, Workdir: r.Workdir,
-			Start: r.Start, Ready: r.Ready, Identity: identityFromPB(r.Identity),
+			Start: r.Start, Ready: r.Ready, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
@@ -154,7 +154,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 		r := b.Running
 		return sandbox.Running{Driver: r.Driver, Isolation: sandbox.Isolation(r.Isolation), Can: sandbox.Abilities{
 			Pause: r.CanPause, Files: r.CanSnapshot, Memory: r.CanSnapshotMemory,
-		}, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib}
+		}, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, Unenforced: toLimits(r.Unenforced)}
 	case *pb.SandboxFrame_DeadlineSet:
 		return sandbox.DeadlineSet{Deadline: fromNanos(b.DeadlineSet.DeadlineNs)}
 	case *pb.SandboxFrame_Pausing:
@@ -244,12 +244,28 @@ func decodeSummary(data []byte) (process.Summary, error) {
 	return s, nil
 }
 
+func fromLimits(limits []sandbox.Limit) []string {
+	var all []string
+	for _, l := range limits {
+		all = append(all, string(l))
+	}
+	return all
+}
+
+func toLimits(names []string) []sandbox.Limit {
+	var all []sandbox.Limit
+	for _, n := range names {
+		all = append(all, sandbox.Limit(n))
+	}
+	return all
+}
+
 func encodeLease(l *fleet.Lease) ([]byte, error) {
 	return proto.Marshal(&pb.Lease{
 		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
 		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal, DiskTotal: l.DiskTotal,
 		MemoryFree: l.MemoryFree, Draining: l.Draining, Starting: l.Starting, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
-		Isolations: l.Isolations, Templates: l.Templates, VolumeDrivers: l.VolumeDrivers, Fits: l.Fits, FileFits: l.FileFits, System: l.System, Cpu: l.CPU,
+		Isolations: l.Isolations, Templates: l.Templates, VolumeDrivers: l.VolumeDrivers, Fits: l.Fits, FileFits: l.FileFits, System: l.System, Cpu: l.CPU, Enforced: l.Enforced,
 	})
 }
 
@@ -262,7 +278,7 @@ func decodeLease(data []byte) (fleet.Lease, error) {
 		Host: b.Host, Epoch: b.Epoch, TTL: time.Duration(b.TtlNs), Drivers: b.Drivers, Capacity: b.Capacity,
 		Sandboxes: b.Sandboxes, Processes: b.Processes, Load1: b.Load1, MemoryTotal: b.MemoryTotal, DiskTotal: b.DiskTotal,
 		MemoryFree: b.MemoryFree, Draining: b.Draining, Starting: b.Starting, Gone: b.Gone, Version: b.Version, CPUs: b.Cpus, Instance: b.Instance,
-		Isolations: b.Isolations, Templates: b.Templates, VolumeDrivers: b.VolumeDrivers, Fits: b.Fits, FileFits: b.FileFits, System: b.System, CPU: b.Cpu,
+		Isolations: b.Isolations, Templates: b.Templates, VolumeDrivers: b.VolumeDrivers, Fits: b.Fits, FileFits: b.FileFits, System: b.System, CPU: b.Cpu, Enforced: b.Enforced,
 	}, nil
 }
 

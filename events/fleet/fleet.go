@@ -28,7 +28,8 @@ type Lease struct {
 	CPU        string   // what its CPU can: memory goes on where it can the same
 	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
 	VolumeDrivers []string
-	Capacity      uint32 // sandboxes
+	Enforced      []string // of the drivers, in their order: the limits that each enforces, separated by spaces
+	Capacity      uint32   // sandboxes
 	Sandboxes     uint32
 	Processes     uint32
 	Load1         float64

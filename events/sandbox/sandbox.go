@@ -118,6 +118,7 @@ type Requested struct {
 	Start         string // a command of the shell's that it begins with; empty: none
 	Ready         string // another, which ends with 0 when that one is ready
 	Identity      Identity
+	Demanded      []Limit // limits that must be enforced; the others may be only a default
 }
 
 // What happens at a sandbox's deadline.
@@ -154,6 +155,7 @@ type Running struct {
 	// What its driver gives who asks for no limit, as a machine has some memory and some
 	// CPUs; 0: no limit.
 	CPUMilli, MemoryMiB uint32
+	Unenforced          []Limit // limits of the request that its driver does not enforce
 }
 
 // Abilities are what can be done with a sandbox besides running processes.

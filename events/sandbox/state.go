@@ -71,6 +71,9 @@ type State struct {
 	Network  Network     // what it may reach now
 	Used     NetworkUsed // as far as it is known
 
+	// Unenforced are the limits that it has and its driver does not enforce; none until running.
+	Unenforced []Limit
+
 	// Isolation is what it really has; empty until running.
 	Isolation Isolation
 
@@ -162,6 +165,7 @@ func (s State) Apply(e Event) (State, error) {
 		s.Refusal, s.Cause, s.Queued = kind.Kind(b.Kind), b.Reason, ""
 	case Running:
 		s.Driver, s.Isolation, s.Can, s.Started = b.Driver, b.Isolation, b.Can, e.Time
+		s.Unenforced = b.Unenforced
 		s.runs(e.Time)
 		s.Request.CPUMilli, s.Request.MemoryMiB = cmp.Or(s.Request.CPUMilli, b.CPUMilli), cmp.Or(s.Request.MemoryMiB, b.MemoryMiB)
 	case DeadlineSet:

@@ -84,6 +84,11 @@ type autoResume struct {
 func (c *client) createSandbox(ctx context.Context, spec sandboxSpec) (createdSandbox, error) {
 	var out createdSandbox
 	_, err := c.call(ctx, &request{method: "POST", path: "/sandboxes", json: spec}, &out)
+	for _, w := range out.Warnings {
+		if c.notef != nil {
+			c.notef("warning: %s", w)
+		}
+	}
 	return out, err
 }
 

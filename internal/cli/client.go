@@ -25,6 +25,7 @@ type client struct {
 	met   atomic.Bool   // a gateway has answered
 	key   string
 	http  *http.Client
+	notef func(format string, args ...any) // prints a warning of the gateway
 }
 
 const (
@@ -56,7 +57,11 @@ func (a *app) client() (*client, error) {
 		// A gateway may know the key by other means; it will say if not.
 		key, _ = readWord(filepath.Join(dir, KeyFile)) //nolint:errcheck // as above
 	}
-	return newClient(urls, key)
+	c, err := newClient(urls, key)
+	if err == nil {
+		c.notef = a.notef
+	}
+	return c, err
 }
 
 func (a *app) dataDir() (string, error) {

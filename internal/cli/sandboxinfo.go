@@ -93,6 +93,8 @@ type createdSandbox struct {
 	AccessToken  string `json:"envdAccessToken"`
 	TrafficToken string `json:"trafficAccessToken"`
 	Domain       string `json:"domain"`
+
+	Warnings []string `json:"warnings,omitempty"` // limits that are not enforced
 }
 
 // newSandbox is the same as we print it.
@@ -103,4 +105,6 @@ type newSandbox struct {
 	AccessToken  string `json:"access_token,omitempty"`
 	TrafficToken string `json:"traffic_access_token,omitempty"`
 	Domain       string `json:"domain,omitempty"`
+
+	Warnings []string `json:"warnings,omitempty"`
 }

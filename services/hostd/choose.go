@@ -28,13 +28,17 @@ func (b *box) choose(ctx context.Context) error {
 	if len(b.req.Volumes) > 0 && !d.caps.Volumes {
 		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s cannot show volumes here", d.Name())
 	}
+	enforced := d.caps.Enforced()
+	if missing := sandbox.Missing(b.req.Demanded, enforced); len(missing) > 0 {
+		return kind.Newf(kind.Unimplemented, "create", string(b.id), "driver %s cannot enforce these limits here: %s", d.Name(), limitNames(missing))
+	}
 	if b.driver == nil {
 		b.driver = d.Driver
 	}
 	b.made = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
 		Pause: d.caps.Pause, Files: d.caps.Files,
 		Memory: d.caps.Memory && len(b.req.Volumes) == 0, // processes that go on find no other volumes
-	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB}
+	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB, Unenforced: sandbox.Missing(b.req.Limits(), enforced)}
 	return nil
 }
 

@@ -2,10 +2,12 @@ package hostd
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // lease is the host's claim to be alive. It belongs to one goroutine.
@@ -86,12 +88,13 @@ func (l *lease) leave(ctx context.Context) {
 func (l *lease) observe() {
 	began := l.h.recovered.Load() // before what a beginning finds: else there is a host without drivers
 	l.Sandboxes, l.Processes = l.h.counts()
-	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers = nil, nil, nil, nil, nil
+	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers, l.Enforced = nil, nil, nil, nil, nil, nil
 	for _, d := range l.h.offers() {
 		l.Drivers = append(l.Drivers, d.Name())
 		l.Isolations = append(l.Isolations, d.caps.Isolation)
 		l.Fits = append(l.Fits, d.caps.Fits)
 		l.FileFits = append(l.FileFits, d.caps.FileFits)
+		l.Enforced = append(l.Enforced, limitNames(d.caps.Enforced()))
 		if d.caps.Volumes {
 			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
 		}
@@ -104,4 +107,13 @@ func (l *lease) observe() {
 	drains := l.h.draining.Load()
 	l.Starting = !drains && !began
 	l.Draining = drains || l.Starting
+}
+
+// limitNames returns limits as a lease has them.
+func limitNames(limits []sandbox.Limit) string {
+	var names []string
+	for _, l := range limits {
+		names = append(names, string(l))
+	}
+	return strings.Join(names, " ")
 }

@@ -18,6 +18,7 @@ type room struct {
 	Isolations []string                                  // of the drivers, in their order
 	Templates  []string                                  // that are ready there
 	Volumes    []string                                  // the drivers that show volumes
+	Enforced   []string                                  // of the drivers, in their order: the limits that each enforces
 	Fits       func(driver string, n fleet.Needs) string // fleet.Lease.Fit
 	Capacity   int
 	Used       int  // sandboxes placed there that are not over
@@ -61,7 +62,7 @@ func (r *room) take(req *sandbox.Requested, standing bool) {
 // what the sandbox begins from.
 func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
 	if len(r.Drivers) == 0 { // it does not say
-		return "", r.Starting || req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0
+		return "", r.Starting || req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0 && len(req.Demanded) == 0
 	}
 	for i, d := range r.Drivers {
 		var level sandbox.Isolation
@@ -69,11 +70,20 @@ func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok boo
 			level = sandbox.Isolation(r.Isolations[i])
 		}
 		shows := len(req.Volumes) == 0 || slices.Contains(r.Volumes, d)
-		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) && shows && from.usable(r, d) {
+		if (req.Driver == "" || req.Driver == d) && level.AtLeast(req.Isolation) && shows && r.enforces(i, req.Demanded) && from.usable(r, d) {
 			return d, true
 		}
 	}
 	return "", false
+}
+
+// enforces reports whether driver i of the host enforces these limits.
+func (r *room) enforces(i int, limits []sandbox.Limit) bool {
+	var has []string
+	if i < len(r.Enforced) {
+		has = strings.Fields(r.Enforced[i])
+	}
+	return !slices.ContainsFunc(limits, func(l sandbox.Limit) bool { return !slices.Contains(has, string(l)) })
 }
 
 // origin is the snapshot that a sandbox begins from, as placement sees it.
@@ -163,6 +173,7 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 		seen.alive++
 		driver, ok := r.driver(req, &from)
 		if !ok {
+			seen.lacks(r, req, &from)
 			continue
 		}
 		seen.offers++
@@ -195,7 +206,19 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 }
 
 // census counts the hosts that were looked at.
-type census struct{ alive, offers, starting, draining, doubtful int }
+type census struct {
+	alive, offers, starting, draining, doubtful int
+	lax                                         int // would offer a driver, but do not enforce a demanded limit
+}
+
+// lacks counts a host that offers no driver for the sandbox.
+func (n *census) lacks(r *room, req *sandbox.Requested, from *origin) {
+	without := *req
+	without.Demanded = nil
+	if _, ok := r.driver(&without, from); ok {
+		n.lax++
+	}
+}
 
 // refuse says why no host may take the sandbox.
 func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
@@ -210,10 +233,21 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 		return refuse(kind.Unavailable, "no host takes new sandboxes: those that live are draining")
 	case n.alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
+	case n.offers == 0 && n.lax > 0:
+		return refuse(kind.Unimplemented, unenforced(req))
 	case n.offers == 0:
 		return refuse(kind.Unavailable, lacking(req, from))
 	}
 	return refuse(kind.Exhausted, "no host has room for another sandbox: the sandbox needs more than any of them has")
+}
+
+// unenforced returns the sentence about limits that no host enforces.
+func unenforced(req *sandbox.Requested) string {
+	var names []string
+	for _, l := range req.Demanded {
+		names = append(names, string(l))
+	}
+	return "no host enforces these limits of the sandbox together: " + strings.Join(names, ", ") + "; leave out those that a host cannot enforce (millrace doctor says why)"
 }
 
 // lacking says what no driver of those hosts is that take sandboxes.

@@ -187,3 +187,32 @@ func TestASnapshotsDriverGivesTooLittle(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// A limit that a create demands must be enforced by the driver; one that is only a default
+// need not.
+func TestDemandedLimits(t *testing.T) {
+	rooms := []room{{Host: "a", Drivers: []string{"lax", "strict"}, Enforced: []string{"pids", "cpu memory disk pids"}, Capacity: 1}, {Host: "b", Drivers: []string{"lax"}, Enforced: []string{"pids"}, Capacity: 9}}
+	memory := []sandbox.Limit{sandbox.LimitMemory}
+	for _, tt := range []struct {
+		name         string
+		req          sandbox.Requested
+		rooms        []room
+		host, driver string
+	}{
+		{"a default", sandbox.Requested{MemoryMiB: 64}, rooms, "a", "lax"},
+		{"demanded", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms, "a", "strict"},
+		{"of a driver that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory, Driver: "lax"}, rooms, "", ""},
+		{"of hosts that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms[1:], "", ""},
+	} {
+		v := place(&tt.req, origin{}, tt.rooms)
+		if tt.host == "" {
+			if v.Refused == nil || kind.Kind(v.Refused.Kind) != kind.Unimplemented || !strings.Contains(v.Refused.Reason, "memory") {
+				t.Errorf("%s: %+v, want a refusal that names the limit", tt.name, v)
+			}
+			continue
+		}
+		if v.Host == nil || v.Host.Host != tt.host || v.Driver != tt.driver {
+			t.Errorf("%s: %+v, want host %s and driver %s", tt.name, v, tt.host, tt.driver)
+		}
+	}
+}

@@ -219,7 +219,7 @@ func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]
 		}
 		at[h.Host] = len(rooms)
 		rooms = append(rooms, room{
-			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers, Fits: h.Fit,
+			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers, Enforced: h.Enforced, Fits: h.Fit,
 			Capacity: int(h.Capacity), Draining: h.Draining && !h.Starting, Starting: h.Starting, Doubtful: !alive,
 			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
 			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},

@@ -1965,6 +1965,7 @@ type SandboxRequested struct {
 	PlaceByNs     int64                  `protobuf:"varint,71,opt,name=place_by_ns,json=placeByNs,proto3" json:"place_by_ns,omitempty"`    // unix; until then it waits for a host with free capacity
 	RunByNs       int64                  `protobuf:"varint,72,opt,name=run_by_ns,json=runByNs,proto3" json:"run_by_ns,omitempty"`          // unix; it must run by then
 	RequestHash   []byte                 `protobuf:"bytes,73,opt,name=request_hash,json=requestHash,proto3" json:"request_hash,omitempty"` // of the request that was sent with an idempotency key
+	Demanded      []string               `protobuf:"bytes,74,rep,name=demanded,proto3" json:"demanded,omitempty"`                          // limits that must be enforced: cpu, memory, disk, pids
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2212,6 +2213,13 @@ func (x *SandboxRequested) GetRunByNs() int64 {
 func (x *SandboxRequested) GetRequestHash() []byte {
 	if x != nil {
 		return x.RequestHash
+	}
+	return nil
+}
+
+func (x *SandboxRequested) GetDemanded() []string {
+	if x != nil {
+		return x.Demanded
 	}
 	return nil
 }
@@ -2555,8 +2563,9 @@ type SandboxRunning struct {
 	CanSnapshot       bool                   `protobuf:"varint,4,opt,name=can_snapshot,json=canSnapshot,proto3" json:"can_snapshot,omitempty"`                     // its files
 	CanSnapshotMemory bool                   `protobuf:"varint,5,opt,name=can_snapshot_memory,json=canSnapshotMemory,proto3" json:"can_snapshot_memory,omitempty"` // its processes too
 	// What the driver gives who asks for no limit; 0: no limit.
-	CpuMilli      uint32 `protobuf:"varint,6,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
-	MemoryMib     uint32 `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	CpuMilli      uint32   `protobuf:"varint,6,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	MemoryMib     uint32   `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	Unenforced    []string `protobuf:"bytes,8,rep,name=unenforced,proto3" json:"unenforced,omitempty"` // limits that it has and its driver does not enforce
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2638,6 +2647,13 @@ func (x *SandboxRunning) GetMemoryMib() uint32 {
 		return x.MemoryMib
 	}
 	return 0
+}
+
+func (x *SandboxRunning) GetUnenforced() []string {
+	if x != nil {
+		return x.Unenforced
+	}
+	return nil
 }
 
 type SandboxDeadlineSet struct {
@@ -5176,6 +5192,7 @@ type Lease struct {
 	System        string                 `protobuf:"bytes,42,opt,name=system,proto3" json:"system,omitempty"`                                    // what the host's own files are
 	Cpu           string                 `protobuf:"bytes,43,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // what its CPU can
 	FileFits      []string               `protobuf:"bytes,44,rep,name=file_fits,json=fileFits,proto3" json:"file_fits,omitempty"`                // of the drivers, in their order: the same of snapshots without memory, where it differs
+	Enforced      []string               `protobuf:"bytes,52,rep,name=enforced,proto3" json:"enforced,omitempty"`                                // of the drivers, in their order: the limits that each enforces, separated by spaces
 	Starting      bool                   `protobuf:"varint,51,opt,name=starting,proto3" json:"starting,omitempty"`                               // it is draining only until it has seen to what its life before left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5368,6 +5385,13 @@ func (x *Lease) GetCpu() string {
 func (x *Lease) GetFileFits() []string {
 	if x != nil {
 		return x.FileFits
+	}
+	return nil
+}
+
+func (x *Lease) GetEnforced() []string {
+	if x != nil {
+		return x.Enforced
 	}
 	return nil
 }
@@ -7057,7 +7081,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queuedB\x06\n" +
-	"\x04body\"\xae\t\n" +
+	"\x04body\"\xca\t\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -7096,7 +7120,8 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"lifetimeNs\x12\x1e\n" +
 	"\vplace_by_ns\x18G \x01(\x03R\tplaceByNs\x12\x1a\n" +
 	"\trun_by_ns\x18H \x01(\x03R\arunByNs\x12!\n" +
-	"\frequest_hash\x18I \x01(\fR\vrequestHash\x1a;\n" +
+	"\frequest_hash\x18I \x01(\fR\vrequestHash\x12\x1a\n" +
+	"\bdemanded\x18J \x03(\tR\bdemanded\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -7122,7 +7147,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"<\n" +
 	"\x0eSandboxRefused\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xf2\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x92\x02\n" +
 	"\x0eSandboxRunning\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x1c\n" +
 	"\tisolation\x18\x02 \x01(\tR\tisolation\x12\x1b\n" +
@@ -7131,7 +7156,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x13can_snapshot_memory\x18\x05 \x01(\bR\x11canSnapshotMemory\x12\x1b\n" +
 	"\tcpu_milli\x18\x06 \x01(\rR\bcpuMilli\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\a \x01(\rR\tmemoryMib\"5\n" +
+	"memory_mib\x18\a \x01(\rR\tmemoryMib\x12\x1e\n" +
+	"\n" +
+	"unenforced\x18\b \x03(\tR\n" +
+	"unenforced\"5\n" +
 	"\x12SandboxDeadlineSet\x12\x1f\n" +
 	"\vdeadline_ns\x18\x01 \x01(\x03R\n" +
 	"deadlineNs\"'\n" +
@@ -7341,7 +7369,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\x89\x05\n" +
+	"\x06offset\x18\x04 \x01(\x04R\x06offsetJ\x04\b\x05\x10\x06\"\xa5\x05\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x15\n" +
@@ -7371,6 +7399,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06system\x18* \x01(\tR\x06system\x12\x10\n" +
 	"\x03cpu\x18+ \x01(\tR\x03cpu\x12\x1b\n" +
 	"\tfile_fits\x18, \x03(\tR\bfileFits\x12\x1a\n" +
+	"\benforced\x184 \x03(\tR\benforced\x12\x1a\n" +
 	"\bstarting\x183 \x01(\bR\bstarting\"\xf8\x03\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +

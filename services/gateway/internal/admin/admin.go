@@ -65,21 +65,22 @@ func (h *Handler) isReady(ctx context.Context) error {
 
 // host is a host as operators see it.
 type host struct {
-	Name      string   `json:"name"`
-	State     string   `json:"state"` // alive, starting, draining, silent (its lease has ended) or gone (it said so)
-	Alive     bool     `json:"alive"`
-	Epoch     uint64   `json:"epoch"`
-	Lease     lease    `json:"lease"`
-	Drivers   []string `json:"drivers"`
-	Isolation []string `json:"isolations"` // of the drivers, in their order
-	Capacity  uint32   `json:"capacity"`   // sandboxes
-	Sandboxes uint32   `json:"sandboxes"`
-	Held      int      `json:"held"` // of one that drains: what only it has, and would be lost with it
-	Processes uint32   `json:"processes"`
-	CPUs      uint32   `json:"cpus"`
-	Load1     float64  `json:"load1"`
-	Memory    memory   `json:"memory"`
-	Version   string   `json:"version"`
+	Name      string     `json:"name"`
+	State     string     `json:"state"` // alive, starting, draining, silent (its lease has ended) or gone (it said so)
+	Alive     bool       `json:"alive"`
+	Epoch     uint64     `json:"epoch"`
+	Lease     lease      `json:"lease"`
+	Drivers   []string   `json:"drivers"`
+	Isolation []string   `json:"isolations"` // of the drivers, in their order
+	Enforced  [][]string `json:"enforced"`   // of the drivers, in their order: the limits that each enforces
+	Capacity  uint32     `json:"capacity"`   // sandboxes
+	Sandboxes uint32     `json:"sandboxes"`
+	Held      int        `json:"held"` // of one that drains: what only it has, and would be lost with it
+	Processes uint32     `json:"processes"`
+	CPUs      uint32     `json:"cpus"`
+	Load1     float64    `json:"load1"`
+	Memory    memory     `json:"memory"`
+	Version   string     `json:"version"`
 }
 
 type lease struct {
@@ -113,6 +114,13 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		}
 		if v.Isolation = x.Isolations; v.Isolation == nil {
 			v.Isolation = []string{}
+		}
+		v.Enforced = make([][]string, len(v.Drivers))
+		for i := range v.Enforced {
+			v.Enforced[i] = []string{}
+			if i < len(x.Enforced) {
+				v.Enforced[i] = strings.Fields(x.Enforced[i])
+			}
 		}
 		out = append(out, v)
 	}

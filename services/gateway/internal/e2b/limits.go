@@ -33,7 +33,7 @@ const (
 )
 
 // limit puts what is asked for, or else the defaults, into req where it says
-// nothing yet.
+// nothing yet. A limit that the request names is demanded: a host must enforce it.
 func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 	cpus := def.CPUs
 	switch {
@@ -45,16 +45,20 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 		}
 	}
 	req.CPUMilli = uint32(math.Round(cpus * 1000))
+	if b.CPUCount != nil {
+		req.Demanded = append(req.Demanded, sandbox.LimitCPU)
+	}
 	for _, l := range []struct {
 		name        string
+		limit       sandbox.Limit
 		asked       *int64
 		least, most int64
 		def         uint32
 		to          *uint32
 	}{
-		{"memoryMB", b.MemoryMB, MinMemory, maxMemory, def.MemoryMB, &req.MemoryMiB},
-		{"diskSizeMB", b.DiskSizeMB, minDisk, maxDisk, def.DiskMB, &req.DiskMiB},
-		{"pids", b.PIDs, MinPIDs, maxPIDs, def.PIDs, &req.PIDs},
+		{"memoryMB", sandbox.LimitMemory, b.MemoryMB, MinMemory, maxMemory, def.MemoryMB, &req.MemoryMiB},
+		{"diskSizeMB", sandbox.LimitDisk, b.DiskSizeMB, minDisk, maxDisk, def.DiskMB, &req.DiskMiB},
+		{"pids", sandbox.LimitPIDs, b.PIDs, MinPIDs, maxPIDs, def.PIDs, &req.PIDs},
 	} {
 		switch {
 		case l.asked == nil && *l.to == 0:
@@ -64,6 +68,7 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 			return invalid("%s must be between %d and %d", l.name, l.least, l.most)
 		default:
 			*l.to = uint32(*l.asked)
+			req.Demanded = append(req.Demanded, l.limit)
 		}
 	}
 	return b.isolate(req)

@@ -20,14 +20,15 @@ const (
 
 // sandboxBody is Sandbox.
 type sandboxBody struct {
-	TemplateID         string  `json:"templateID"`
-	SandboxID          string  `json:"sandboxID"`
-	ClientID           string  `json:"clientID"`
-	EnvdVersion        string  `json:"envdVersion"`
-	Alias              string  `json:"alias,omitempty"`
-	EnvdAccessToken    string  `json:"envdAccessToken,omitempty"`
-	TrafficAccessToken *string `json:"trafficAccessToken"`
-	Domain             *string `json:"domain"`
+	TemplateID         string   `json:"templateID"`
+	SandboxID          string   `json:"sandboxID"`
+	ClientID           string   `json:"clientID"`
+	EnvdVersion        string   `json:"envdVersion"`
+	Alias              string   `json:"alias,omitempty"`
+	EnvdAccessToken    string   `json:"envdAccessToken,omitempty"`
+	TrafficAccessToken *string  `json:"trafficAccessToken"`
+	Domain             *string  `json:"domain"`
+	Warnings           []string `json:"warnings,omitempty"` // not E2B's: limits that are not enforced
 }
 
 // listedBody is ListedSandbox.
@@ -56,6 +57,7 @@ type detailBody struct {
 	Network             any       `json:"network,omitempty"`
 	Lifecycle           lifecycle `json:"lifecycle"`
 	Isolation           string    `json:"isolation,omitempty"` // not E2B's: what it really has
+	Warnings            []string  `json:"warnings,omitempty"`  // nor this: limits that are not enforced
 }
 
 type lifecycle struct {
@@ -84,7 +86,7 @@ func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 	return sandboxBody{
 		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: envdVersion, Alias: st.Request.Alias,
-		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(),
+		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(), Warnings: st.Warnings(),
 	}
 }
 
@@ -128,7 +130,7 @@ func (h *Handler) details(st *sandbox.State) (detailBody, error) {
 	}
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
-		AllowInternetAccess: &st.Network.Internet, Network: network, Isolation: string(st.Isolation),
+		AllowInternetAccess: &st.Network.Internet, Network: network, Isolation: string(st.Isolation), Warnings: st.Warnings(),
 		Lifecycle: lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}, err
 }

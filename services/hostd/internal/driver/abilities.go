@@ -1,5 +1,7 @@
 package driver
 
+import "github.com/millrace/millrace/events/sandbox"
+
 // Abilities are what a driver can do on this host, and what it cannot, in words for
 // the host's owner. Why it cannot is in Notes, unless no host could change it.
 func (c *Caps) Abilities() (can, cannot []string) {
@@ -17,4 +19,21 @@ func (c *Caps) Abilities() (can, cannot []string) {
 		}
 	}
 	return can, cannot
+}
+
+// Enforced returns the limits that hold for a sandbox as a whole.
+func (c *Caps) Enforced() []sandbox.Limit {
+	var all []sandbox.Limit
+	for _, l := range []struct {
+		limit sandbox.Limit
+		holds bool
+	}{
+		{sandbox.LimitCPU, c.CPULimit}, {sandbox.LimitMemory, c.MemoryLimit},
+		{sandbox.LimitDisk, c.DiskLimit}, {sandbox.LimitPIDs, c.PidsLimit},
+	} {
+		if l.holds {
+			all = append(all, l.limit)
+		}
+	}
+	return all
 }
