@@ -97,3 +97,31 @@ func (r *rig) awaitDriver(name string) fleet.Host {
 		}
 	}
 }
+
+// A limit that the driver cannot enforce is refused where it is demanded, and is on record
+// where it is only a default.
+func TestLimitsAreNotLostInSilence(t *testing.T) {
+	r := lively(t)
+	s, _ := r.view.Sandbox(r.sandbox())
+	lease, _ := r.view.Host(r.cfg.Name)
+	i := slices.Index(lease.Drivers, s.Driver)
+	if i < 0 || i >= len(lease.Enforced) {
+		t.Fatalf("the lease has %q for drivers %q, without %s", lease.Enforced, lease.Drivers, s.Driver)
+	}
+	for _, limit := range sandbox.AllLimits() {
+		enforced := slices.Contains(strings.Fields(lease.Enforced[i]), string(limit))
+		req := map[sandbox.Limit]sandbox.Requested{
+			sandbox.LimitCPU: {CPUMilli: 1000}, sandbox.LimitMemory: {MemoryMiB: 256},
+			sandbox.LimitDisk: {DiskMiB: 64}, sandbox.LimitPIDs: {PIDs: 64},
+		}[limit]
+		got := r.awaitPhase(r.request(req), sandbox.PhaseRunning)
+		if !got.Live() || slices.Contains(got.Unenforced, limit) == enforced || len(got.Warnings()) != len(got.Unenforced) {
+			t.Errorf("%s limit by default, enforced %t: %s %s, unenforced %v, warnings %q", limit, enforced, got.Phase, got.Cause, got.Unenforced, got.Warnings())
+		}
+		req.Demanded = []sandbox.Limit{limit}
+		got = r.awaitPhase(r.request(req), sandbox.PhaseRunning)
+		if got.Live() != enforced || !enforced && !strings.Contains(got.Cause, string(limit)) {
+			t.Errorf("%s limit demanded, enforced %t: %s %q", limit, enforced, got.Phase, got.Cause)
+		}
+	}
+}
