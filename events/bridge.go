@@ -1,6 +1,8 @@
 package events
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -31,7 +33,7 @@ func (w *Writer) lost(rev uint64, b *process.Batch) bool {
 	buf := process.AppendBatchHead(nil, &head)
 	w.head = len(buf)
 	buf = process.AppendBatchFrame(buf, &gap)
-	w.buf = append(buf, w.bridged.buf[w.bridged.head:]...)
+	w.buf = slices.Concat(buf, w.bridged.buf[w.bridged.head:])
 	w.rev = rev
 	return true
 }

@@ -44,7 +44,7 @@ var _ nats.CustomDialer = (*links)(nil)
 
 // Dial connects to a server. nats.go uses it for each connection.
 func (ls *links) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, address, dialTimeout)
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address) //nolint:noctx // nats.go hands in no context
 	if err != nil {
 		return nil, err
 	}

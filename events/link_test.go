@@ -18,7 +18,7 @@ func pipeLinks(t *testing.T) (*links, net.Conn) {
 
 func TestAServerThatStoresNothingIsLeftAfterTwoTimeouts(t *testing.T) {
 	begin := time.Unix(1000, 0)
-	at := func(d time.Duration) time.Time { return begin.Add(d) }
+	at := begin.Add
 	type step struct {
 		answered bool
 		read     bool

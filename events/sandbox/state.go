@@ -152,6 +152,15 @@ func (s State) Apply(e Event) (State, error) {
 		return s, kind.Newf(kind.Internal, "apply", string(s.ID), "%s in phase %q", e.Body.kind(), s.Phase)
 	}
 	s.Phase, s.Seq = to, e.Seq
+	s.fold(e)
+	if s.Over() {
+		s.Ended = e.Time
+	}
+	return s, nil
+}
+
+// fold takes over what an event says, once it is known that it may follow.
+func (s *State) fold(e Event) {
 	switch b := e.Body.(type) {
 	case Requested:
 		s.Request, s.Created, s.Lifetime = b, e.Time, b.Lifetime
@@ -196,8 +205,4 @@ func (s State) Apply(e Event) (State, error) {
 	case Failed:
 		s.Cause = b.Message
 	}
-	if s.Over() {
-		s.Ended = e.Time
-	}
-	return s, nil
 }

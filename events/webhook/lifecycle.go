@@ -102,8 +102,9 @@ func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
 		return Checkpointed, true
 	case sandbox.Destroyed, sandbox.Lost, sandbox.Failed:
 		return Killed, !s.Started.IsZero()
+	default: // requests, refusals and figures change nothing that E2B reports
+		return "", false
 	}
-	return "", false
 }
 
 // Event is a lifecycle event.
@@ -173,6 +174,7 @@ func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
 		out.Deadline = b.Deadline
 	case sandbox.Snapshotted:
 		out.Snapshot = string(b.Snapshot)
+	default: // its type says it all
 	}
 	if t == Killed || t == Paused {
 		out.Reason = cmp.Or(s.Cause, before.Cause)

@@ -180,7 +180,7 @@ func TestTunnelCarriesBothDirectionsToTheirEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := listen("iabc", "0:7")
+	f, err := listen(t.Context(), "iabc", "0:7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestTunnelCarriesBothDirectionsToTheirEnd(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"x", "1:x", "1:0", "70000", "1:2:3", ""} {
-		if _, err := listen("iabc", bad); err == nil || strings.Contains(err.Error(), "strconv") {
+		if _, err := listen(t.Context(), "iabc", bad); err == nil || strings.Contains(err.Error(), "strconv") {
 			t.Errorf("port %q: %v", bad, err)
 		}
 	}

@@ -58,7 +58,7 @@ func (a *app) forward(ctx context.Context, sbx string, ports []string) error {
 	}
 	all := make([]*forwarding, len(ports))
 	for i, p := range ports {
-		if all[i], err = listen(sbx, p); err != nil {
+		if all[i], err = listen(ctx, sbx, p); err != nil {
 			return err
 		}
 		defer all[i].ln.Close() //nolint:errcheck // it was listened on
@@ -75,7 +75,7 @@ func (a *app) forward(ctx context.Context, sbx string, ports []string) error {
 }
 
 // listen opens the local port of [LOCAL:]PORT.
-func listen(sbx, ports string) (*forwarding, error) {
+func listen(ctx context.Context, sbx, ports string) (*forwarding, error) {
 	local, remote, two := strings.Cut(ports, ":")
 	if !two {
 		remote = local
@@ -85,7 +85,7 @@ func listen(sbx, ports string) (*forwarding, error) {
 	if err != nil || terr != nil || to == 0 {
 		return nil, fmt.Errorf("port %q must be PORT or LOCAL:PORT with numbers up to 65535", ports)
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(from, 10)))
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.FormatUint(from, 10)))
 	if err != nil {
 		if errno, ok := errors.AsType[unix.Errno](err); ok {
 			err = errno // without the address
@@ -167,7 +167,7 @@ func carry(dst, src closeWriter, cancel func()) error {
 	}
 	if err != nil {
 		cancel()
-		if inWords(err) != err { // a side closed the connection, as clients do
+		if wordsOf(err) != "" { // a side closed the connection, as clients do
 			return nil
 		}
 	}

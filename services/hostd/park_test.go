@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -78,7 +76,7 @@ func TestARestartDoesNotReadEachFinishedProcess(t *testing.T) {
 		r.whole(id)
 	}
 	r.kill()
-	requests := r.requests()
+	requests := eventstest.Requests(t, r.srv)
 	r.begin()
 	r.awaitLease(epoch)
 	if got := describe(r.whole(r.start(sbx, sh("exit 3"))).end()); got != "exited 3" {
@@ -87,30 +85,5 @@ func TestARestartDoesNotReadEachFinishedProcess(t *testing.T) {
 	r.kill()
 	if n := requests(); n > finished/2 {
 		t.Errorf("%d requests for messages with %d finished processes, want few", n, finished)
-	}
-}
-
-// requests counts the requests for messages of the streams from now on.
-func (r *rig) requests() (sofar func() int) {
-	r.t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(r.srv))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	seen := make(chan *nats.Msg, 1<<14)
-	for _, subject := range []string{"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.>"} {
-		if _, err := nc.ChanSubscribe(subject, seen); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	if err := nc.FlushTimeout(10 * time.Second); err != nil {
-		r.t.Fatal(err)
-	}
-	return func() int {
-		if err := nc.FlushTimeout(10 * time.Second); err != nil {
-			r.t.Fatal(err)
-		}
-		return len(seen)
 	}
 }
