@@ -48,7 +48,7 @@ func (s *State) Warnings() []string {
 			LimitCPU:    fmt.Sprintf("%g CPUs", float64(r.CPUMilli)/1000),
 			LimitMemory: fmt.Sprintf("%d MiB", r.MemoryMiB),
 			LimitDisk:   fmt.Sprintf("%d MiB", r.DiskMiB),
-			LimitPIDs:   fmt.Sprint(r.PIDs),
+			LimitPIDs:   fmt.Sprintf("%d processes", r.PIDs),
 		}[l]
 		all = append(all, fmt.Sprintf("the %s limit of %s is not enforced: driver %s cannot enforce it on host %s", l, value, s.Driver, s.Host))
 	}
