@@ -48,6 +48,7 @@ const (
 	bucketTrees     = "trees" // of sandboxes; a bucket of its own, of which older hosts know nothing
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
+	keyEpoch        = "epoch"
 
 	journalFile   = "hostd.db"
 	damagedSuffix = ".damaged"
@@ -134,6 +135,24 @@ func (j *journal) cursor() (rev uint64, err error) {
 func (j *journal) setCursor(rev uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyCursor), binary.BigEndian.AppendUint64(nil, rev))
+	})
+}
+
+// epoch returns the newest epoch of this host that setEpoch stored; 0 if there is none.
+func (j *journal) epoch() (epoch uint64, err error) {
+	return epoch, j.db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyEpoch)); len(b) == 8 {
+			epoch = binary.BigEndian.Uint64(b)
+		}
+		return nil
+	})
+}
+
+// setEpoch stores the epoch of this run, so that the next one is newer even if the log
+// loses the lease. It costs a sync.
+func (j *journal) setEpoch(epoch uint64) error {
+	return j.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyEpoch), binary.BigEndian.AppendUint64(nil, epoch))
 	})
 }
 

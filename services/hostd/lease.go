@@ -22,6 +22,10 @@ type lease struct {
 // one before.
 func (h *host) takeLease(ctx context.Context) (*lease, error) {
 	l := &lease{h: h}
+	newest, err := h.journal.epoch()
+	if err != nil {
+		return nil, err
+	}
 	for {
 		before, rev, known, err := h.log.Lease(ctx, h.cfg.Name)
 		if err != nil {
@@ -29,12 +33,15 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 		}
 		l.new = !known
 		l.Lease = fleet.Lease{
-			Host: h.cfg.Name, Epoch: before.Epoch + 1, TTL: h.cfg.LeaseTTL, Instance: h.cfg.instance,
+			Host: h.cfg.Name, Epoch: max(before.Epoch, newest) + 1, TTL: h.cfg.LeaseTTL, Instance: h.cfg.instance,
 			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
 		}
 		l.observe()
 		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
-		if !kind.Is(err, kind.Conflict) {
+		switch {
+		case err == nil:
+			return l, h.journal.setEpoch(l.Epoch)
+		case !kind.Is(err, kind.Conflict):
 			return l, err
 		}
 	}

@@ -88,6 +88,10 @@ func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.templates = trees
+	if h.journal, err = openJournal(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	defer h.journal.close() //nolint:errcheck // nothing is read again
 	r := &rig{t: t, log: log, view: h.view, cfg: h.cfg}
 	id := r.request(sandbox.Requested{})
 	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})
