@@ -100,8 +100,9 @@ func TestVisitorsDoNotGoOutAsTheSandboxDoes(t *testing.T) {
 					t.Errorf("%s, %s, %q: %d %s", name, key, request, status, got)
 				}
 			}
-			// As to a proxy: the URL's host is the one that counts, where a host does.
-			if status, got := say(t, up.API, "GET "+world.URL+"/ HTTP/1.1\r\n"+lines+line); status < 400 {
+			// As to a proxy: the URL's host is the one that counts, where a host does. The
+			// gateway's own page is the only thing that it may lead to.
+			if status, got := say(t, up.API, "GET "+world.URL+"/ HTTP/1.1\r\n"+lines+line); status < 400 && !strings.HasPrefix(got, `{"name":"millrace",`) {
 				t.Errorf("%s, %s, as to a proxy: %d %s", name, key, status, got)
 			}
 			for _, target := range []string{addr, "/"} {

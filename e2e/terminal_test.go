@@ -160,7 +160,7 @@ func TestTerminalDetachesAndAttaches(t *testing.T) {
 	second.press(`sleep 2; printf 'ask\033[6n'; read x; echo "t""wo"` + "\r")
 	second.await(`"t""wo"`)
 	a.Kill9()
-	second.await("connection lost")
+	second.await(" lost after event ")
 	must(t, a.Restart())
 	second.await("ask" + cursorQuery)
 	second.press("\r")
