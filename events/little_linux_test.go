@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -51,20 +50,15 @@ func (w *words) Write(b []byte) (int, error) {
 // A service waits for a NATS server whose disk has too little room, says why, and goes
 // on when there is room.
 func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
-	dir := smallDisk(t, 600<<20)
-	fill := filepath.Join(dir, "fill")
-	takeAll(fill) //nolint:errcheck // it is full
-	if err := os.Truncate(fill, 570<<20); err != nil {
-		t.Fatal(err)
-	}
-	start := func() *natsd.Server {
-		srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
+	dir := t.TempDir()
+	start := func(room int64) *natsd.Server {
+		srv, err := natsd.Start(natsd.Config{Dir: dir, MaxStore: room})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return srv
 	}
-	r := &restarted{srv: start()}
+	r := &restarted{srv: start(20 << 20)}
 	defer func() { r.srv.Stop() }()
 	said := &words{said: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -85,12 +79,9 @@ func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
 	if !strings.Contains(said.text.String(), "too little room") {
 		t.Errorf("it said %q", said.text.String())
 	}
-	if err := os.Remove(fill); err != nil {
-		t.Fatal(err)
-	}
 	r.mu.Lock()
 	r.srv.Stop()
-	r.srv = start()
+	r.srv = start(600 << 20)
 	r.mu.Unlock()
 	if err := <-opened; err != nil {
 		t.Errorf("with room: %v", err)

@@ -318,9 +318,15 @@ export const cases = {
       await assert.rejects(tail.wait())
     }),
 
+  // On a busy machine a request of the five may start after the pause is over; then it is
+  // no pause at the same time, and another round is tried.
   pauses: (e2b, assert) =>
     within(e2b, async (sbx) => {
-      const all = await Promise.all(Array.from({ length: 5 }, () => sbx.pause()))
+      let all = []
+      for (let round = 0; round < 4 && !(all.length && all.every(Boolean)); round++) {
+        if (round) await sbx.connect()
+        all = await Promise.all(Array.from({ length: 5 }, () => sbx.pause()))
+      }
       assert.deepEqual(all, Array(5).fill(true))
       assert.equal(await sbx.pause(), false)
     }),
