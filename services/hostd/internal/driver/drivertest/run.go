@@ -80,7 +80,6 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"it tells what it uses", s.measures(caps)},
 		{"volumes are shared and outlive it", s.volumes(caps)},
 		{"a place made from a snapshot has its files", s.snapshots(caps)},
-		{"a place made from the files of another is as after a reboot", s.reboots(caps)},
 		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
 		{"a snapshot of a paused place leaves it paused", s.snapshotsPaused(caps)},
 		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
