@@ -32,7 +32,7 @@ func openWith(t *testing.T, s *eventstest.Server, cfg events.Config) *events.Log
 	return log
 }
 
-func jetStream(t *testing.T, s *eventstest.Server) jetstream.JetStream {
+func jetStream(t *testing.T, s nats.InProcessConnProvider) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {

@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/natsd"
@@ -103,7 +100,7 @@ func TestMostOfASmallDiskIsForOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.Close()
-		js := jetStreamOf(t, srv)
+		js := jetStream(t, srv)
 		out, err := js.Stream(t.Context(), "OUT_00")
 		if err != nil {
 			t.Fatal(err)
@@ -113,20 +110,6 @@ func TestMostOfASmallDiskIsForOutput(t *testing.T) {
 		}
 		srv.Stop()
 	}
-}
-
-func jetStreamOf(t *testing.T, srv *natsd.Server) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }
 
 // With a full disk a client's request fails soon, and says why.
