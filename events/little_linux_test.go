@@ -28,20 +28,26 @@ func (r *restarted) InProcessConn() (net.Conn, error) {
 	return r.srv.InProcessConn()
 }
 
-// words are what was logged, and tell of the first line.
-type words struct {
-	mu   sync.Mutex
-	text strings.Builder
-	said chan struct{}
+// logBuffer collects log lines. It closes first when the first line arrives.
+type logBuffer struct {
+	mu    sync.Mutex
+	text  strings.Builder
+	first chan struct{}
 }
 
-func (w *words) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.text.Len() == 0 {
-		close(w.said)
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.text.Len() == 0 {
+		close(b.first)
 	}
-	return w.text.Write(b)
+	return b.text.Write(line)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A service waits for a NATS server whose disk has too little room, says why, and goes
@@ -57,24 +63,24 @@ func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
 	}
 	r := &restarted{srv: start(20 << 20)}
 	defer func() { r.srv.Stop() }()
-	said := &words{said: make(chan struct{})}
+	logged := &logBuffer{first: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	opened := make(chan error, 1)
 	go func() {
-		log, err := events.Open(ctx, events.Config{InProcess: r, Log: slog.New(slog.NewTextHandler(said, nil))})
+		log, err := events.Open(ctx, events.Config{InProcess: r, Log: slog.New(slog.NewTextHandler(logged, nil))})
 		if err == nil {
 			log.Close()
 		}
 		opened <- err
 	}()
 	select {
-	case <-said.said:
+	case <-logged.first:
 	case err := <-opened:
 		t.Fatalf("it did not wait: %v", err)
 	}
-	if !strings.Contains(said.text.String(), "too little room") {
-		t.Errorf("it said %q", said.text.String())
+	if text := logged.String(); !strings.Contains(text, "too little room") {
+		t.Errorf("got log %q, want the reason for waiting", text)
 	}
 	r.mu.Lock()
 	r.srv.Stop()
