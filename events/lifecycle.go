@@ -189,14 +189,9 @@ func inOrder(at []webhook.Position, found []map[webhook.Position]webhook.Event) 
 	return out
 }
 
-// sandboxAt returns the sandbox whose record has the message; empty if the message is gone. The
-// leader is asked: a replica may not have it yet.
+// sandboxAt returns the sandbox whose record has the message; empty if the message is gone.
 func (l *Log) sandboxAt(ctx context.Context, tenant string, rev uint64) (sandbox.ID, error) {
-	got, err := l.directGet(ctx, streamSandboxes, getRequest{Seq: rev})
-	if err == nil && len(got) == 1 {
-		return ofTenant(got[0], tenant), nil
-	}
-	m, ok, err := l.getThrough(ctx, streamSandboxes, getRequest{Seq: rev})
+	m, ok, err := l.readOne(ctx, streamSandboxes, getRequest{Seq: rev})
 	if err != nil || !ok {
 		return "", err
 	}

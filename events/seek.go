@@ -106,19 +106,32 @@ func spanOf(b *process.Batch, rev uint64) span {
 	return span{b.From(), b.FirstSeq + process.Seq(b.Frames) - 1, rev}
 }
 
-// readBatch reads one message of a record, however long the store is away.
+// readBatch reads one message of a record and retries while the store is unavailable. It
+// returns NotFound only if the leader has no such message: a replica may lag.
 func (l *Log) readBatch(ctx context.Context, stream string, req getRequest) (process.Batch, stored, error) {
-	for try := 0; ; try++ {
+	m, ok, err := l.readOne(ctx, stream, req)
+	if err != nil {
+		return process.Batch{}, stored{}, err
+	}
+	if !ok {
+		return process.Batch{}, stored{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
+	}
+	b, err := parseBatch(m.data)
+	return b, m, err
+}
+
+// readOne reads one message from the replica that answers first, or from the leader if that
+// replica does not have it.
+func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
+	for try := 0; ; {
 		got, err := l.directGet(ctx, stream, req)
-		if err == nil && len(got) == 0 {
-			return process.Batch{}, stored{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
-		}
-		if err == nil {
-			b, err := parseBatch(got[0].data)
-			return b, got[0], err
-		}
-		if !l.pause(ctx, &try) {
-			return process.Batch{}, stored{}, err
+		switch {
+		case err == nil && len(got) > 0:
+			return got[0], true, nil
+		case err == nil:
+			return l.getThrough(ctx, stream, req)
+		case !l.pause(ctx, &try):
+			return stored{}, false, err
 		}
 	}
 }
@@ -189,8 +202,8 @@ func (l *Log) gap(id process.ID, last, to process.Seq) process.Event {
 // read a message of subject again.
 func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
 	can := func(rev uint64) bool {
-		got, err := l.getFrom(ctx, stream, subject, rev, 1)
-		return err == nil && len(got) > 0
+		_, ok, err := l.readOne(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
+		return err == nil && ok
 	}
 	if lo >= hi || !can(hi) {
 		return 0, false
@@ -212,7 +225,12 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 	var out []chunk
 	for rev < end {
 		msgs, err := l.getFrom(ctx, stream, subject, rev, getBatch)
-		if err != nil || len(msgs) == 0 {
+		if err == nil && len(msgs) == 0 { // the replica may lag
+			var m stored
+			m, _, err = l.leaderGet(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
+			msgs = append(msgs, m)
+		}
+		if err != nil || msgs[0].seq == 0 {
 			return nil, false
 		}
 		for _, m := range msgs {
