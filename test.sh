@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change lands, on a fresh machine with Go and
-# a C compiler (for the race detector). What else a test needs is installed here:
-# Debian packages when run as root, Go modules and npm packages by the tests.
+# All checks of a change, on a fresh machine with Go and a C compiler (for the race
+# detector). The script installs the Debian packages that the tests need when it runs as
+# root; the tests install Go modules and npm packages.
 #
 #	./test.sh          all of it
 #	./test.sh unit     vet, lint, the product's tests with the race detector
-#	./test.sh guests   the drivers of machines, in QEMU without KVM
-#	./test.sh e2e      the real binary and foreign clients
+#	./test.sh guests   the driver microvm, in QEMU without KVM
+#	./test.sh e2e      the real binary and third-party clients
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -15,12 +15,12 @@ lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 step() { printf '\n== %s\n' "$*"; }
 
 missing=()
-need() { # need COMMAND PACKAGE...: what `install` installs where there is no COMMAND
+need() { # need COMMAND PACKAGE... adds the packages to those to install if COMMAND does not exist
 	command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
-# install installs what is missing, in one run of apt-get. Another package manager may
-# hold a lock, on a fresh machine often the one that updates it: wait for it.
+# install installs the missing packages in one run of apt-get. It waits for the lock of
+# another package manager, such as the automatic update of a fresh machine.
 install() {
 	if [ ${#missing[@]} = 0 ]; then
 		return
@@ -39,8 +39,8 @@ install() {
 
 lock_wait=600 # seconds to wait for another package manager
 
-# update_lists runs apt-get update, again while another program holds the lock of the lists,
-# for which apt-get itself never waits.
+# update_lists runs apt-get update and retries while another program holds the lock of the
+# lists, because apt-get itself does not wait for that lock.
 update_lists() {
 	local out end=$((SECONDS + lock_wait))
 	while ! out=$(apt-get update -qq 2>&1); do
@@ -71,7 +71,8 @@ needs_guests() {
 	need busybox busybox-static
 }
 
-# What interpreters speak is in the sandboxes' template, which is this machine.
+# The tests of the code interpreter use the template of the host's files, so the languages
+# must be installed on this machine.
 needs_e2e() {
 	need curl curl ca-certificates
 	need npm nodejs npm
@@ -81,9 +82,9 @@ needs_e2e() {
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 
-# again FLAG... -- PACKAGE... runs go test, and once more, alone, the tests that failed: they
-# kill servers on machines that others load too, and an election can be late there. What
-# failed twice has failed; what failed once is said. A data race is never tried again.
+# again FLAG... -- PACKAGE... runs go test, and repeats failed tests once, alone: the tests
+# kill servers, and an election can be late on a loaded machine. A test that fails twice has
+# failed; the first failure is printed. Data races are not retried.
 again() {
 	local flags=() log failed package tests
 	while [ "$1" != -- ]; do
@@ -103,14 +104,14 @@ again() {
 	fi
 	rm -f "$log"
 	while read -r package tests; do
-		step "failed, and is tried once more: $package $tests"
+		step "retry failed tests: $package $tests"
 		go test "${flags[@]}" -p 1 -count=1 ${tests:+-run "$tests"} "$package" </dev/null || return 1
 	done <<<"$failed"
 }
 
-# failures LOG prints a line for each package that failed: its path, and a pattern of the
-# tests that did. There is none where the whole package must run again: it was not built, or
-# did not come to the end of its tests, which is a line of its own.
+# failures LOG prints a line for each failed package: its path, and a pattern of its failed
+# tests. The pattern is missing if the whole package must run again, because it did not
+# compile or ended before the line that follows its last test.
 failures() {
 	awk '
 		match($0, /(^|[^ \t])--- FAIL: [^ \t]+/) {
@@ -135,23 +136,24 @@ unit() {
 	go test -timeout 10m ./internal/arch/systems
 	step "lint"
 	go run "$lint" run ./... ./e2e/...
-	step "the programs that hostd needs besides its own (minutes, the first time)"
+	step "build the helper programs of hostd (minutes, the first time)"
 	go test -timeout 30m -run TestBuildsWhatWeNeed ./services/hostd/internal/sidecar
 	step "tests, with the race detector and the fuzz seeds"
-	# Two cores: many packages wait rather than work. The test binary is also the shim, in a
-	# gVisor, and each of FreeBSD's programs: with the race detector those take most of all.
+	# -p 3 on two cores, because many packages mostly wait. In the drivers gvisor and jail the
+	# test binary is also the shim and FreeBSD's programs, which take most of the time with the
+	# race detector: they run without it.
 	local plain='/internal/driver/(gvisor|jail)$' systems='/internal/arch/systems$'
 	again -race -timeout 20m -p 3 -- $(go list ./... | grep -Ev "$plain|$systems")
-	step "tests of the drivers whose programs are slow to watch"
+	step "tests of the drivers gvisor and jail, without the race detector"
 	again -timeout 20m -- $(go list ./... | grep -E "$plain")
-	step "our gVisor, a module of its own"
+	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)
-	step "the program that templates have, a module of its own"
+	step "module mcpgateway"
 	(cd mcpgateway && GOWORK=off go vet ./... && GOWORK=off go test -race -timeout 5m ./...)
 }
 
-# guests runs the machines that QEMU translates, where no KVM is needed. Their shim
-# is the test binary, which must be static, so that the race detector cannot watch.
+# guests runs the driver microvm with QEMU's translation, which does not need KVM. The shim
+# is the test binary, which must be static, so the race detector is not available.
 guests() {
 	test "$(uname -sm)" = "Linux x86_64" || return 0
 	needs_guests
@@ -162,7 +164,7 @@ guests() {
 		package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
 		(cd "$(mktemp -d)" && apt-get download -qq "$package" && mkdir -p "$kernel" && dpkg-deb -x ./*.deb "$kernel")
 	fi
-	# All of the driver's contract, at a small scale: MILLRACE_TEST_MICROVM=1 is the whole.
+	# The driver's whole contract at a small scale; MILLRACE_TEST_MICROVM=1 is the full scale.
 	step "guests, translated by QEMU"
 	CGO_ENABLED=0 go test -count=1 -timeout 20m ./services/hostd/internal/driver/microvm/...
 }
@@ -170,11 +172,11 @@ guests() {
 e2e() {
 	needs_e2e
 	install
-	step "the real binary and foreign clients"
+	step "the real binary and third-party clients"
 	(cd e2e && again -count=1 -timeout 30m -- ./...)
-	# Above it was the driver that needs nothing built; this is what users get.
+	# The run above uses namespace; gvisor is the default that users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
-		step "foreign clients, in gVisor"
+		step "third-party clients, in gVisor"
 		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestN0|TestFork|TestNetwork' -- ./...)
 	fi
 }
