@@ -12,9 +12,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// put stores data as the next message of subject after the one with stream
-// sequence rev, through outages until ctx ends. Conflict: somebody else wrote.
-// Invalid: it is larger than a message may be.
+// put stores data as the next message of subject after the one with stream sequence rev. It
+// retries through outages until ctx ends.
+//
+// It returns Conflict if another writer was first, Invalid if data exceeds the message size
+// limit.
 func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
 		once, cancel := l.oneAppend(ctx, subject)
@@ -38,8 +40,9 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 	}
 }
 
-// putNew stores the record of something new: its subject is another one's only if that one is
-// over. What is there its leader says: views forget what is over, and the log does later.
+// putNew stores the first message of a new record. Its subject may hold an older record
+// only if over reports that one as ended. The leader is asked, because views forget ended
+// records before the log drops them.
 func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, over func(stored) bool) error {
 	for {
 		m, ok, err := l.lastOf(ctx, stream, subject)
@@ -47,9 +50,9 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 		case err != nil:
 			return unavailable("append", subject, err)
 		case ok && bytes.Equal(m.data, data):
-			return nil // an earlier try's, whose answer was lost
+			return nil // stored by an earlier attempt whose ack was lost
 		case ok && !over(m):
-			return kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
+			return kind.New(kind.Conflict, "append", subject, "another writer was first")
 		}
 		if _, err = l.put(ctx, stream, subject, m.seq, data); !kind.Is(err, kind.Conflict) {
 			return err
@@ -57,10 +60,10 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 	}
 }
 
-// resolve tells what became of a message whose expectation did not hold, from
-// the leader: an earlier try was stored and its answer lost (its rev), somebody
-// else wrote (Conflict), or neither (0). A message of ours can only be the next
-// after rev; others may have followed it since.
+// resolve asks the leader why the expectation of a message did not hold. An earlier attempt
+// was stored and its ack lost (returns its rev), another writer was first (Conflict), or
+// neither (0). Our message can only be the next one after rev; others may have followed it
+// since.
 func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	m, ok, err := l.getThrough(ctx, stream, getRequest{Seq: rev + 1, Next: subject})
 	switch {
@@ -69,18 +72,18 @@ func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, d
 	case ok && bytes.Equal(m.data, data):
 		return m.seq, nil
 	case !ok:
-		// Nothing follows; what was expected may be gone too.
+		// Nothing follows; the expected message may have been dropped too.
 		if m, _, err = l.lastOf(ctx, stream, subject); err != nil || m.seq == rev {
 			return 0, err
 		}
 	}
-	return 0, kind.New(kind.Conflict, "append", subject, "somebody else wrote first")
+	return 0, kind.New(kind.Conflict, "append", subject, "another writer was first")
 }
 
-// AppendSandbox stores facts of a sandbox's record, all or none. rev is the
-// stream sequence of the record's last message, 0 for a new record; firstSeq is
-// the seq of bodies[0]. It gives the new rev, or an error of kind.Conflict if
-// somebody else wrote first. It retries through outages until ctx ends.
+// AppendSandbox stores facts in a sandbox's record, all or none. rev is the stream sequence
+// of the record's last message, 0 for a new record; firstSeq is the seq of bodies[0]. It
+// returns the new rev, or an error of kind.Conflict if another writer was first. It retries
+// through outages until ctx ends.
 func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, rev, firstSeq uint64, bodies ...sandbox.Body) (uint64, error) {
 	data, err := encodeSandbox(tenant, id, firstSeq, time.Now(), bodies)
 	if err != nil {
@@ -89,8 +92,8 @@ func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, r
 	return l.put(ctx, streamSandboxes, sandboxSubject(tenant, id), rev, data)
 }
 
-// PutSummary stores a process's entry in the catalogue in place of the one with
-// stream sequence rev (0: there is none). Conflict as in AppendSandbox.
+// PutSummary replaces a process's entry in the catalogue, whose stream sequence is rev (0:
+// no entry yet). It returns Conflict like AppendSandbox.
 func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
 	data, err := encodeSummary(s)
 	if err != nil {
@@ -99,8 +102,8 @@ func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (u
 	return l.put(ctx, streamCatalogue, catalogueSubject(s.Host, s.ID), rev, data)
 }
 
-// Summary reads a process's entry in the catalogue, and its rev for PutSummary,
-// from the leader. NotFound if there is none.
+// Summary reads a process's entry in the catalogue from the leader, and its rev for
+// PutSummary. It returns NotFound if the entry does not exist.
 func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
 	m, ok, err := l.lastOf(ctx, streamCatalogue, catalogueSubject(ref.Host, ref.ID))
 	if err != nil {
@@ -115,9 +118,8 @@ func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, er
 
 const secretLen = 32
 
-// Secret gives the cluster's secret of that name: 32 random bytes, made by
-// whoever asks first and the same for everybody after. name is a literal of the
-// program's.
+// Secret returns the cluster's secret of that name: 32 random bytes, created by the first
+// caller and the same for all callers after it. name must be a literal in the program.
 func (l *Log) Secret(ctx context.Context, name string) ([]byte, error) {
 	subject := "secret." + name
 	fresh := make([]byte, secretLen)

@@ -6,22 +6,22 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// bridged is a message, and what it expected, before a gap was put before it.
+// bridged is a message and its expectation before a gap was put before it.
 type bridged struct {
 	rev  uint64
 	buf  []byte
 	head int
 }
 
-// lost puts a gap before the message to store if the record ends, in message b with
-// stream sequence rev, before events that the log had acknowledged. It reports false if b
-// is not a message of this writer's host, or ends the record.
+// lost puts a gap before the message to store, if the record ends, with message b at stream
+// sequence rev, before events that the log had acknowledged. It returns false if b is not a
+// message of this writer's host, or if b ends the record.
 func (w *Writer) lost(rev uint64, b *process.Batch) bool {
 	tip := endOf(rev, b)
 	if tip.Finished != nil || b.Host != w.ref.Host || b.Epoch > w.epoch || tip.Last >= w.last {
 		return false
 	}
-	w.l.log.Error("the log lost events that it had stored", "process", w.ref.ID, "from", tip.Last+1, "to", w.last)
+	w.l.log.Error("the log lost stored events", "process", w.ref.ID, "from", tip.Last+1, "to", w.last)
 	if w.bridged == nil {
 		w.bridged = &bridged{w.rev, w.buf, w.head}
 	}
@@ -38,7 +38,7 @@ func (w *Writer) lost(rev uint64, b *process.Batch) bool {
 	return true
 }
 
-// unbridge takes back what lost changed.
+// unbridge undoes the changes made by lost.
 func (w *Writer) unbridge() {
 	w.rev, w.buf, w.head, w.bridged = w.bridged.rev, w.bridged.buf, w.bridged.head, nil
 }

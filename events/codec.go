@@ -12,12 +12,12 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// This file turns what is not a process's output into bytes at rest and back,
-// by the generated types: none of it is hot.
+// This file encodes and decodes everything but a process's output, with the generated
+// types, because none of it is on a hot path.
 
 const sandboxVersion = 1
 
-// nanos is t in Unix nanoseconds; the zero time is 0.
+// nanos returns t in Unix nanoseconds, 0 for the zero time.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -112,8 +112,8 @@ func mountsFromPB(mounts []*pb.VolumeMount) []sandbox.Mount {
 	return out
 }
 
-// decodeSandbox reads a message of a sandbox's record; events of a kind that is
-// not known are left out.
+// decodeSandbox decodes a message of a sandbox's record. It skips events of an unknown
+// kind.
 func decodeSandbox(data []byte) (tenant string, id sandbox.ID, events []sandbox.Event, err error) {
 	var b pb.SandboxBatch
 	if err := proto.Unmarshal(data, &b); err != nil {
@@ -335,7 +335,7 @@ func decodeCommand(m stored) (Command, error) {
 		}
 		c.Body = TakeSnapshot{ID: sid, Memory: v.TakeSnapshot.Memory, Name: v.TakeSnapshot.Name, Internal: v.TakeSnapshot.Internal, Layer: v.TakeSnapshot.Layer}
 	default:
-		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "a command of a newer version")
+		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "the command is of a newer version")
 	}
 	return c, nil
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Command asks a host to do something, most often to one process. It is stored before Send
-// returns, and executed at most once however often host daemons die.
+// Command is a request to a host, most often about one process. It is stored before Send
+// returns, and executed at most once however often the host restarts.
 type Command struct {
 	ID       string // unique; a repeated Send with the same ID within two minutes is stored once
 	Tenant   string
-	Process  process.ID // that it is about; of TakeSnapshot it names the sandbox only; empty for Drain
-	Deadline time.Time  // a host that reads it later refuses it; zero: none
+	Process  process.ID // subject of the command; for TakeSnapshot only its sandbox counts; empty for Drain
+	Deadline time.Time  // a host rejects the command after it; zero: none
 	Body     CommandBody
 
-	Rev   uint64 // place in the host's commands, set on reading; grows
-	reply string // subject of the answer
+	Rev   uint64 // position in the host's commands, set on reading; increases
+	reply string // subject for the reply
 }
 
 // CommandBody is one of Start, Stdin, Signal, Resize, TakeSnapshot or Drain.
@@ -30,7 +30,7 @@ type Command struct {
 //sumtype:decl
 type CommandBody interface{ command() }
 
-// Start starts a process. Its outcome is told by the process's record.
+// Start starts a process. The outcome is in the process's record.
 type Start struct{ Spec process.Spec }
 
 // Stdin writes Data to the process's stdin (or terminal), then closes it if EOF.
@@ -45,8 +45,8 @@ type Signal struct{ Signal int32 }
 // Resize sets the terminal's size.
 type Resize struct{ Size process.Size }
 
-// TakeSnapshot makes a snapshot of the sandbox. It is answered when the snapshot
-// is there, and known to the log.
+// TakeSnapshot takes a snapshot of the sandbox. Its reply follows once the snapshot is
+// complete and recorded in the log.
 type TakeSnapshot struct {
 	ID       sandbox.SnapshotID
 	Memory   bool
@@ -55,7 +55,7 @@ type TakeSnapshot struct {
 	Layer    string // of a build; see sandbox.Snapshot
 }
 
-// Drain tells a host to take no new sandbox, or to take them again.
+// Drain stops or resumes the placement of sandboxes on a host.
 type Drain struct{ Drain bool }
 
 func (Start) command()        {}
@@ -68,12 +68,12 @@ func (Drain) command()        {}
 // Reply answers a command.
 type Reply struct {
 	Command string
-	Err     error // what the host could not do; nil: done
+	Err     error // why the host failed; nil: done
 	Offset  uint64
 }
 
-// Send stores c for host, once. It retries through outages until ctx ends; then
-// an error of kind.Unavailable says that c may or may not be stored.
+// Send stores c for host, once. It retries through outages until ctx ends; after an error
+// of kind.Unavailable c may or may not be stored.
 func (l *Log) Send(ctx context.Context, host string, c Command) error {
 	data, err := encodeCommand(&c)
 	if err != nil {
@@ -96,8 +96,8 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 	}
 }
 
-// Call sends c and waits for the host's reply or ctx's end. Errors are those of
-// Send and those the host replied.
+// Call sends c and waits for the host's reply or the end of ctx. It returns the errors of
+// Send and those in the reply.
 func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 	token := l.replies.token()
 	ch, done := l.replies.await(token, 1)
@@ -113,11 +113,11 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 		case msg := <-ch:
 			data = msg.Data
 		case <-back:
-			// The answer may have come while this connection was away.
+			// The reply may have arrived while the connection was down.
 			back = l.onReconnect()
 			got, err := l.directGet(ctx, streamIO, getRequest{Last: c.reply})
 			if err != nil || len(got) == 0 {
-				continue // then it will come
+				continue // the reply is still to come
 			}
 			data = got[0].data
 		case <-ctx.Done():
@@ -131,9 +131,8 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 	}
 }
 
-// Reply answers c if its sender waits for it; otherwise it does nothing. It
-// does not wait until the answer is stored, but sees to it for as long as the
-// sender waits.
+// Reply replies to c if its sender waits for that; otherwise it does nothing. It returns at
+// once and retries in the background for as long as the sender waits.
 func (l *Log) Reply(c Command, r Reply) {
 	if !strings.HasPrefix(c.reply, replyPrefix) {
 		return
@@ -141,13 +140,13 @@ func (l *Log) Reply(c Command, r Reply) {
 	r.Command = c.ID
 	data, err := encodeReply(&r)
 	if err != nil {
-		l.log.Warn("a reply could not be sent", "command", c.ID, "err", err)
+		l.log.Warn("send reply failed", "command", c.ID, "err", err)
 		return
 	}
 	go l.deliver(&nats.Msg{Subject: c.reply, Data: data}, c.Deadline)
 }
 
-// deliver publishes a reply until it is stored, or nobody waits for it any more.
+// deliver publishes a reply until it is stored or its sender has stopped waiting.
 func (l *Log) deliver(msg *nats.Msg, until time.Time) {
 	if until.IsZero() {
 		until = time.Now().Add(replyTimeout)
@@ -160,18 +159,18 @@ func (l *Log) deliver(msg *nats.Msg, until time.Time) {
 			return
 		}
 		if !l.pause(ctx, &try) {
-			l.log.Warn("a reply could not be sent", "subject", msg.Subject, "err", err)
+			l.log.Warn("send reply failed", "subject", msg.Subject, "err", err)
 			return
 		}
 	}
 }
 
-// replyTimeout is how long a reply is tried whose command has no deadline.
+// replyTimeout bounds the retries of a reply whose command has no deadline.
 const replyTimeout = 10 * time.Second
 
-// Commands calls f for each command of host after rev, in order, then for new
-// ones as they come, until ctx ends or f fails. A Command's memory is f's to
-// keep. Commands of an unknown kind are left out.
+// Commands calls f for each command of host after rev, in order, and then for new ones as
+// they arrive, until ctx ends or f fails. f may keep a Command's memory. Commands of an
+// unknown kind are skipped.
 func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
 	feed, err := l.follow(streamCommands, commandSubject(host), rev)
 	if err != nil {
@@ -186,7 +185,7 @@ func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Comm
 		for _, m := range msgs {
 			c, err := decodeCommand(m)
 			if err != nil {
-				l.log.Warn("a command was left out", "host", host, "rev", m.seq, "err", err)
+				l.log.Warn("skip command of unknown kind", "host", host, "rev", m.seq, "err", err)
 				continue
 			}
 			if err := f(c); err != nil {
@@ -196,7 +195,7 @@ func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Comm
 	}
 }
 
-// Expired reports whether c must not be executed any more.
+// Expired returns an error if c must not be executed any more.
 func (c *Command) Expired(now time.Time) error {
 	if !c.Deadline.IsZero() && now.After(c.Deadline) {
 		return kind.New(kind.Deadline, "command", c.ID, "the command came too late")

@@ -7,40 +7,39 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// feed yields the stored messages of a subject, or of a whole stream, in order,
-// each once: from the store until it has caught up, then as they are
-// republished. A live message counts only if it follows the last one given;
-// anything else is read from the store. It belongs to one goroutine.
+// feed yields the stored messages of a subject, or of a whole stream, in order, each once:
+// from the store until it has caught up, then as they are republished. It accepts a live
+// message only if that follows the last one returned, and reads all others from the store.
+// It belongs to one goroutine.
 type feed struct {
 	l       *Log
 	stream  string
-	subject string // what is read: one subject, or ">" for a whole stream
-	last    uint64 // stream sequence of the last message given
+	subject string // one subject, or ">" for a whole stream
+	last    uint64 // stream sequence of the last message returned
 	since   time.Time
 
 	sub     *nats.Subscription
 	live    chan *nats.Msg
 	dropped int
 	back    <-chan struct{}
-	behind  bool   // the store may have more than was given
-	target  uint64 // a live message beyond last was seen: the store has at least this
-	tries   int    // reads in a row that failed
-	misses  int    // reads in a row of a replica that did not have target
+	behind  bool   // the store may have more messages
+	target  uint64 // highest live message seen beyond last: the store has at least this
+	tries   int    // consecutive reads that failed
+	misses  int    // consecutive reads from a replica that did not have target
 	idle    *time.Timer
 	silence time.Duration // until the next probe
 }
 
 const (
 	liveBuffer = 128
-	// A feed that hears nothing looks into the store after probeFirst, then ever
-	// more rarely: a live message that was lost without a trace stays unseen no
-	// longer than probeMax.
+	// A feed without messages reads from the store after probeFirst, then at growing
+	// intervals, so that a lost live message stays unseen for at most probeMax.
 	probeFirst = 2 * time.Second
 	probeMax   = 32 * time.Second
 )
 
-// follow opens a feed of what is stored after stream sequence last. It is
-// attached to the live end when it returns.
+// follow opens a feed of the messages stored after stream sequence last. The feed is
+// attached to the live end when follow returns.
 func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
 	f := &feed{l: l, stream: stream, subject: subject, last: last, behind: true}
 	f.live = make(chan *nats.Msg, liveBuffer)
@@ -55,7 +54,7 @@ func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
 	return f, nil
 }
 
-// source is the subject under which the feed's messages are stored.
+// source returns the subject under which the feed's messages are stored.
 func (f *feed) source() string {
 	if f.whole() {
 		return sourceOf(f.stream)
@@ -67,11 +66,11 @@ func (f *feed) whole() bool { return f.subject == ">" }
 
 func (f *feed) close() {
 	f.idle.Stop()
-	f.sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
+	f.sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 }
 
-// next gives the next messages, at least one, in order. After quiet of silence
-// it gives none. Errors are ctx's, or that the connection was closed.
+// next returns the next messages, at least one, in order. When quiet fires first, it
+// returns none. It fails only if ctx ends or the connection is closed.
 func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, error) {
 	for {
 		if f.behind {
@@ -79,7 +78,7 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 			if len(got) > 0 || err != nil {
 				return got, err
 			}
-			if f.behind { // nothing else may come that causes another read
+			if f.behind { // perhaps nothing arrives that causes another read
 				select {
 				case msg := <-f.live:
 					if got := f.accept(msg); len(got) > 0 {
@@ -116,8 +115,8 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 	}
 }
 
-// accept takes a live message, and all that wait behind it, as far as they
-// follow each other.
+// accept takes a live message and all that are queued behind it, as long as they follow
+// each other.
 func (f *feed) accept(msg *nats.Msg) []stored {
 	var got []stored
 	for {
@@ -149,9 +148,9 @@ func (f *feed) follows(m *stored) bool {
 	return m.prev == f.last
 }
 
-// catchUp reads from the store what follows the last message given. Nothing
-// more there, and no live message seen beyond it, ends the catching up. Until
-// then behind stays set, and catchUp must be called again.
+// catchUp reads from the store what follows the last message returned. It is done when the
+// store has no more and no live message was seen beyond it. Until then behind stays set,
+// and catchUp must be called again.
 func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	got, err := f.read(ctx)
 	if len(got) > 0 {
@@ -167,7 +166,7 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 		f.l.pause(ctx, &f.tries)
 		return nil, ctx.Err()
 	case f.last < f.target && f.misses < behindTries:
-		// This replica has not got what the leader already republished.
+		// This replica does not have yet what the leader already republished.
 		pause(ctx, f.misses)
 		f.misses++
 		return nil, ctx.Err()
@@ -178,8 +177,8 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	return nil, nil
 }
 
-// fromLeader reads the next message from the leader, since the replica that answers
-// does not get it. Where the leader does not have it either, it fell out of retention.
+// fromLeader reads the next message from the leader, because the replica does not have it.
+// If the leader does not have it either, it fell out of retention.
 func (f *feed) fromLeader(ctx context.Context) ([]stored, error) {
 	m, ok, err := f.l.leaderGet(ctx, f.stream, getRequest{Seq: f.last + 1, Next: f.subject})
 	switch {
@@ -194,15 +193,15 @@ func (f *feed) fromLeader(ctx context.Context) ([]stored, error) {
 	return []stored{m}, nil
 }
 
-// How many messages of a whole stream are read at once: they are small, whoever begins
-// waits for all of them, and the server counts what is left of the stream for each read.
+// Limits for one read of a whole stream. Its messages are small, a new reader waits for all
+// of them, and the server counts the rest of the stream at each read.
 const (
 	wholeBatch = 16 << 10
 	wholeBytes = 8 << 20
 )
 
-// read reads the next messages from the store. Those of a single subject are
-// most often none, or few: then the store need not look for them.
+// read reads the next messages from the store. For a single subject that is most often none
+// or a few, so that a search in the store can be avoided.
 func (f *feed) read(ctx context.Context) ([]stored, error) {
 	if !f.whole() && f.last > 0 {
 		if got, whole, err := f.l.readSince(ctx, f.stream, f.subject, f.last); whole || err != nil {

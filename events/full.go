@@ -11,17 +11,17 @@ import (
 
 type promptKey struct{}
 
-// Prompt returns a context for requests of clients: an append to a stream that the
-// servers report as not writable, as on a full disk, is tried once more and then fails
-// with kind.Unavailable and the reason. Without it an append waits until ctx ends.
-// It has an effect only on a Log whose MonitorStreams runs.
+// Prompt returns a context for requests of clients. If the servers report a stream as not
+// writable, for example because a disk is full, an append is tried once more and then fails
+// with kind.Unavailable and the reason. Without Prompt, an append waits until ctx ends. It
+// has an effect only on a Log whose MonitorStreams runs.
 func Prompt(ctx context.Context) context.Context { return context.WithValue(ctx, promptKey{}, true) }
 
-// promptAttempt is how long one append to a stream that is blocked may take.
+// promptAttempt bounds one append to a blocked stream.
 const promptAttempt = time.Second
 
-// unwritable says why nothing can be stored under a subject; nil if it can, or if ctx
-// is not that of a client's request.
+// unwritable returns why nothing can be stored under a subject; nil if it can be, or if ctx
+// does not belong to a client's request.
 func (l *Log) unwritable(ctx context.Context, subject string) error {
 	if ctx.Value(promptKey{}) == nil {
 		return nil
@@ -36,7 +36,7 @@ func (l *Log) unwritable(ctx context.Context, subject string) error {
 	return nil
 }
 
-// oneAppend bounds the next append, if the stream is known not to take it.
+// oneAppend bounds the next append if the stream is known to be blocked.
 func (l *Log) oneAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
 	if l.unwritable(ctx, subject) == nil {
 		return ctx, func() {}
@@ -44,8 +44,8 @@ func (l *Log) oneAppend(ctx context.Context, subject string) (context.Context, c
 	return context.WithTimeout(ctx, promptAttempt)
 }
 
-// blocks says why a stream cannot be written: as the last look found, or as the only
-// server has reported since.
+// blocks returns why a stream cannot be written, as found by the last check or as reported
+// since by the only server.
 func (m *monitor) blocks(stream string, now time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// A webhook is three subjects of one stream, since each has writers of its own: what the tenant
-// configured, how far its deliverer came, and what is to be delivered once more. Each is written
+// A webhook has three subjects in one stream, because each has its own writers: the
+// tenant's configuration, the delivery cursor, and the events to redeliver. Each is written
 // under compare-and-append.
 const (
 	hookPrefix  = "hook."
 	hookCursor  = ".at"
 	hookAgain   = ".again"
-	maxAttempts = 10_000 // of one webhook that are kept
+	maxAttempts = 10_000 // kept per webhook
 )
 
 func hookSubject(tenant string, id webhook.ID) string { return hookPrefix + tenant + "." + string(id) }
@@ -31,30 +31,30 @@ func hookLogSubject(tenant string, id webhook.ID) string {
 	return "hooklog." + tenant + "." + string(id)
 }
 
-// hookKey is the subject of the webhook that a subject belongs to.
+// hookKey returns the subject of the webhook to which a subject belongs.
 func hookKey(subject string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(subject, hookCursor), hookAgain)
 }
 
-// hook is a webhook as the view knows it.
+// hook is a webhook in the view.
 type hook struct {
 	doc    webhook.Webhook
 	cursor webhook.Cursor
 	again  webhook.Again
 }
 
-// Hook is a webhook with how far its events were delivered.
+// Hook is a webhook and the state of its deliveries.
 type Hook struct {
 	webhook.Webhook
 	Cursor webhook.Cursor
 	Again  webhook.Again
 }
 
-// After is the position up to which nothing is delivered any more.
+// After returns the position up to which all events are done.
 func (h *Hook) After() webhook.Position { return max(h.Cursor.At, h.From) }
 
-// PutWebhook stores a webhook in place of what its Rev says; 0: it is new. It returns the new
-// rev. Conflict as in AppendSandbox.
+// PutWebhook replaces the webhook with stream sequence w.Rev (0: new) and returns the new
+// rev. It returns Conflict as in AppendSandbox.
 func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
 	b := &pb.Webhook{
 		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
@@ -70,8 +70,8 @@ func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error
 	return l.put(ctx, streamHooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
 }
 
-// PutCursor stores how far a webhook's events were delivered, in place of what c.Rev says, and
-// returns the new rev. Conflict as in AppendSandbox: another deliverer, or a replay, wrote.
+// PutCursor replaces the delivery cursor with stream sequence c.Rev and returns the new
+// rev. It returns Conflict as in AppendSandbox: another deliverer, or a replay, wrote.
 func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *webhook.Cursor) (uint64, error) {
 	data, err := proto.Marshal(&pb.WebhookCursor{
 		At: uint64(c.At), Holder: c.Holder, Attempts: c.Attempts, Done: c.Done, GivenUp: c.GivenUp,
@@ -82,8 +82,8 @@ func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *we
 	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
 }
 
-// PutAgain stores what is to be delivered once more, in place of what a.Rev says, and returns the
-// new rev. Conflict as in AppendSandbox.
+// PutAgain replaces the list of events to redeliver with stream sequence a.Rev and returns
+// the new rev. It returns Conflict as in AppendSandbox.
 func (l *Log) PutAgain(ctx context.Context, tenant string, id webhook.ID, a *webhook.Again) (uint64, error) {
 	b := &pb.WebhookAgain{}
 	for _, r := range a.Events {
@@ -153,7 +153,7 @@ func decodeWebhook(m stored) (webhook.Webhook, error) {
 	return w, err
 }
 
-// Webhook returns a tenant's webhook, also one that was removed lately.
+// Webhook returns a tenant's webhook, including one that was removed lately.
 func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -164,7 +164,8 @@ func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 	return Hook{h.doc, h.cursor, h.again}, true
 }
 
-// RemovedWebhooks counts a tenant's webhooks that were removed lately: the log still has them.
+// RemovedWebhooks counts a tenant's webhooks that were removed lately and are still in the
+// log.
 func (v *View) RemovedWebhooks(tenant string) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -176,7 +177,7 @@ func (v *View) RemovedWebhooks(tenant string) (n int) {
 	return n
 }
 
-// Webhooks returns those that keep accepts, oldest first. Removed ones are not among them.
+// Webhooks returns the webhooks that keep accepts, oldest first, without removed ones.
 func (v *View) Webhooks(keep func(*Hook) bool) []Hook {
 	v.mu.Lock()
 	var out []Hook
@@ -206,8 +207,8 @@ func (t *HookTotals) add(c *webhook.Cursor) {
 	t.GivenUp += c.GivenUp
 }
 
-// HookTotals returns the sums over all webhooks that the view has had, also over removed ones:
-// as long as the view exists, they never shrink.
+// HookTotals returns the sums over all webhooks that the view has had, including removed
+// ones: they never shrink during the life of the view.
 func (v *View) HookTotals() HookTotals {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -218,7 +219,7 @@ func (v *View) HookTotals() HookTotals {
 	return t
 }
 
-// AppendAttempt stores a delivery in a webhook's log, behind what is there.
+// AppendAttempt appends a delivery to a webhook's log.
 func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
 	data, err := proto.Marshal(&pb.WebhookAttempt{
 		Id: a.ID, EventId: a.EventID, Type: string(a.Type), Ref: refToPB(a.Ref), Number: a.Number,
@@ -250,9 +251,9 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 	}, nil
 }
 
-// Attempts reads a webhook's deliveries from its log, the newest first or the oldest, until yield
-// returns false. It begins behind the delivery with stream sequence after; 0: at the first. yield
-// gets the stream sequence of each.
+// Attempts reads a webhook's deliveries from its log, newest or oldest first, until yield
+// returns false. It begins after the delivery with stream sequence after; 0: at the first.
+// yield gets the stream sequence of each.
 func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
 	if !oldest {
 		return l.attemptsDown(ctx, hookLogSubject(tenant, id), after, yield)
@@ -271,8 +272,8 @@ func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after 
 	}
 }
 
-// attemptsDown follows the log backwards: each message is stored with the condition which one
-// was the last before it.
+// attemptsDown reads the log backwards: each message is stored with the stream sequence of
+// the one before it.
 func (l *Log) attemptsDown(ctx context.Context, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
 	req := getRequest{Last: subject}
 	if before > 0 {

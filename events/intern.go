@@ -2,9 +2,9 @@ package events
 
 import "github.com/millrace/millrace/events/process"
 
-// interner has what many entries of the catalogue say alike in memory once: of a hundred
-// thousand commands the collector would mark a million pieces, on all CPUs. The zero value
-// works; it belongs to who holds the view's lock.
+// interner stores equal values in catalogue entries once: for a hundred thousand commands
+// the garbage collector would otherwise mark a million objects, on all CPUs. The zero value
+// works. It is guarded by the view's lock.
 type interner struct {
 	texts map[string]string
 	exits map[exitKey]*process.Exit
@@ -17,14 +17,14 @@ type exitKey struct {
 	exit process.Exit // without its code
 }
 
-// What is kept to be said again: then it begins anew.
+// Limits of the tables; a table that reaches its limit is emptied.
 const (
 	internTexts = 4096
 	internExits = 256
-	internBytes = 256 // of one text
+	internBytes = 256 // longest text that is interned
 )
 
-// summary has s share what others say, too.
+// summary replaces strings and exits in s by shared ones.
 func (in *interner) summary(s *process.Summary) {
 	for _, text := range []*string{&s.Tenant, &s.Host, &s.Spec.Cmd, &s.Spec.Cwd, &s.Spec.User} {
 		*text = in.text(*text)

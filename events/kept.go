@@ -12,16 +12,16 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Kept is the store of the parts of copies of hosts' files. See PutPart.
+// Kept is the store of the parts of copies of hosts' files; see PutPart.
 type Kept struct{ l *Log }
 
-// Kept gives it.
+// Kept returns the store of copies.
 func (l *Log) Kept() Kept { return Kept{l} }
 
 func keptName(sum template.Sum) string { return keptPrefix + string(sum) }
 
-// Put stores a part; one that is there is left alone unless it is to be replaced.
-// Exhausted where the store is full.
+// Put stores a part. It leaves an existing part alone unless replace is set. It returns
+// Exhausted if the store is full.
 func (k Kept) Put(ctx context.Context, sum template.Sum, packed []byte, replace bool) error {
 	return k.l.putPart(ctx, keptName(sum), packed, replace)
 }
@@ -31,20 +31,20 @@ func (k Kept) Has(ctx context.Context, sum template.Sum) (bool, error) {
 	return k.l.hasPart(ctx, keptName(sum), freshPart)
 }
 
-// Part reads a part; the caller checks its sum. Errors are those of Log.Part.
+// Part reads a part. The caller must check its sum. Errors are those of Log.Part.
 func (k Kept) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 	return k.l.getPart(ctx, keptName(sum))
 }
 
 const (
-	// freshPart is how old a part may look that somebody counts on.
+	// freshPart is the age from which a part is refreshed when a caller relies on it.
 	freshPart = 10 * time.Minute
-	// forgotten is how old a part is that nothing names, and that nobody is about
-	// to name: longer than storing a copy may take.
+	// forgotten is the age from which a part without a reference is removed: longer than
+	// storing a copy may take.
 	forgotten = 6 * time.Hour
 )
 
-// used are the names of all parts that something stands on.
+// used returns the names of all referenced parts.
 func (v *View) used() map[string]bool {
 	used := make(map[string]bool)
 	var copies []string
@@ -61,7 +61,7 @@ func (v *View) used() map[string]bool {
 	}
 	v.mu.Unlock()
 	for _, raw := range copies {
-		if m, _, err := template.Decode([]byte(raw)); err == nil { // else there is none
+		if m, _, err := template.Decode([]byte(raw)); err == nil { // otherwise there is no copy
 			for _, sum := range m.Parts {
 				used[keptName(sum)] = true
 			}
@@ -70,12 +70,12 @@ func (v *View) used() map[string]bool {
 	return used
 }
 
-// DropCopy removes the parts of a copy that nothing else has. What it does not come
-// to, SweepParts removes.
+// DropCopy removes the parts of a copy that nothing else references. SweepParts removes
+// those it misses.
 func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 	m, _, err := template.Decode([]byte(c.Manifest))
 	if err != nil {
-		return nil //nolint:nilerr // there is none
+		return nil //nolint:nilerr // there is no copy
 	}
 	if err := v.Sync(ctx); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 	used := v.used()
 	for _, sum := range m.Parts {
 		if name := keptName(sum); !used[name] {
-			used[name] = true // it is there once, and may be named often
+			used[name] = true // stored once, but perhaps listed more than once
 			if err := v.l.removePart(ctx, name); err != nil {
 				return err
 			}
@@ -92,9 +92,8 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 	return nil
 }
 
-// SweepParts removes the parts that nothing names and that are older than any
-// transfer, and what was left of those that were never stored whole. It gives their
-// number.
+// SweepParts removes the parts that nothing references and that are older than any
+// transfer, and the remains of incomplete ones. It returns their number.
 func (v *View) SweepParts(ctx context.Context) (int, error) {
 	n, err := v.sweepParts(ctx, forgotten)
 	if err != nil {
@@ -111,7 +110,7 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Chunks before names: what is stored meanwhile has its name, or is young.
+	// Read chunks before names: parts stored meanwhile have a name or are young.
 	chunks, err := v.l.partSubjects(ctx)
 	if err != nil {
 		return 0, err
@@ -120,7 +119,7 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
 		return 0, err
 	}
-	if err := v.Sync(ctx); err != nil { // what was named before we looked is in it
+	if err := v.Sync(ctx); err != nil { // includes everything referenced before the listing
 		return 0, err
 	}
 	used, n := v.used(), 0
@@ -145,8 +144,7 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 	return n, nil
 }
 
-// forgetPart removes a part, unless somebody has come to count on it since it was
-// listed.
+// forgetPart removes a part unless it was refreshed since it was listed.
 func (l *Log) forgetPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
 	now, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
 	switch {
@@ -174,7 +172,7 @@ func (l *Log) forgetChunks(ctx context.Context, subject string, age time.Duratio
 	return 1, s.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// How an object store lays out its stream (NATS, ADR-20).
+// Layout of an object store's stream (NATS, ADR-20).
 const (
 	partStream = "OBJ_" + bucketTemplates
 	partMeta   = "$O." + bucketTemplates + ".M."
@@ -183,9 +181,8 @@ const (
 
 func chunkSubject(nuid string) string { return partChunks + nuid }
 
-// purgePart removes a part for good, which an object store's own Delete does not:
-// that wants room for a last word, also in a store that is full. Whoever is cut off
-// in between leaves bytes without a name.
+// purgePart removes a part for good. An object store's own Delete stores a marker, which
+// fails in a full store. A crash in between leaves bytes without a name.
 func (l *Log) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {
@@ -198,7 +195,7 @@ func (l *Log) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
 	return s.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(o.NUID)))
 }
 
-// partSubjects are those of the bytes of all parts.
+// partSubjects returns the subjects of the bytes of all parts.
 func (l *Log) partSubjects(ctx context.Context) (map[string]uint64, error) {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// PutLease stores a host's lease in place of the one with stream sequence rev
-// (0: there is none). Conflict as in AppendSandbox: another run of the host, or
-// the reaper, wrote.
+// PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
+// returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
 func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
 	data, err := encodeLease(&lease)
 	if err != nil {
@@ -18,14 +17,13 @@ func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint
 	return l.put(ctx, streamHosts, hostSubject(lease.Host), rev, data)
 }
 
-// RenewLease stores the next lease of a run that stored one with stream sequence
-// rev. It retries through outages until ctx ends. Fenced: the lease of the host
-// belongs to another run, or says that the host is gone.
+// RenewLease stores the next lease of a run that stored one with stream sequence rev. It
+// retries through outages until ctx ends. It returns Fenced if the host's lease belongs to
+// another run, or if it states that the host is gone.
 //
-// An expectation that does not hold is no proof of another owner. The answer to an
-// earlier renewal may have been lost, a new leader may not have applied it yet,
-// and a server that lost power may have forgotten it. Only the stored lease
-// decides.
+// A failed expectation does not prove that there is another owner. The ack of an earlier
+// renewal may have been lost, a new leader may not have applied it yet, and a server that
+// lost power may have lost it. Only the stored lease decides.
 func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
 	for try := 0; ; {
 		got, err := l.PutLease(ctx, lease, rev)
@@ -38,7 +36,7 @@ func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (ui
 			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, err)
 		case ok && fences(&stored, &lease):
 			return 0, kind.Newf(kind.Fenced, "lease", lease.Host,
-				"epoch %d of the host is over: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
+				"epoch %d of the host has ended: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
 		}
 		rev = now
 		if !l.pause(ctx, &try) {
@@ -56,8 +54,8 @@ func fences(stored, own *fleet.Lease) bool {
 	return stored.Epoch > own.Epoch
 }
 
-// Lease reads a host's lease, and its rev for PutLease, from the leader. ok is
-// false if it never had one.
+// Lease reads a host's lease, and its rev for PutLease, from the leader. ok is false if the
+// host never had one.
 func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
 	m, ok, err := l.lastOf(ctx, streamHosts, hostSubject(host))
 	if err != nil || !ok {

@@ -10,41 +10,42 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A server whose machine or network is gone sends nothing, not even a reset, and neither does
-// one that hangs. A lease ends after 10 s, so that it must be noticed much sooner.
+// A server whose machine or network is down sends nothing, not even a reset, and neither
+// does one that hangs. A lease expires after 10 s, so the failure must be detected much
+// sooner.
 const (
-	// linkSilence is how long a server may send nothing; it answers a ping every linkPing.
+	// linkSilence is how long a server may send nothing. It answers a ping every linkPing.
 	linkSilence = 3 * time.Second
 	linkPing    = time.Second
-	// linkPings is more than are ever outstanding on a connection that linkSilence did not end:
-	// an answer may wait behind a reader's backlog, which is no silence.
+	// linkPings is more than are ever outstanding on a connection that linkSilence did not
+	// end: an answer may wait behind a reader's backlog, which is not silence.
 	linkPings = 30
 
-	// inProcessPing is for a server in this process, which has no network to fail.
+	// inProcessPing is for a server in this process, which has no network that can fail.
 	inProcessPing = 10 * time.Second
 
 	dialTimeout = 2 * time.Second
 )
 
-// links dials NATS servers, and ends the connection to one that does not do its work.
+// links dials NATS servers and closes the connection to one that does not respond.
 type links struct {
 	mu   sync.Mutex
 	last *link
 
 	// A server that is cut off from the others of its cluster answers pings and stores nothing.
 	appends, reads unanswered
-	wait           time.Duration // after the next switch until the one after that
+	wait           time.Duration // minimum time between the last switch and the next
 	switched       time.Time
 }
 
-// link is a connection that ends when its server is silent.
+// link is a connection that is closed when its server is silent.
 type link struct{ net.Conn }
 
 var _ nats.CustomDialer = (*links)(nil)
 
 // Dial connects to a server. nats.go uses it for each connection.
 func (ls *links) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address) //nolint:noctx // nats.go hands in no context
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address) //nolint:noctx // nats.go passes no context
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +57,8 @@ func (ls *links) Dial(network, address string) (net.Conn, error) {
 	return l, nil
 }
 
-// Read reads what the server sends. After linkSilence of nothing it closes the connection,
-// which also ends a write that waits for the server's machine.
+// Read reads what the server sends. After linkSilence without data it closes the
+// connection, which also ends a write that waits for the server's machine.
 func (l *link) Read(b []byte) (int, error) {
 	if err := l.SetReadDeadline(time.Now().Add(linkSilence)); err != nil {
 		return 0, err
@@ -69,20 +70,20 @@ func (l *link) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unanswered is since when requests of one kind have had no answer: the begin of the first
-// that timed out after the last answer. Zero: the last one was answered.
+// unanswered records since when requests of one kind have had no response: the start of the
+// first that timed out after the last response. Zero: the last one was answered.
 type unanswered struct{ since time.Time }
 
 const (
 	// switchAfter is when two attempts, one after the other, have timed out.
 	switchAfter = 2*attempt - 50*time.Millisecond
-	// switchWait is the pause after a first switch, doubled each time up to switchWaits: where
+	// switchWait is the pause after a first switch, doubled each time up to switchWaits: if
 	// the cluster has no leader, no server is better than another.
 	switchWait  = 2 * attempt
 	switchWaits = time.Minute
 )
 
-// answer notes that the cluster stored a message, or answered a read.
+// answer records that the cluster stored a message or answered a read.
 func (ls *links) answer(u *unanswered) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -92,8 +93,8 @@ func (ls *links) answer(u *unanswered) {
 	}
 }
 
-// timeout notes an attempt that began then and had no answer. After two, one after the other,
-// it ends the connection; nats.go then connects to the next server.
+// timeout records an attempt that started at began and had no response. After two in a row
+// it closes the connection; nats.go then connects to the next server.
 func (ls *links) timeout(u *unanswered, began, now time.Time) (switched bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

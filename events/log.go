@@ -18,65 +18,67 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Config says how to reach the log. The zero value of a field is its default.
+// Config configures the connection to the log. The zero value of a field selects its
+// default.
 type Config struct {
-	URL         string                     // of the NATS servers; default nats://127.0.0.1:4222
+	URL         string                     // URL of the NATS servers; default nats://127.0.0.1:4222
 	InProcess   nats.InProcessConnProvider // an embedded server, instead of URL
-	Token       string                     // that the servers want to see; empty: none
-	Name        string                     // of the service, as operators of NATS see it
-	Replicas    int                        // of each stream made; default 1
-	Shards      int                        // of the output, when the streams are first made; default 1
-	Retention   time.Duration              // of output and the catalogue; default 24 h
-	MaxOutput   int64                      // bytes of output kept at most, when its streams are made; less where there is no room; default 64 GiB
-	MaxContexts int64                      // bytes of the files that builds copy, when their store is made; less where there is no room; default 16 GiB
-	MaxStore    int64                      // bytes of templates and snapshots kept at most, when their store is made; less where there is no room; default 64 GiB
+	Token       string                     // token for authentication at the servers; empty: none
+	Name        string                     // connection name of the service, shown by NATS monitoring
+	Replicas    int                        // number of replicas of each new stream; default 1
+	Shards      int                        // number of output streams, when they are first created; default 1
+	Retention   time.Duration              // retention of output and the catalogue; default 24 h
+	MaxOutput   int64                      // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
+	MaxContexts int64                      // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
+	MaxStore    int64                      // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
 	Log         *slog.Logger
 }
 
-// DefaultRetention is how long output can be read.
+// DefaultRetention is the default of Config.Retention.
 const DefaultRetention = 24 * time.Hour
 
-// DefaultMaxContexts is how much of builds' files is kept: more is refused.
+// DefaultMaxContexts is the default of Config.MaxContexts. Uploads beyond it are rejected.
 const DefaultMaxContexts = 16 << 30
 
-// DefaultMaxOutput is how much output is kept: past it, the oldest goes.
+// DefaultMaxOutput is the default of Config.MaxOutput. Beyond it, the oldest output is
+// dropped.
 const DefaultMaxOutput = 64 << 30
 
-// Retention is how long output can be read.
+// Retention returns how long output can be read.
 func (l *Log) Retention() time.Duration { return l.retention }
 
-// Log is a connection to the record. Its methods may be called concurrently.
+// Log is a connection to the log. Its methods may be called concurrently.
 type Log struct {
 	nc          *nats.Conn
 	links       links
 	monitor     monitor
 	js          jetstream.JetStream
 	log         *slog.Logger
-	id          string // of this connection, a token for its reply subjects
+	id          string // of this connection; a token in its reply subjects
 	shards      int
-	replicas    int // of what is made later
+	replicas    int // replicas of streams created later
 	maxContexts int64
 	maxStore    int64
-	bounded     atomic.Bool // the store of parts has its bound
+	bounded     atomic.Bool // the store of parts has its size limit
 	retention   time.Duration
 	tunnels     tunnelTimes
-	memory      []jetstream.StreamConfig // what a server that was alone forgets; none until it is known
+	memory      []jetstream.StreamConfig // streams that a lone server loses on restart; nil until configured
 
-	gets    inbox // answers to direct gets
-	replies inbox // answers to commands
+	gets    inbox // responses to direct gets
+	replies inbox // responses to commands
 
 	mu    sync.Mutex
 	tails map[string]*tail // by subject
-	back  chan struct{}    // closed, and made anew, after each reconnect
+	back  chan struct{}    // closed and replaced after each reconnect
 
-	// The life of the connection as it is: what is on its way ends with it.
-	//nolint:containedctx // it is handed to no one who may keep it
+	// Ends when the connection breaks, and with it all requests in flight.
+	//nolint:containedctx // it only bounds single attempts
 	unbroken context.Context
 	broke    context.CancelFunc
 }
 
-// Open connects and makes the streams that are missing. It waits for NATS and
-// for its streams until ctx ends.
+// Open connects and creates the streams that are missing. It waits for NATS and for its
+// streams until ctx ends.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
 	l := &Log{
@@ -134,12 +136,12 @@ func setDefaults(cfg *Config) {
 func (l *Log) connect(cfg Config) error {
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
-		nats.FlusherTimeout(attempt), // a server that does not read would hold up all requests, and Close
+		nats.FlusherTimeout(attempt), // a server that does not read would block all requests, and Close
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 100*time.Millisecond),
-		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and its sender tries again in order
+		nats.ReconnectBufSize(-1), // a publish without a connection fails at once, and its sender retries in order
 		nats.Timeout(dialTimeout),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.disconnected() }),
 		nats.ReconnectHandler(func(*nats.Conn) { l.reconnected() }),
@@ -162,7 +164,7 @@ func (l *Log) connect(cfg Config) error {
 	return err
 }
 
-// prepare waits for the servers, makes what is missing, and opens the inboxes.
+// prepare waits for the servers, creates missing streams, and opens the inboxes.
 func (l *Log) prepare(ctx context.Context, cfg Config) error {
 	if err := l.ensureStreams(ctx, cfg); err != nil {
 		return err
@@ -176,12 +178,12 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 	return l.replies.open(l.nc, livePrefix+replyPrefix+l.id)
 }
 
-// Close ends the connection; Readers and Views end with errors.
+// Close closes the connection. Readers and Views end with errors.
 func (l *Log) Close() { l.nc.Close() }
 
-// Healthy reports whether the log can be reached right now, and, where
-// [Log.MonitorStreams] runs, whether each stream can be written: an error of
-// kind.Unavailable says why not.
+// Healthy reports whether the log can be reached and, if [Log.MonitorStreams] runs, whether
+// each stream can be written. If not, it returns an error of kind.Unavailable with the
+// reason.
 func (l *Log) Healthy(ctx context.Context) error {
 	if !l.nc.IsConnected() {
 		return kind.New(kind.Unavailable, "reach nats", "", "not connected to NATS")
@@ -193,7 +195,7 @@ func (l *Log) Healthy(ctx context.Context) error {
 	return err
 }
 
-// disconnected ends what is on its way: its answer never comes.
+// disconnected cancels requests in flight: their responses never arrive.
 func (l *Log) disconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +203,7 @@ func (l *Log) disconnected() {
 	l.unbroken, l.broke = context.WithCancel(context.Background())
 }
 
-// attempt bounds one try of a request: by its own time, by ctx, and by the life
+// attempt bounds one attempt of a request by its own timeout, by ctx, and by the lifetime
 // of the connection.
 func (l *Log) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.attemptFor(ctx, attempt)
@@ -219,7 +221,7 @@ func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Conte
 	}
 }
 
-// reconnected tells every feed that it may have missed something.
+// reconnected notifies every feed that it may have missed messages.
 func (l *Log) reconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,15 +232,14 @@ func (l *Log) reconnected() {
 	}
 }
 
-// restore makes a stream that lives in memory anew: a server that is alone comes
-// back without it.
+// restore creates a memory stream again: a lone server loses it on restart.
 func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
 	if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil && ctx.Err() == nil {
-		l.log.Warn("a stream could not be made anew", "err", err)
+		l.log.Warn("restore stream failed", "err", err)
 	}
 }
 
-// onReconnect gives a channel that is closed at the next reconnect.
+// onReconnect returns a channel that is closed at the next reconnect.
 func (l *Log) onReconnect() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,24 +247,24 @@ func (l *Log) onReconnect() <-chan struct{} {
 }
 
 // Reconnected returns a channel that is closed at the next reconnect to the servers.
-// Servers that were restarted may have lost what a disk damaged.
+// Restarted servers may have lost messages to disk damage.
 func (l *Log) Reconnected() <-chan struct{} { return l.onReconnect() }
 
-// asyncError hears of what nobody waits for. A slow subscription is no error
-// here: its feed sees the hole and reads it from the store.
+// asyncError logs errors that no caller waits for. A slow subscription is not an error
+// here: its feed detects the hole and reads it from the store.
 func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, net.ErrClosed) { // links closed it, and said why
+	if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, net.ErrClosed) { // links closed it and logged the reason
 		return
 	}
 	subject := ""
 	if sub != nil {
 		subject = sub.Subject
 	}
-	l.log.Warn("nats", "subject", subject, "err", err)
+	l.log.Warn("nats reported an error", "subject", subject, "err", err)
 }
 
-// pause waits between two tries through an outage, longer each time but never
-// past a reconnect, and reports whether ctx still runs. It counts the tries.
+// pause waits between two attempts during an outage, with increasing backoff but never past
+// a reconnect. It counts the attempts and reports whether ctx is still valid.
 func (l *Log) pause(ctx context.Context, try *int) bool {
 	t := time.NewTimer(pauseOf(*try))
 	defer t.Stop()
@@ -282,8 +283,8 @@ func pauseOf(try int) time.Duration {
 	return min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
 }
 
-// pause waits for others to come as far, longer each time, and reports whether
-// ctx still runs.
+// pause waits for other replicas to catch up, with increasing backoff, and reports whether
+// ctx is still valid.
 func pause(ctx context.Context, try int) bool {
 	t := time.NewTimer(pauseOf(try))
 	defer t.Stop()
@@ -295,8 +296,8 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// unavailable wraps a failure to reach the log. Clients read one sentence; the cause, in
-// the words of NATS, is for logs only. A nil err stays nil.
+// unavailable wraps a failure to reach the log. Clients read one sentence; the NATS error
+// is the cause, for logs only. A nil err stays nil.
 func unavailable(op, id string, err error) error {
 	if err == nil {
 		return nil

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// moment is a message of a record: which events it carries, and of when the first is.
+// moment is a message of a record and the time of its first event.
 type moment struct {
 	span
 	at time.Time
 }
 
-// Near finds where a record came to a moment: all events up to seq before are earlier,
-// and all after seq after are not, as far as the record's clock went on. What is
-// between them is one message. It takes a handful of reads; NotFound if there is no
-// record.
+// Near finds the point in a record that corresponds to a time: all events up to seq before
+// are earlier, and all after seq after are not, as far as the record's clock is monotonic.
+// The events between them are in one message. It takes a handful of reads and returns
+// NotFound if the record does not exist.
 func (l *Log) Near(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
@@ -39,7 +39,7 @@ func (l *Log) Near(ctx context.Context, ref Ref, at time.Time) (before, after pr
 		mid, err := l.momentAt(ctx, stream, getRequest{Seq: half, Next: subject})
 		switch {
 		case kind.Is(err, kind.NotFound):
-			return lo.first - 1, hi.first - 1, nil // a hole: the reader goes through it
+			return lo.first - 1, hi.first - 1, nil // a hole, which the reader handles
 		case err != nil:
 			return 0, 0, err
 		case mid.rev >= hi.rev:
@@ -58,7 +58,7 @@ func (l *Log) momentAt(ctx context.Context, stream string, req getRequest) (mome
 	if err != nil {
 		return moment{}, err
 	}
-	at := m.time // of a later version's message nothing else may be known
+	at := m.time // all that is known of a later version's message
 	if len(b.Events) > 0 {
 		at = b.Events[0].Time
 	}

@@ -12,19 +12,19 @@ const (
 	fieldFrames = 7 // of a Batch; schema/event/v1
 	fieldPacked = 8
 
-	packFrom  = 1 << 10 // bytes of frames that are worth it
-	maxFrames = 8 << 20 // bytes of frames that a packed message may have
+	packFrom  = 1 << 10 // minimum bytes of frames worth compressing
+	maxFrames = 8 << 20 // maximum bytes of frames in a compressed message
 )
 
-// packBatch makes of plain, of which the first head bytes are the head, a message that says
-// the same with its frames as one S2 block, if that is smaller by an eighth or more. Either
-// way it gives dst's memory back, or what it made for want of it.
+// packBatch compresses the frames of plain, whose first head bytes are the head, into one
+// S2 block, if that makes them smaller by an eighth or more. Either way it returns dst's
+// memory, or a larger buffer if dst was too small.
 func packBatch(dst, plain []byte, head int) (packed []byte, ok bool) {
 	frames := plain[head:]
 	if len(frames) < packFrom {
 		return dst[:0], false
 	}
-	// The block is moved to where it belongs when its length is known.
+	// The block is moved into place once its length is known.
 	front := head + protowire.SizeTag(fieldPacked) + protowire.SizeVarint(uint64(len(frames)))
 	if need := front + s2.MaxEncodedLen(len(frames)); cap(dst) < need {
 		dst = make([]byte, need)
@@ -38,7 +38,7 @@ func packBatch(dst, plain []byte, head int) (packed []byte, ok bool) {
 	return field.PutBytes(out, fieldPacked, block), true
 }
 
-// unpackBatch gives what packBatch made b of: b itself if it is not packed. Its error is
+// unpackBatch reverses packBatch. It returns b itself if b is not compressed. Its error is
 // field.ErrMalformed.
 func unpackBatch(b []byte) ([]byte, error) {
 	for rest := b; len(rest) > 0; {
@@ -61,7 +61,7 @@ func unpackBatch(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// parseBatch reads a message of a record, packed or not.
+// parseBatch parses a message of a record, compressed or not.
 func parseBatch(data []byte) (process.Batch, error) {
 	plain, err := unpackBatch(data)
 	if err != nil {
@@ -70,7 +70,7 @@ func parseBatch(data []byte) (process.Batch, error) {
 	return process.ParseBatch(plain)
 }
 
-// unpack puts the frames of a packed field's value behind the head.
+// unpack appends the decompressed frames to the head.
 func unpack(head, value []byte) ([]byte, error) {
 	block, n := protowire.ConsumeBytes(value)
 	if n < 0 {

@@ -12,36 +12,36 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// bucketTemplates is the object store of parts: of templates, and of the copies of
-// hosts' files. A part is an object of its own, by its sum: what several share is
-// stored once, and who was cut off goes on with the parts that lack. It has a bound,
-// and what is over it is refused, so that nothing else lacks room.
+// bucketTemplates is the object store of the parts of templates and of copies of hosts'
+// files. A part is an object named by its sum, so that a shared part is stored once and an
+// interrupted upload resumes with the missing parts. The store has a size limit and rejects
+// parts beyond it, so that other streams keep their disk space.
 const bucketTemplates = "templates"
 
-// keptPrefix begins the names of the parts of copies. They are nobody's to ask for
-// by a sum, as those of templates are.
+// keptPrefix begins the names of the parts of copies. Clients cannot request them by sum,
+// as they can parts of templates.
 const keptPrefix = "kept."
 
 const (
-	partAttempt = time.Minute // one try to store or read a part
-	partChunk   = 512 << 10   // bytes of a message
+	partAttempt = time.Minute // one attempt to store or read a part
+	partChunk   = 512 << 10   // bytes per message
 )
 
-// JetStream's codes for a store that is full.
+// Error codes of JetStream for a full store.
 const (
 	errNoResources  jetstream.ErrorCode = 10023
 	errMaxBytes     jetstream.ErrorCode = 10077
 	errStorageLimit jetstream.ErrorCode = 10028
 )
 
-// PutPart stores a part of a template, as the caller has packed it, under its
-// sum; a part that is there is left alone. Exhausted where the store is full.
+// PutPart stores a part of a template, compressed by the caller, under its sum. It leaves
+// an existing part alone. It returns Exhausted if the store is full.
 func (l *Log) PutPart(ctx context.Context, sum template.Sum, data []byte) error {
 	return l.putPart(ctx, string(sum), data, false)
 }
 
-// putPart stores a part. One that is there is only made to look new, so that nobody
-// takes it for forgotten (SweepParts), unless it is to be replaced.
+// putPart stores a part. It only refreshes an existing one, so that SweepParts does not
+// remove it, unless replace is set.
 func (l *Log) putPart(ctx context.Context, name string, data []byte, replace bool) error {
 	return l.withParts(ctx, "store files", name, true, func(ctx context.Context, store jetstream.ObjectStore) error {
 		err := l.countOn(ctx, store, name, freshPart)
@@ -50,7 +50,7 @@ func (l *Log) putPart(ctx context.Context, name string, data []byte, replace boo
 		}
 		if _, err = store.Put(ctx, metaOf(name), bytes.NewReader(data)); err != nil && isFull(err) {
 			if half, hErr := store.GetInfo(ctx, name); hErr == nil {
-				l.purgePart(ctx, half) //nolint:errcheck // it is not taken for whole, and swept
+				l.purgePart(ctx, half) //nolint:errcheck // an incomplete part is treated as missing, and swept later
 			}
 		}
 		return err
@@ -61,20 +61,20 @@ func metaOf(name string) jetstream.ObjectMeta {
 	return jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
 }
 
-// countOn finds a part, and makes it look new if it is of that age: who found it may
-// be about to name it.
+// countOn finds a part and refreshes it if it is older than age: the caller may be about to
+// reference it.
 func (l *Log) countOn(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
 	_, info, err := l.whole(ctx, bucketTemplates, name)
 	if err == nil && time.Since(info.ModTime) >= age {
 		if err = store.UpdateMeta(ctx, name, metaOf(name)); isFull(err) {
-			return nil // it is there, as old as it looks
+			return nil // it exists, with its old age
 		}
 	}
 	return err
 }
 
-// HasPart reports whether a part is stored; one that is stays for a while, as one
-// that is put does.
+// HasPart reports whether a part is stored. Like PutPart, it keeps an existing part from
+// being swept for a while.
 func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
 	return l.hasPart(ctx, string(sum), freshPart)
 }
@@ -89,8 +89,8 @@ func (l *Log) hasPart(ctx context.Context, name string, age time.Duration) (bool
 	return err == nil, err
 }
 
-// Part reads a part as PutPart was given it. NotFound if it is not stored. Invalid
-// if it is damaged, as far as the servers know: the caller checks its sum.
+// Part reads a part as it was passed to PutPart. It returns NotFound if the part is not
+// stored, Invalid if the servers detect damage. The caller must check the sum.
 func (l *Log) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 	return l.getPart(ctx, string(sum))
 }
@@ -106,7 +106,7 @@ func (l *Log) getPart(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
-// RemovePart removes a part; one that is not there is removed.
+// RemovePart removes a part if it exists.
 func (l *Log) RemovePart(ctx context.Context, sum template.Sum) error {
 	return l.removePart(ctx, string(sum))
 }
@@ -125,8 +125,8 @@ func (l *Log) removePart(ctx context.Context, name string) error {
 	return err
 }
 
-// withParts has do try through outages until ctx ends; the store is made if it
-// is missing and wanted.
+// withParts retries do through outages until ctx ends. If wanted, it creates a missing
+// store.
 func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	for try := 0; ; {
 		err := l.tryParts(ctx, wanted, do)
@@ -139,7 +139,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 			return kind.New(kind.Invalid, op, name, "the files are damaged in the servers' store")
 		case isFull(err):
 			return &kind.Error{Op: op, ID: name, Kind: kind.Exhausted, Err: err,
-				Msg: "the servers' store is full: remove templates or snapshots, or give the stream OBJ_templates more room"}
+				Msg: "the servers' store is full: remove templates or snapshots, or raise the size limit of the stream OBJ_templates"}
 		}
 		if !l.pause(ctx, &try) {
 			return unavailable(op, name, err)
@@ -147,7 +147,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 	}
 }
 
-// isFull reports whether a store has no room for what was to be stored.
+// isFull reports whether an operation failed because a store is full.
 func isFull(err error) bool {
 	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || noRoom(err)
 }

@@ -12,20 +12,19 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SandboxesRev is the stream sequence up to which the view has all sandboxes'
-// records. What is read from the view after this call is at least as new.
+// SandboxesRev returns the stream sequence up to which the view has folded all sandboxes'
+// records. Later reads from the view are at least as new.
 func (v *View) SandboxesRev() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.applied[streamSandboxes]
 }
 
-// DecideSandbox appends body to the record of a sandbox in state s, if nothing
-// at all was appended to any sandbox's record since revision rev: so a choice
-// between hosts stands only if it was made from all that is stored. It gives the
-// new revision, or an error of kind.Conflict if somebody else wrote first. An
-// error of kind.Unavailable means that it may or may not be stored: read again,
-// then decide.
+// DecideSandbox appends body to the record of a sandbox in state s, if no sandbox's record
+// has changed since revision rev. Thus a choice between hosts stands only if it was based
+// on everything stored. It returns the new revision, or an error of kind.Conflict if
+// another writer was first. After an error of kind.Unavailable, body may or may not be
+// stored: read again, then decide.
 func (l *Log) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, body sandbox.Body) (uint64, error) {
 	data, err := encodeSandbox(s.Tenant, s.ID, s.Seq+1, time.Now(), []sandbox.Body{body})
 	if err != nil {
@@ -35,7 +34,7 @@ func (l *Log) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, b
 		"Nats-Expected-Last-Sequence": {strconv.FormatUint(rev, 10)},
 	}})
 	if errors.Is(err, errExpectation) {
-		return 0, kind.New(kind.Conflict, "place", string(s.ID), "somebody else wrote first")
+		return 0, kind.New(kind.Conflict, "place", string(s.ID), "another writer was first")
 	}
 	return got, err
 }

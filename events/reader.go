@@ -10,45 +10,45 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Reader yields one record's events in order, each once. It belongs to one
-// goroutine. Any number of readers share one subscription a process.
+// Reader yields one record's events in order, each once. It belongs to one goroutine. All
+// readers of a process share one subscription.
 type Reader struct {
 	t      *tail
-	err    error // why there is no tail
-	at     place // after the last event given; rev 0: its message is not known
+	err    error // why the reader has no tail
+	at     place // after the last event returned; rev 0: its message is unknown
 	fin    bool
-	live   bool     // start at the live end, wherever that is
-	ahead  []stored // read from the store and not given, behind at
-	batch  int      // of the next read from the store
-	tries  int      // reads in a row that found no store
-	misses int      // reads in a row that found nothing where something must be
+	live   bool     // start at the live end
+	ahead  []stored // read from the store but not returned, after at
+	batch  int      // size of the next read from the store
+	tries  int      // consecutive reads that failed
+	misses int      // consecutive reads that found nothing where a message must exist
 	timer  *time.Timer
 	closed bool
 }
 
-// A reader that begins or resumes wants its first event soon, one that is far
-// behind wants many: reads from the store grow from firstBatch to getBatch.
+// A reader that begins or resumes needs its first event soon, one that is far behind needs
+// many: reads from the store grow from firstBatch to getBatch.
 const firstBatch = 4
 
-// Read gives a reader of the events after the given seq (0: from the first). It
-// attaches to the live end before it returns. A record that has no event yet is
-// waited for.
+// Read returns a reader of the events after the given seq (0: from the first). It attaches
+// to the live end before it returns. If the record has no event yet, the reader waits for
+// the first.
 func (l *Log) Read(ref Ref, after process.Seq) *Reader {
 	t, err := l.attach(ref)
 	return &Reader{t: t, err: err, at: place{seq: after}}
 }
 
-// ReadLive gives a reader of what is stored after now.
+// ReadLive returns a reader of the events stored from now on.
 func (l *Log) ReadLive(ref Ref) *Reader {
 	r := l.Read(ref, 0)
 	r.live = true
 	return r
 }
 
-// After is the seq of the last event given: what a later Read goes on from.
+// After returns the seq of the last event returned, at which a later Read resumes.
 func (r *Reader) After() process.Seq { return r.at.seq }
 
-// Close lets go of the subscription. Next must not be called again.
+// Close releases the subscription. Next must not be called again.
 func (r *Reader) Close() {
 	if r.closed {
 		return
@@ -62,15 +62,14 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next waits for the next events and gives what is at hand, at least one; after
-// idle of silence (0: for ever) it gives an empty batch instead. The events'
-// memory is shared between readers and must not be changed. io.EOF follows
-// Finished.
+// Next waits for the next events and returns those available, at least one. If none arrives
+// within idle (0: no limit), it returns an empty batch. The events' memory is shared
+// between readers and must not be changed. io.EOF follows Finished.
 //
-// Errors: kind.Gone when the events right after the reader's place fell out of
-// retention (FirstSeq tells the first one left); kind.Invalid when the place is
-// past the end of a finished record; ctx's error; kind.Unavailable when the log
-// was closed. A hole that no replica can fill is a process.Gap in the batch.
+// Errors: kind.Gone if the events right after the reader's position fell out of retention
+// (FirstSeq returns the first one left); kind.Invalid if the position is past the end of a
+// finished record; ctx's error; kind.Unavailable if the log was closed. A hole that no
+// replica can fill is a process.Gap in the batch.
 func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -97,7 +96,7 @@ func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 	}
 }
 
-// quiet arms the reader's timer; nil waits for ever.
+// quiet starts the reader's timer; a nil channel waits for ever.
 func (r *Reader) quiet(idle time.Duration) <-chan time.Time {
 	if idle <= 0 {
 		return nil
@@ -110,7 +109,7 @@ func (r *Reader) quiet(idle time.Duration) <-chan time.Time {
 	return r.timer.C
 }
 
-// give notes the end of the record.
+// give remembers whether the record ended.
 func (r *Reader) give(events []process.Event) []process.Event {
 	if n := len(events); n > 0 {
 		_, r.fin = events[n-1].Body.(process.Finished)
@@ -118,8 +117,8 @@ func (r *Reader) give(events []process.Event) []process.Event {
 	return events
 }
 
-// step gives what is at hand, or a channel to wait on, or neither: then it is
-// to be called again.
+// step returns the events available, or a channel to wait on, or neither: then it must be
+// called again.
 func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, error) {
 	t := r.t
 	t.mu.Lock()
@@ -152,8 +151,8 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 	return nil, t.changed, nil
 }
 
-// fromRecent takes what the tail holds after the reader's place, one message's
-// events at a time or several short ones'. The tail is locked.
+// fromRecent returns the tail's events after the reader's position, those of one message or
+// of several short ones. The tail is locked.
 func (r *Reader) fromRecent() []process.Event {
 	r.ahead = nil
 	recent := r.t.recent
@@ -173,7 +172,8 @@ func (r *Reader) fromRecent() []process.Event {
 	return out
 }
 
-// searchChunk finds the chunk that carries seq, or the first after it.
+// searchChunk returns the index of the chunk that carries seq, or of the first one after
+// it.
 func searchChunk(chunks []chunk, seq process.Seq) int {
 	lo, hi := 0, len(chunks)-1
 	for lo < hi {
@@ -186,7 +186,7 @@ func searchChunk(chunks []chunk, seq process.Seq) int {
 	return lo
 }
 
-// after gives the events whose seq is greater.
+// after returns the events whose seq is greater.
 func after(events []process.Event, seq process.Seq) []process.Event {
 	for len(events) > 0 && events[0].Seq <= seq {
 		events = events[1:]
@@ -194,8 +194,8 @@ func after(events []process.Event, seq process.Seq) []process.Event {
 	return clip(events, seq)
 }
 
-// clip shortens a leading gap that begins at or before seq. The events may be shared, so
-// that it changes a copy.
+// clip shortens a leading gap that begins at or before seq. It changes a copy, because the
+// events may be shared.
 func clip(events []process.Event, seq process.Seq) []process.Event {
 	if len(events) == 0 {
 		return nil
@@ -210,7 +210,7 @@ func clip(events []process.Event, seq process.Seq) []process.Event {
 	return events
 }
 
-// fromStore reads what is stored after the reader's place and up to base.
+// fromStore reads stored events after the reader's position and up to base.
 func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, error) {
 	t := r.t
 	if r.at.rev == 0 && r.at.seq > 0 {
@@ -226,7 +226,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 	}
 	if err != nil && len(msgs) == 0 {
 		if kind.Is(err, kind.Unavailable) && t.l.pause(ctx, &r.tries) {
-			return nil, nil // the store is away: the reader waits, it does not fail
+			return nil, nil // the store is unavailable: the reader waits instead of failing
 		}
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 	r.ahead = nil
 	var out []process.Event
 	for i, size := 0, 0; i < len(msgs); i++ {
-		if size > getBytes { // packed, they were small
+		if size > getBytes { // they were compressed
 			r.ahead = msgs[i:]
 			break
 		}
@@ -273,8 +273,8 @@ func (r *Reader) fetch(ctx context.Context, base place) ([]stored, error) {
 	return t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
 }
 
-// missed is what to do when the store has nothing although the record goes on:
-// ask again, of whichever replica answers, then go on behind the hole.
+// missed handles a read that found nothing although the record continues: retry, from any
+// replica, then skip the hole.
 func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 	if r.misses++; r.misses <= holeTries {
 		pause(ctx, r.misses+3)
@@ -287,7 +287,7 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 	t.mu.Unlock()
 	next, ok := t.l.readable(ctx, t.stream, t.subject, r.at.rev+1, base.rev)
 	if ok {
-		r.at.rev = next - 1 // decode sees the hole
+		r.at.rev = next - 1 // decode detects the hole
 		return nil, nil
 	}
 	if ctx.Err() != nil {
@@ -298,7 +298,7 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 	return []process.Event{gap}, nil
 }
 
-// checkFirst tells a record whose beginning fell out of retention.
+// checkFirst returns an error of kind.Gone if the record's beginning fell out of retention.
 func (r *Reader) checkFirst(m stored) error {
 	b, err := parseBatch(m.data)
 	if err == nil && b.From() > r.at.seq+1 {

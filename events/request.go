@@ -16,13 +16,13 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// attempt is how long one try of a publish or a read may take. An answer that
-// was on its way when another server died never comes, so that each try needs an
-// end of its own: a caller's context may live as long as a process.
+// attempt bounds one attempt to publish or read. A response that was in flight when another
+// server crashed never arrives, so each attempt needs a timeout of its own: the caller's
+// context may last as long as a process.
 const attempt = 2 * time.Second
 
-// inbox hands messages that arrive under one wildcard subject to whoever waits for
-// the last token: one subscription a connection instead of one a request.
+// inbox delivers messages under one wildcard subject to the request identified by the last
+// token: one subscription per connection instead of one per request.
 type inbox struct {
 	prefix string
 	next   atomic.Uint64
@@ -47,15 +47,15 @@ func (m *inbox) deliver(msg *nats.Msg) {
 	ch := m.waiting[token]
 	m.mu.Unlock()
 	select {
-	case ch <- msg: // a nil channel is nobody waiting
+	case ch <- msg: // nil if no request waits
 	default:
 	}
 }
 
-// token gives a token nobody else has.
+// token returns a new token.
 func (m *inbox) token() string { return strconv.FormatUint(m.next.Add(1), 36) }
 
-// await gives the channel for messages under token; it holds n of them.
+// await returns a channel for messages under token, with a buffer for n of them.
 func (m *inbox) await(token string, n int) (ch <-chan *nats.Msg, done func()) {
 	c := make(chan *nats.Msg, n)
 	m.mu.Lock()
@@ -68,22 +68,22 @@ func (m *inbox) await(token string, n int) (ch <-chan *nats.Msg, done func()) {
 	}
 }
 
-// stored is one message as the store has it.
+// stored is one stored message.
 type stored struct {
 	subject string
 	seq     uint64 // in its stream
-	prev    uint64 // live messages only: the one before it of the same subject
-	after   uint64 // the same, if it was stored under that condition; else unconditional
+	prev    uint64 // live messages only: stream sequence of the previous message of the subject
+	after   uint64 // the same, if the message was stored under that condition; otherwise unconditional
 	time    time.Time
 	data    []byte
 }
 
-// getRequest asks for messages; it is JetStream's own format.
+// getRequest requests messages in JetStream's own format.
 type getRequest struct {
 	Seq       uint64     `json:"seq,omitempty"`
 	Last      string     `json:"last_by_subj,omitempty"`
 	Next      string     `json:"next_by_subj,omitempty"`
-	Lasts     []string   `json:"multi_last,omitempty"` // the last message of each
+	Lasts     []string   `json:"multi_last,omitempty"` // subjects; the last message of each is returned
 	Batch     int        `json:"batch,omitempty"`
 	MaxBytes  int        `json:"max_bytes,omitempty"`
 	StartTime *time.Time `json:"start_time,omitempty"`
@@ -94,8 +94,8 @@ const (
 	getBytes = 2 << 20
 )
 
-// getFrom reads at most n stored messages of subject from stream sequence seq on,
-// from the stream's replica that answers first. None: an empty batch.
+// getFrom reads at most n stored messages of subject from stream sequence seq on, from the
+// replica that answers first. If none exist, the batch is empty.
 func (l *Log) getFrom(ctx context.Context, stream, subject string, seq uint64, n int) ([]stored, error) {
 	return l.directGet(ctx, stream, getRequest{Seq: max(seq, 1), Next: subject, Batch: n, MaxBytes: getBytes})
 }
@@ -131,13 +131,12 @@ func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]s
 			if err := ctx.Err(); err != nil {
 				return out, err
 			}
-			return out, kind.New(kind.Unavailable, "read", stream, "no answer from the store")
+			return out, kind.New(kind.Unavailable, "read", stream, "the store did not respond")
 		}
 	}
 }
 
-// getStatus is what the end of a direct get means: 204 is the end of a batch,
-// 404 that there is nothing.
+// getStatus interprets the status of a direct get: 204 ends a batch, 404 means no message.
 func getStatus(stream, status, text string) error {
 	switch status {
 	case "204", "404":
@@ -148,7 +147,7 @@ func getStatus(stream, status, text string) error {
 	return kind.Newf(kind.Internal, "read", stream, "status %s %s", status, text)
 }
 
-// parseStored reads a message that JetStream gave or republished.
+// parseStored parses a message that JetStream returned or republished.
 func parseStored(msg *nats.Msg) (stored, error) {
 	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {
@@ -163,8 +162,8 @@ func parseStored(msg *nats.Msg) (stored, error) {
 	return s, nil
 }
 
-// request sends one request to a leader, once. A server through which no leader answers is
-// left for another one.
+// request sends one request to a leader, once. It switches away from a server through which
+// no leader responds.
 func (l *Log) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Msg, error) {
 	try, cancel := l.attempt(ctx)
 	defer cancel()
@@ -174,7 +173,7 @@ func (l *Log) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Ms
 		l.links.answer(u)
 		return msg, nil
 	}
-	// A server that knows no leader says so at once.
+	// A server without a known leader answers at once.
 	late := errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= attempt || errors.Is(err, nats.ErrNoResponders)
 	if late && len(l.nc.Servers()) > 1 && l.links.timeout(u, began, time.Now()) {
 		l.log.Warn("switch NATS server: requests are not answered", "subject", m.Subject)
@@ -182,7 +181,7 @@ func (l *Log) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Ms
 	return msg, err
 }
 
-// apiMsg is the leader's answer to a get.
+// apiMsg is the leader's response to a get.
 type apiMsg struct {
 	Error   *apiError `json:"error"`
 	Message *struct {
@@ -199,13 +198,12 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
-// errNoMessage is the code of a get that finds nothing. A stream that the servers do
-// not know has the same status, 404: it says nothing about what the stream holds.
+// errNoMessage is the code of a get that finds nothing. A stream unknown to the servers has
+// the same status, 404, which implies nothing about the stream's content.
 const errNoMessage = 10037
 
-// leaderGet reads one message from the stream's leader, never from a replica
-// that may lag: what a compare-and-append is decided on. ok is false if there
-// is none.
+// leaderGet reads one message from the stream's leader, never from a replica, which may
+// lag: a compare-and-append is based on it. ok is false if the message does not exist.
 func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -231,12 +229,12 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 	return stored{subject: g.Subject, seq: g.Seq, time: g.Time, data: g.Data}, true, nil
 }
 
-// lastOf reads a subject's last message from the leader, through outages.
+// lastOf reads a subject's last message from the leader. It retries through outages.
 func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok bool, err error) {
 	return l.getThrough(ctx, stream, getRequest{Last: subject})
 }
 
-// getThrough is leaderGet through outages.
+// getThrough is leaderGet with retries through outages.
 func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; {
 		m, ok, err = l.leaderGet(ctx, stream, req)
@@ -246,50 +244,50 @@ func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m 
 	}
 }
 
-// lastSeq is the stream sequence of the last message of a stream, by its leader.
+// lastSeq returns the stream sequence of the last message of a stream, from its leader.
 func (l *Log) lastSeq(ctx context.Context, stream string) (uint64, error) {
 	m, _, err := l.leaderGet(ctx, stream, getRequest{Last: ">"})
 	return m.seq, err
 }
 
-// pubAck is JetStream's answer to a publish.
+// pubAck is JetStream's response to a publish.
 type pubAck struct {
 	Error *apiError `json:"error"`
 	Seq   uint64    `json:"seq"`
 }
 
-// The codes of a publish whose expectation does not hold, alone and replicated.
+// Error codes of a publish whose expectation does not hold, without and with replicas.
 const (
 	errWrongSequence           = 10071
 	errWrongSequenceReplicated = 10164
 )
 
-// errExpectation: the subject's last message is not the expected one, or may
-// not be. Its reader decides by reading the record.
+// errExpectation reports that the subject's last message is not, or may not be, the
+// expected one. The caller decides by reading the record.
 var errExpectation = errors.New("another message was expected to be the last")
 
-// headerAfter is the condition of a publish, which is stored with it.
+// headerAfter is the condition of a publish. It is stored with the message.
 const headerAfter = "Nats-Expected-Last-Subject-Sequence"
 
-// unconditional stands for the condition of a message that had none.
+// unconditional replaces the condition of a message without one.
 const unconditional = math.MaxUint64
 
-// publish stores one message after the subject's message with stream sequence
-// after. One try: an error of kind.Unavailable says nothing about the outcome.
+// publish stores one message after the subject's message with stream sequence after. It
+// makes one attempt: after an error of kind.Unavailable the outcome is unknown.
 func (l *Log) publish(ctx context.Context, subject string, after uint64, data []byte) (uint64, error) {
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
 		headerAfter: {strconv.FormatUint(after, 10)},
 	}})
 }
 
-// publishPlain is publish after whatever is there.
+// publishPlain is publish without a condition.
 func (l *Log) publishPlain(ctx context.Context, subject string, data []byte) (uint64, error) {
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data})
 }
 
 func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 	seq, err := l.tryPublish(ctx, m)
-	if !kind.Is(err, kind.Unavailable) { // stored, or refused for what it is
+	if !kind.Is(err, kind.Unavailable) { // stored, or rejected as invalid
 		l.monitor.appended(m.Subject, nil, time.Now())
 	} else if ctx.Err() == nil && l.nc.IsConnected() {
 		l.monitor.appended(m.Subject, err, time.Now())
@@ -300,7 +298,7 @@ func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 func (l *Log) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	msg, err := l.request(ctx, &l.links.appends, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes are more than the record takes at once, which is %d", len(m.Data), l.nc.MaxPayload())
+		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes exceed the message size limit of %d", len(m.Data), l.nc.MaxPayload())
 	}
 	if err != nil {
 		return 0, unavailable("append", m.Subject, err)

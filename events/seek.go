@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// goneError carries the first event that is left, for whoever can go on there.
+// goneError carries the first event that is left, from which a caller can continue.
 type goneError struct{ first process.Seq }
 
 func (e *goneError) Error() string { return "it fell out of retention" }
@@ -18,8 +18,7 @@ func gone(id process.ID, first process.Seq) error {
 	return kind.Wrap(kind.Gone, "read", string(id), &goneError{first})
 }
 
-// FirstSeq is the first event left of a record, from a Reader's error of
-// kind.Gone.
+// FirstSeq returns the first event left of a record, from a Reader's error of kind.Gone.
 func FirstSeq(err error) (process.Seq, bool) {
 	var g *goneError
 	if errors.As(err, &g) {
@@ -28,16 +27,16 @@ func FirstSeq(err error) (process.Seq, bool) {
 	return 0, false
 }
 
-// span is a message of a record: which events it carries, and where it is.
+// span is a message of a record: the events it carries and its stream sequence.
 type span struct {
 	first, last process.Seq
 	rev         uint64
 }
 
-// seek finds the stream sequence of the message that carries event seq. It
-// narrows the record down between its ends by where seq should be if events came
-// evenly, and by halving where they did not: a handful of reads for a million
-// events. Gone if seq is before the record's beginning.
+// seek finds the stream sequence of the message that carries event seq. It interpolates
+// between the record's ends as if events came evenly, and bisects where they did not: a
+// handful of reads for a million events. It returns Gone if seq is before the record's
+// beginning.
 func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
 	lo, err := l.spanAt(ctx, stream, subject, 1)
 	if err != nil {
@@ -61,7 +60,7 @@ func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq)
 		at := guess(lo, hi, top, seq, try)
 		mid, err := l.spanAt(ctx, stream, subject, at)
 		if kind.Is(err, kind.NotFound) {
-			return lo.rev, nil // a hole: the reader goes through it
+			return lo.rev, nil // a hole, which the reader handles
 		}
 		if err != nil {
 			return 0, err
@@ -77,8 +76,8 @@ func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq)
 	}
 }
 
-// guess is a stream sequence after lo and before top where seq may be: every
-// third one halves the way, so that uneven records stay cheap.
+// guess returns a stream sequence after lo and before top where seq may be. Every third
+// guess bisects, so that uneven records stay cheap.
 func guess(lo, hi span, top uint64, seq process.Seq, try int) uint64 {
 	width := top - lo.rev
 	step := width / 2
@@ -136,13 +135,13 @@ func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m sto
 	}
 }
 
-// decode turns a stored message into what follows event last. A hole before it
-// is looked for elsewhere and then said to be one; what is there twice is
-// dropped; ok is false if nothing is left.
+// decode returns the events of a stored message after event last. It tries to fill a hole
+// before them, and returns a gap if it cannot. It drops duplicates; ok is false if nothing
+// is left.
 func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
 	b, err := parseBatch(m.data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
-		l.log.Error("a message is not what its subject says", "subject", m.subject, "rev", m.seq, "err", err)
+		l.log.Error("message does not match its subject", "subject", m.subject, "rev", m.seq, "err", err)
 		return nil, false
 	}
 	c := chunkOf(b, last, m.seq)
@@ -155,7 +154,7 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 	return append(chunks, c), true
 }
 
-// chunkOf is what the message at stream sequence rev says after event last.
+// chunkOf returns the events after last of the message at stream sequence rev.
 func chunkOf(b process.Batch, last process.Seq, rev uint64) chunk {
 	return chunk{
 		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: rev},
@@ -165,12 +164,11 @@ func chunkOf(b process.Batch, last process.Seq, rev uint64) chunk {
 	}
 }
 
-// holeTries is how often a hole is asked for again, of whichever replica
-// answers.
+// holeTries is how often the replicas are asked to fill a hole.
 const holeTries = 5
 
-// fill reads what lies between event last and message m once more; what no
-// replica has becomes a Gap.
+// fill reads the events between event last and message m again. Events that no replica has
+// become a Gap.
 func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	end, err := parseBatch(m.data)
@@ -192,14 +190,14 @@ func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []c
 	return []chunk{{place: place{seq: to, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
 }
 
-// gap is the event for a hole after event last, up to and with event to.
+// gap returns the event for a hole after event last, up to and including event to.
 func (l *Log) gap(id process.ID, last, to process.Seq) process.Event {
-	l.log.Error("a hole in a record that no replica can fill", "process", id, "from", last+1, "to", to)
+	l.log.Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
 	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
 }
 
-// readable finds the first stream sequence in (lo, hi] at which the store can
-// read a message of subject again.
+// readable returns the first stream sequence in (lo, hi] from which the store can read a
+// message of subject again.
 func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
 	can := func(rev uint64) bool {
 		_, ok, err := l.readOne(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
@@ -218,8 +216,8 @@ func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint6
 	return hi, true
 }
 
-// between reads the messages from stream sequence rev to before end, if they
-// join up with last and reach it without a hole.
+// between reads the messages from stream sequence rev to before end, if they continue from
+// last and reach end without a hole.
 func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	var out []chunk

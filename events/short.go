@@ -16,9 +16,9 @@ const (
 )
 
 // Short calls found for each process in all whose record lacks the end that its entry in
-// the catalogue has. All are processes of host that ended. A record that retention has
-// dropped is not short. It reads the ends of many records at once, and pauses between, so
-// that it may run beside what clients wait for.
+// the catalogue has. All are ended processes of host. A record that retention has dropped
+// is not short. Short reads the ends of many records at once and pauses in between, so that
+// it may run beside client requests.
 func (l *Log) Short(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
 	for some := range slices.Chunk(all, shortBatch) {
 		ids := make([]process.ID, len(some))
@@ -53,7 +53,7 @@ func (l *Log) Short(ctx context.Context, host string, all []process.Summary, fou
 	return nil
 }
 
-// Lost reports whether the record of a process that ended, of which nothing is stored, was
+// Lost reports whether the record of an ended process, of which nothing is stored, was
 // lost: retention did not drop it, since older output is kept.
 func (l *Log) Lost(ctx context.Context, s *process.Summary) (bool, error) {
 	if s.Active() || s.Last == 0 {

@@ -7,14 +7,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DefaultMaxStore is how many bytes of templates and snapshots the servers
-// keep.
+// DefaultMaxStore is the default of Config.MaxStore.
 const DefaultMaxStore = 64 << 30
 
-// boundedStore gives an object store that refuses what is over its MaxBytes. One
-// that is made asks for twice as much, and is made smaller where the servers have
-// not so much room: what has no bound must fit beside it. One that an earlier
-// version left without a bound gets one.
+// boundedStore returns an object store that rejects uploads beyond its MaxBytes. A new
+// store first reserves twice as much, and less if the servers do not have it: streams
+// without a limit must fit beside it. A store without a limit, left by an earlier version,
+// gets one.
 func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
 	cfg.Replicas = l.replicas
 	store, err := l.js.ObjectStore(ctx, cfg.Bucket)
@@ -42,13 +41,13 @@ func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig)
 		}
 		return store, err
 	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // somebody else made it
+	if errors.Is(err, jetstream.ErrBucketExists) { // another service created it
 		return l.js.ObjectStore(ctx, cfg.Bucket)
 	}
 	return store, err
 }
 
-// bound is the most bytes that an object store keeps; not positive: any number.
+// bound returns the maximum bytes of an object store; zero or negative: unlimited.
 func (l *Log) bound(ctx context.Context, bucket string) (int64, error) {
 	s, err := l.js.Stream(ctx, "OBJ_"+bucket)
 	if err != nil {
@@ -57,9 +56,9 @@ func (l *Log) bound(ctx context.Context, bucket string) (int64, error) {
 	return s.CachedInfo().Config.MaxBytes, nil
 }
 
-// whole gives an object store, and what it says of an object all of which is there. A
-// put that fails for want of room may leave the object's name, and not all of its
-// bytes; that is jetstream.ErrObjectNotFound, too.
+// whole returns an object store and the info of an object that is stored completely. A put
+// that fails because the store is full may leave the object's name without all of its
+// bytes; that is reported as jetstream.ErrObjectNotFound, too.
 func (l *Log) whole(ctx context.Context, bucket, name string) (jetstream.ObjectStore, *jetstream.ObjectInfo, error) {
 	store, err := l.js.ObjectStore(ctx, bucket)
 	if err != nil {

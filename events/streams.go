@@ -14,12 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shardsKey is where the first stream of the output remembers how many there
-// are: every service must spread hosts alike.
+// shardsKey is the metadata key of the number of output streams, in the first of them:
+// every service must distribute hosts alike.
 const shardsKey = "millrace.shards"
 
-// boundKey is where it remembers what its bound means: all the room there is, or its
-// own share of the output. restKey is then the room for what is not output, in bytes.
+// boundKey is the metadata key for the meaning of the first output stream's MaxBytes: all
+// of the disk's capacity, or only its own share. restKey then holds the capacity for
+// everything else, in bytes.
 const (
 	boundKey   = "millrace.bound"
 	restKey    = "millrace.rest"
@@ -28,38 +29,37 @@ const (
 )
 
 const (
-	auditAge   = 30 * 24 * time.Hour // of builds' records, and of sandboxes' that ended
+	auditAge   = 30 * 24 * time.Hour // of builds' records, and of ended sandboxes' records
 	commandAge = 24 * time.Hour
 	ioAge      = 10 * time.Minute
 	ioBytes    = 256 << 20
 	dedupe     = 2 * time.Minute
 
-	// Tunnels are read at once or broken: what is kept is for whoever lags a little.
+	// Tunnels are read at once or they break: the rest is for readers that lag a little.
 	tunnelAge   = time.Minute
 	tunnelBytes = 64 << 20
 
-	// commandBytes bounds what is kept of commands, which carry input: none is of
-	// use for longer than seconds.
+	// commandBytes bounds the commands, which carry input. A command is used for seconds
+	// only.
 	commandBytes = 256 << 20
-	// useBytes bounds what is kept of what sandboxes used: about a million samples.
+	// useBytes bounds the samples of resource use: about a million samples.
 	useBytes = 128 << 20
-	// placeBytes bounds what is kept of where readers are: about 100,000 of them.
+	// placeBytes bounds the positions of readers: about 100,000.
 	placeBytes = 32 << 20
-	// buildBytes bounds what is kept of builds, which is their logs.
+	// buildBytes bounds the records of builds, mostly their logs.
 	buildBytes = 256 << 20
-	// hookBytes bounds what is kept of deliveries to webhooks: about 150,000 of them.
+	// hookBytes bounds the attempts to deliver to webhooks: about 150,000.
 	hookBytes = 64 << 20
-	// leastBytes is where a server counts as full rather than small.
+	// leastBytes is the size below which a server counts as full, not as small.
 	leastBytes = 8 << 20
 )
 
-// ensureStreams makes the streams that are missing; it waits for the servers
-// until ctx ends, and leaves alone what is there.
+// ensureStreams creates the streams that are missing and leaves the others alone. It waits
+// for the servers until ctx ends.
 //
-// The output is first: a cluster places streams by what its servers last told of
-// themselves, so others that were made a moment ago would be overlooked. A server
-// that promised more than it has refuses every change, also the one that would
-// give room back.
+// The output comes first: a cluster places streams by what its servers last reported, so
+// that streams created a moment ago would be overlooked. A server that has reserved more
+// than it has refuses every change, even one that would release bytes.
 func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
 	shards, rest, err := l.ensureOutput(ctx, cfg)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
 	}
 	l.shards = shards
 	fixed := fixedStreams(cfg)
-	within(fixed, rest/2) // the other half is for what is not bounded
+	within(fixed, rest/2) // the other half is for streams without a limit
 	for _, sc := range l.missing(ctx, fixed) {
 		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
 			return err
@@ -76,8 +76,8 @@ func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// within has the streams whose bytes are set aside on the disk take no more than room, all
-// of them alike less: the first that asks would else leave nothing to the last.
+// within scales the limits of streams that reserve disk space down to room in total.
+// Without it, the first stream would leave nothing to the last.
 func within(all []jetstream.StreamConfig, room int64) {
 	var sum int64
 	for i := range all {
@@ -97,7 +97,7 @@ func setAside(sc *jetstream.StreamConfig) int64 {
 	return max(sc.MaxBytes, 0)
 }
 
-// missing gives those streams that are not seen to be there, by one look at all.
+// missing returns those of the streams that do not exist, from one concurrent check of all.
 func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
 	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
@@ -121,9 +121,9 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	return out
 }
 
-// update changes what an earlier version configured in a way that costs data: an age after
-// which records of running sandboxes were removed, and compression by the server. New blocks
-// are written without compression; blocks that are compressed stay readable.
+// update changes settings of an earlier version that cost data: an age limit that removed
+// records of running sandboxes, and compression by the server. New blocks are written
+// uncompressed; compressed blocks stay readable.
 func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
 	before := sc.Compression
 	if sc.Compression = noCompression; want.MaxAge == 0 && sc.MaxAge != 0 {
@@ -132,16 +132,16 @@ func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetst
 		return
 	}
 	if err := l.tryUpdate(ctx, sc); err != nil {
-		l.log.Warn("update stream failed, the next start tries again", "stream", sc.Name, "err", err)
+		l.log.Warn("update stream failed; the next start retries", "stream", sc.Name, "err", err)
 	}
 }
 
-// ensureOutput makes the streams of the output and tells how many there are, and what
-// room is left for all else.
+// ensureOutput creates the output streams. It returns their number and the disk capacity
+// left for everything else.
 func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
 	sc := outConfig(cfg, 0, cfg.Shards)
-	// The first stream asks for all the room there is, and then gives back what is not
-	// its own: all that is not output must fit beside it.
+	// The first stream reserves all capacity and then gives back the rest: everything else
+	// must fit beside it.
 	sc.MaxBytes = 2 * cfg.MaxOutput
 	info, err := l.ensureFitting(ctx, sc, 0)
 	if err != nil {
@@ -152,7 +152,7 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest in
 		return 0, 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
 	}
 	share := info.Config.MaxBytes
-	rest = share * int64(shards) // of a stream that has no restKey
+	rest = share * int64(shards) // of a stream without restKey
 	if info.Config.Metadata[boundKey] == boundWhole {
 		rest = besideOutput(share)
 		share = (share - rest) / int64(shards)
@@ -172,20 +172,20 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest in
 	return shards, rest, nil
 }
 
-// besideOutput is how much of the room is for what is not output: half of it, for
-// templates and snapshots most of all. Of little room it is less, because there
-// output that goes is missed first: a fifth of 1 GiB, a quarter of 3 GiB.
+// besideOutput returns how much of the capacity is for everything but output: half of it,
+// mostly for templates and snapshots. On a small disk it is less, because there lost output
+// hurts first: a fifth of 1 GiB, a quarter of 3 GiB.
 func besideOutput(room int64) int64 {
 	const little = 8 << 30
 	if room >= little {
 		return room / 2
 	}
-	least := min(room-leastBytes, 5*leastBytes) // each stream that is bounded needs some
+	least := min(room-leastBytes, 5*leastBytes) // each stream with a limit needs some
 	return max(least, min(room/2, 128<<20+room/2*(room>>20)/(little>>20)))
 }
 
-// giveBack leaves the first stream of the output its share. Whoever sees that it
-// has not does it; all come to the same share.
+// giveBack shrinks the first output stream to its share. Any service may do it; all compute
+// the same share.
 func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
 	sc.MaxBytes = share
 	sc.Metadata = maps.Clone(sc.Metadata)
@@ -196,7 +196,7 @@ func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share, re
 			return nil
 		}
 		if try == sayAfter {
-			l.log.Warn("still trying to change a stream", "stream", sc.Name, "err", err)
+			l.log.Warn("update stream failed, retrying", "stream", sc.Name, "err", err)
 		}
 		if !pause(ctx, max(try, 5)) {
 			return fmt.Errorf("stream %s: %w", sc.Name, err)
@@ -211,12 +211,12 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 	return err
 }
 
-// roomKnown is when all servers of a cluster know what room each of them has: they
-// tell each other every ten seconds.
+// roomKnown is when all servers of a cluster know each other's capacity, which they
+// exchange every ten seconds.
 const roomKnown = 15 * time.Second
 
-// fitting has do try with room for most bytes, and with an eighth less each time until
-// the servers have it.
+// fitting calls do with most bytes, and with an eighth less each time until the servers can
+// reserve them.
 func fitting[T any](most int64, do func(most int64) (T, error)) (T, error) {
 	for {
 		got, err := do(most)
@@ -227,10 +227,10 @@ func fitting[T any](most int64, do func(most int64) (T, error)) (T, error) {
 	}
 }
 
-// ensureFitting is ensure for what is bounded by a number of bytes that the
-// servers set aside: where they have not so much room it is made smaller, and where
-// they have too little for anything it waits until they have, or ctx ends. What a
-// cluster says of its room is believed when it has said so for long enough.
+// ensureFitting is ensure for a stream whose bytes the servers reserve. If they have less,
+// it makes the stream smaller; if they have too little for any, it waits until they have
+// more or ctx ends. It trusts a cluster's report of too little capacity after it has been
+// repeated for the duration of believe.
 func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := l.tryFitting(ctx, sc, believe)
@@ -238,7 +238,7 @@ func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, beli
 			return info, err
 		}
 		if try%sayEvery == 0 {
-			l.log.Warn("NATS has too little room for a stream, waiting for more", "stream", sc.Name, "bytes", leastBytes, "err", err)
+			l.log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", leastBytes, "err", err)
 		}
 		if !pause(ctx, slowly) {
 			return nil, err
@@ -247,8 +247,8 @@ func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, beli
 }
 
 const (
-	slowly   = 9   // tries, after which pause takes its longest
-	sayEvery = 120 // tries of that kind: a minute
+	slowly   = 9   // attempts after which pause takes its longest
+	sayEvery = 120 // such attempts: a minute
 )
 
 func (l *Log) tryFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
@@ -264,28 +264,28 @@ func (l *Log) tryFitting(ctx context.Context, sc jetstream.StreamConfig, believe
 	})
 }
 
-// JetStream's codes for too little room. A cluster says that no server will do,
-// as it also does while it forms, and why.
+// Error codes of JetStream for too little storage. A cluster reports that no server is
+// suitable, as it also does while it forms, and the reason.
 const (
 	errNoStorage jetstream.ErrorCode = 10047
 	errNoPeers   jetstream.ErrorCode = 10005
 )
 
-// noRoom reports whether the servers cannot set aside what a stream asks for.
+// noRoom reports whether the servers cannot reserve a stream's bytes.
 func noRoom(err error) bool {
 	return isCode(err, errNoStorage) || isCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
 }
 
-// isCode reports whether the servers answered with one of the codes.
+// isCode reports whether err is an answer of the servers with one of the codes.
 func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
-// sayAfter is how often a stream is tried for before that is worth a word.
+// sayAfter is the number of attempts after which a missing stream is logged.
 const sayAfter = 10
 
-// ensure gives a stream, made from sc if there is none of its name.
+// ensure returns the stream of that name, creating it from sc if necessary.
 func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := l.tryEnsure(ctx, sc)
@@ -296,7 +296,7 @@ func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 		if try == sayAfter {
-			l.log.Warn("still waiting for a stream", "stream", sc.Name, "err", err)
+			l.log.Warn("stream unavailable, retrying", "stream", sc.Name, "err", err)
 		}
 		if !pause(ctx, max(try, 5)) {
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
@@ -304,8 +304,7 @@ func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream
 	}
 }
 
-// ensureAttempt is longer than attempt: a cluster that makes a stream elects its
-// leader first.
+// ensureAttempt is longer than attempt: a cluster elects a new stream's leader first.
 const ensureAttempt = 5 * time.Second
 
 func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
@@ -321,14 +320,14 @@ func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstr
 	return s.CachedInfo(), nil
 }
 
-// noCompression is the compression of every stream by the server: none. nats-server 2.15.2
-// compresses blocks that it goes on writing to; a kill leaves such a block with a compressed
-// head and raw records behind it, which no server can read again. Output is packed before it
-// is stored (packBatch).
+// noCompression disables compression by the server for every stream. nats-server 2.15.2
+// compresses blocks that it still appends to. A kill leaves such a block with a compressed
+// head and raw records behind it, which no server can read again. Output is compressed
+// before it is stored (packBatch).
 const noCompression = jetstream.NoCompression
 
-// fileStream is what all streams at rest have in common: written once, never
-// deleted from, read without consumers.
+// fileStream returns the settings that all file streams share: written once, never deleted
+// from, read without consumers.
 func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        name,
@@ -348,8 +347,8 @@ func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 	sc := fileStream(cfg, outStream(shard), fmt.Sprintf("out.%02x.*.*.*", shard))
 	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
 	keepFor(&sc, cfg.Retention)
-	// Without a bound one process that prints for ever fills the disk, and then
-	// nothing can be stored any more, not even its end. What is oldest goes.
+	// Without a limit, one process that prints for ever fills the disk, and then nothing
+	// can be stored any more, not even its end. The oldest output is dropped.
 	sc.Discard = jetstream.DiscardOld
 	sc.Metadata = map[string]string{shardsKey: strconv.Itoa(shards), boundKey: boundShare}
 	if shard == 0 {
@@ -358,7 +357,7 @@ func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
 	return sc
 }
 
-// keepFor bounds how long messages are kept; repeats cannot be known for longer.
+// keepFor sets how long messages are kept. Duplicates cannot be detected for longer.
 func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 	sc.MaxAge, sc.Duplicates = age, min(dedupe, age)
 }
@@ -366,7 +365,7 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	sandboxes := fileStream(cfg, streamSandboxes, "sbx.>") // see SweepRecords
 	catalogue := fileStream(cfg, streamCatalogue, "proc.>")
-	catalogue.MaxMsgsPerSubject = 1 // what is old goes by SweepCatalogue, after it was counted
+	catalogue.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
 	commands := fileStream(cfg, streamCommands, "cmd.>")
 	commands.MaxAge, commands.MaxBytes, commands.Discard = commandAge, commandBytes, jetstream.DiscardOld
 	hosts := fileStream(cfg, streamHosts, "host.>")
@@ -381,7 +380,7 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	builds := fileStream(cfg, streamBuilds, "build.>")
 	builds.MaxAge, builds.MaxBytes, builds.Discard = auditAge, buildBytes, jetstream.DiscardOld
 	vault := fileStream(cfg, streamVault, "vault.>")
-	vault.MaxMsgsPerSubject = 1 // an older value goes when a newer one comes
+	vault.MaxMsgsPerSubject = 1 // a new value replaces the older one
 	hooks := fileStream(cfg, streamHooks, "hook.>")
 	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
@@ -391,8 +390,8 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	return append(fixed, memoryStreams(cfg)...)
 }
 
-// useStream is what sandboxes used: a few hundred samples of each, which nobody
-// follows.
+// useStream stores samples of the resource use of sandboxes, a few hundred of each. It is
+// not republished.
 func useStream(cfg Config) jetstream.StreamConfig {
 	use := fileStream(cfg, streamUse, "use.>")
 	keepFor(&use, cfg.Retention)
@@ -401,7 +400,7 @@ func useStream(cfg Config) jetstream.StreamConfig {
 	return use
 }
 
-// placesStream is where the readers of watches are: nobody follows it.
+// placesStream stores the positions of the readers of watches. It is not republished.
 func placesStream(cfg Config) jetstream.StreamConfig {
 	places := fileStream(cfg, streamPlaces, "place.>")
 	places.MaxAge, places.MaxBytes, places.Discard = auditAge, placeBytes, jetstream.DiscardOld
@@ -410,7 +409,7 @@ func placesStream(cfg Config) jetstream.StreamConfig {
 	return places
 }
 
-// hookLogStream holds the attempts to deliver events to webhooks.
+// hookLogStream stores the attempts to deliver events to webhooks.
 func hookLogStream(cfg Config) jetstream.StreamConfig {
 	attempts := fileStream(cfg, streamHookLog, "hooklog.>")
 	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
@@ -419,7 +418,7 @@ func hookLogStream(cfg Config) jetstream.StreamConfig {
 	return attempts
 }
 
-// memoryStreams are what is not kept: they live in memory.
+// memoryStreams returns the streams that are kept in memory only.
 func memoryStreams(cfg Config) []jetstream.StreamConfig {
 	io := memoryStream(cfg, streamIO, "io.>", ioBytes, ioAge)
 	return []jetstream.StreamConfig{io, memoryStream(cfg, streamTunnels, tunnelPrefix+">", tunnelBytes, tunnelAge)}

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// The streams. What is republished carries the subject with "live." before it,
-// after it was stored (and, with replicas, after a quorum has it).
+// The streams. Each stored message (with replicas: once a quorum has stored it) is
+// republished under its subject with the prefix "live.".
 const (
 	streamCommands  = "CMD"
 	streamSandboxes = "SBX"
@@ -36,16 +36,16 @@ const (
 	outPrefix  = "OUT_"
 )
 
-// Ref says where a process's record is.
+// Ref identifies the record of a process.
 type Ref struct {
-	Host string // the host the sandbox was placed on
+	Host string // the host on which the sandbox was placed
 	ID   process.ID
 }
 
-// outStream is the stream of a shard of the output.
+// outStream returns the name of the output stream of a shard.
 func outStream(shard int) string { return fmt.Sprintf(outPrefix+"%02x", shard) }
 
-// shardOf spreads hosts over the shards of the output; it must never change.
+// shardOf distributes hosts over the shards of the output. It must never change.
 func shardOf(host string, shards int) int {
 	h := fnv.New32a()
 	h.Write([]byte(host)) //nolint:errcheck // a hash never fails
@@ -63,14 +63,14 @@ func catalogueSubject(host string, id process.ID) string {
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
 func commandSubject(host string) string                  { return "cmd." + host }
 
-// doorSubject is where a host hears of new tunnels; what goes through one has
-// the tunnel's id and ".up" (to the host) or ".down" behind it.
+// doorSubject returns the subject that announces new tunnels to a host. Messages through a
+// tunnel have its id and ".up" (to the host) or ".down" appended.
 func doorSubject(host string) string { return tunnelPrefix + host }
 
 func hostSubject(host string) string { return "host." + host }
 
-// sourceOf is the subject under which all messages of a stream are stored, as it
-// is republished.
+// sourceOf returns the subject under which all messages of a stream are stored and
+// republished.
 func sourceOf(stream string) string {
 	switch stream {
 	case streamSandboxes:
@@ -95,7 +95,7 @@ func sourceOf(stream string) string {
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }
 
-// streamOf is the stream in which messages of a subject are stored; empty: none of the log's.
+// streamOf returns the stream that stores messages of a subject; "" if the log has none.
 func streamOf(subject string) string {
 	first, rest, _ := strings.Cut(subject, ".")
 	if first == "out" {
@@ -110,7 +110,7 @@ func streamOf(subject string) string {
 	return ""
 }
 
-// tenantOf is the second token of a subject.
+// tenantOf returns the second token of a subject.
 func tenantOf(subject string) (string, bool) {
 	parts := strings.Split(subject, ".")
 	if len(parts) < 3 {

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// tail is the live end of one record, shared by all its readers on this
-// connection: one subscription, one decoding, and the last few messages in
-// memory. A reader that is not within those reads from the store instead.
+// tail is the live end of one record, shared by all its readers on this connection: one
+// subscription, one decoding, and the last few messages in memory. A reader that is not
+// within those reads from the store instead.
 type tail struct {
 	l       *Log
 	ref     Ref
@@ -22,12 +22,12 @@ type tail struct {
 	mu      sync.Mutex
 	synced  bool          // base and last are known
 	recent  []chunk       // contiguous, up to last
-	held    int           // bytes of recent
-	base    place         // the place before recent[0]
-	last    process.Seq   // the last event known
+	held    int           // bytes in recent
+	base    place         // position before recent[0]
+	last    process.Seq   // last known event
 	fin     bool          // last is Finished
-	err     error         // the tail is over: nothing more comes
-	changed chan struct{} // closed, and made anew, at every change
+	err     error         // the tail has ended: nothing follows
+	changed chan struct{} // closed and replaced at every change
 }
 
 // chunk is one decoded message.
@@ -38,18 +38,18 @@ type chunk struct {
 	size   int
 }
 
-// place is where a reader stands: after event seq, which the message with stream
+// place is the position of a reader: after event seq, which the message with stream
 // sequence rev carried.
 type place struct {
 	seq process.Seq
 	rev uint64
 }
 
-// recentBytes is the most that a busy record's live end keeps in memory; it is
-// let go of after a while of silence.
+// recentBytes bounds the memory of a busy record's live end. It is released after a while
+// of silence.
 const recentBytes = 4 << 20
 
-// attach gives the shared tail of a record, made if there is none.
+// attach returns the shared tail of a record, creating it if necessary.
 func (l *Log) attach(ref Ref) (*tail, error) {
 	subject := ref.subject(l.shards)
 	l.mu.Lock()
@@ -71,7 +71,7 @@ func (l *Log) attach(ref Ref) (*tail, error) {
 		return nil, unavailable("read", string(ref.ID), err)
 	}
 	l.mu.Lock()
-	if other := l.tails[subject]; other != nil { // somebody was faster
+	if other := l.tails[subject]; other != nil { // another caller was faster
 		other.refs++
 		l.mu.Unlock()
 		f.close()
@@ -84,7 +84,7 @@ func (l *Log) attach(ref Ref) (*tail, error) {
 	return t, nil
 }
 
-// detach lets go of the tail; the last reader ends it.
+// detach releases the tail. The last reader ends it.
 func (t *tail) detach() {
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
@@ -96,7 +96,7 @@ func (t *tail) detach() {
 	}
 }
 
-// run pumps the feed into the tail until the record ends or nobody reads it.
+// run feeds the tail until the record ends or its last reader detaches.
 func (t *tail) run(ctx context.Context, f *feed) {
 	defer f.close()
 	if err := t.sync(ctx, f); err != nil {
@@ -113,7 +113,7 @@ func (t *tail) run(ctx context.Context, f *feed) {
 		}
 		if len(msgs) == 0 {
 			t.forget()
-			quiet.Stop() // nothing to forget until something comes
+			quiet.Stop() // the tail is empty until the next message
 			continue
 		}
 		quiet.Reset(time.Second)
@@ -121,7 +121,7 @@ func (t *tail) run(ctx context.Context, f *feed) {
 	}
 }
 
-// sync finds the end of the record: what is before it, readers read themselves.
+// sync finds the end of the record. Readers read earlier events themselves.
 func (t *tail) sync(ctx context.Context, f *feed) error {
 	for try := 0; ; {
 		got, err := t.l.directGet(ctx, t.stream, getRequest{Last: t.subject})
@@ -151,8 +151,8 @@ func (t *tail) setBase(p place, fin bool) {
 	t.announce()
 }
 
-// add appends messages to the live end, one after the other: packed ones are small until
-// they are decoded.
+// add appends messages to the live end, one after the other, because compressed ones grow
+// when they are decoded.
 func (t *tail) add(ctx context.Context, msgs []stored) {
 	t.mu.Lock()
 	last := t.last
@@ -165,7 +165,7 @@ func (t *tail) add(ctx context.Context, msgs []stored) {
 	}
 }
 
-// put appends what one message was decoded to.
+// put appends the decoded chunks of one message.
 func (t *tail) put(chunks []chunk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *tail) put(chunks []chunk) {
 	t.announce()
 }
 
-// trim drops the oldest messages until at most limit bytes are held.
+// trim drops the oldest messages until at most limit bytes remain.
 func (t *tail) trim(limit int) {
 	n := 0
 	for n < len(t.recent) && t.held > limit {
@@ -198,7 +198,7 @@ func (t *tail) trim(limit int) {
 	t.recent = t.recent[n:]
 }
 
-// forget drops what a quiet record holds in memory.
+// forget releases the memory of a quiet record.
 func (t *tail) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Writer appends to one process's record: one message in flight, each expecting
-// the one before. It belongs to one goroutine.
+// Writer appends to one process's record, with one message in flight; each message expects
+// the one before it. It belongs to one goroutine.
 type Writer struct {
 	l       *Log
 	ref     Ref
@@ -24,18 +24,18 @@ type Writer struct {
 	rev     uint64 // stream sequence of the last message known to be stored
 	last    process.Seq
 	exited  *process.Exit // of the record's Exited
-	buf     []byte        // the message to store, not packed,
-	head    int           // of which this much is the head
-	packed  []byte        // memory for it as it is stored
-	bridged *bridged      // the message before bridge changed it; nil: it did not
+	buf     []byte        // the message to store, uncompressed
+	head    int           // length of the head in buf
+	packed  []byte        // reused buffer for the compressed message
+	bridged *bridged      // the message before bridge changed it; nil if it did not
 }
 
-// MaxBatch is the most bytes of output that one message carries. Append splits
-// what is larger.
+// MaxBatch is the maximum number of output bytes in one message. Append splits larger
+// batches.
 const MaxBatch = 256 << 10
 
-// Writer gives a writer for a record of this host's life. It does no I/O; the
-// record is taken to be empty until Recover says otherwise.
+// Writer returns a writer for a record in this run of the host. It does no I/O and assumes
+// that the record is empty until Recover loads its tail.
 func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
 	return &Writer{l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
 }
@@ -43,18 +43,19 @@ func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
 // Tip is the end of a record.
 type Tip struct {
 	Last     process.Seq // the last event stored
-	At       time.Time   // when that was, by the clock of who stored it; zero: not known
-	Host     string      // who wrote the last message
+	At       time.Time   // time of that event by its writer's clock; zero if unknown
+	Host     string      // host that wrote the last message
 	Epoch    uint64
-	Exited   *process.Exit     // of the record's Exited, however much follows it; nil: there is none
-	Finished *process.Finished // nil: the record goes on
-	Lags     bool              // it is a replica's word: there may be more
+	Exited   *process.Exit     // of the record's Exited, even if other events follow it; nil if the record has none
+	Finished *process.Finished // nil if the record has not ended
+	Lags     bool              // read from a replica: the record may be longer
 
 	rev uint64
-	old bool // of a version whose messages say nothing of an Exited before them
+	old bool // from a version whose messages do not repeat an earlier Exited
 }
 
-// Tip reads the end of a record from its leader. NotFound if it has no event.
+// Tip reads the end of a record from its leader. It returns NotFound if the record has no
+// event.
 func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 	m, ok, err := l.lastOf(ctx, outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards))
 	if err != nil {
@@ -66,10 +67,10 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 	return tipOf(m)
 }
 
-// Tips reads the ends of many records of one host at one go, from whichever
-// replica answers: there may be more of each. Those that have no event, too large a
-// last message or one of an old version are missing. Nothing may be decided on a Tip that Lags but
-// what Writer.Follow is given.
+// Tips reads the ends of many records of one host at once, from any replica, so that each
+// record may be longer. Records without an event, with a last message that is too large, or
+// of an old version are omitted. A Tip with Lags set must not decide anything, except as an
+// argument of Writer.Follow, which verifies it.
 func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tip, error) {
 	out := make(map[process.ID]Tip, len(ids))
 	stream := outStream(shardOf(host, l.shards))
@@ -94,8 +95,8 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 	return out, nil
 }
 
-// Glance is Tip for readers: without a leader, as when most servers are away, it
-// takes the word of whichever replica answers. Nothing may be decided on that.
+// Glance is like Tip but falls back to any replica if there is no leader, for example when
+// most servers are down. Its result is for readers: it must not decide anything.
 func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	for try := 0; ; {
@@ -106,7 +107,7 @@ func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 		case err == nil:
 			return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 		}
-		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // then there is none
+		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
 		if len(got) > 0 {
 			t, err := tipOf(got[0])
 			t.Lags = t.Finished == nil
@@ -126,7 +127,7 @@ func tipOf(m stored) (Tip, error) {
 	return endOf(m.seq, &b), nil
 }
 
-// endOf is the tip of a record whose last message is b.
+// endOf returns the tip of a record whose last message is b.
 func endOf(rev uint64, b *process.Batch) Tip {
 	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
 	if x := exitIn(b.Events); x != nil {
@@ -142,7 +143,7 @@ func endOf(rev uint64, b *process.Batch) Tip {
 	return t
 }
 
-// exitIn finds an Exited among events.
+// exitIn returns the first Exited among the events, or nil.
 func exitIn(evs []process.Event) *process.Exit {
 	for i := range evs {
 		if x, ok := evs[i].Body.(process.Exited); ok {
@@ -152,8 +153,8 @@ func exitIn(evs []process.Event) *process.Exit {
 	return nil
 }
 
-// oldExit looks for an Exited in a record of an old version, among so many last events as
-// that version did, of those that did not fall out of retention.
+// oldExit searches the record of an old version for an Exited, in as many of its last
+// events as that version searched, except those that fell out of retention.
 func (l *Log) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.Exit, error) {
 	const far = 64
 	after := last - min(last, far)
@@ -167,7 +168,7 @@ func (l *Log) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.
 	}
 }
 
-// exitAfter looks for an Exited after one event up to another.
+// exitAfter searches the events after one seq and up to another for an Exited.
 func (l *Log) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (*process.Exit, error) {
 	r := l.Read(ref, after)
 	defer r.Close()
@@ -183,8 +184,8 @@ func (l *Log) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (
 	return nil, nil
 }
 
-// Recover makes w go on after what is stored, as a new life of a host must.
-// NotFound if the record has no event: then w is at its start.
+// Recover makes w continue after the stored events, as a new run of the host must. It
+// returns NotFound if the record has no event; then w starts at its beginning.
 func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 	t, err := w.l.Tip(ctx, w.ref)
 	if err == nil && t.old {
@@ -196,28 +197,28 @@ func (w *Writer) Recover(ctx context.Context) (Tip, error) {
 	return t, err
 }
 
-// Follow makes w go on after t, which may not be the record's end any more: then
-// the next Append is Fenced, and Recover says by what.
+// Follow makes w continue after t without verifying that t is still the record's end. If it
+// is not, the next Append returns Fenced, and Recover loads the current end.
 func (w *Writer) Follow(t Tip) { w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil }
 
-// GoOn makes w go on after an event that is known to have been stored, of a
-// record of which nothing is left: all of it fell out of retention.
+// GoOn makes w continue after an event that was stored, in a record whose messages have all
+// fallen out of retention.
 func (w *Writer) GoOn(last process.Seq) { w.rev, w.last, w.exited = 0, last, nil }
 
-// Last is the seq of the last event known to be stored.
+// Last returns the seq of the last event known to be stored.
 func (w *Writer) Last() process.Seq { return w.last }
 
-// Exited is how the process ended as its record has it; nil if it has no Exited.
+// Exited returns the exit status in the record; nil if the record has no Exited.
 func (w *Writer) Exited() *process.Exit { return w.exited }
 
-// Append stores events in the given order, once, and returns when they are
-// stored. Their Seq must be the next ones (w.Last()+1...); a [process.Gap] at their head
-// takes the seqs of the whole hole. What was stored before
-// may have fallen out of retention: the record goes on. It retries through
-// outages until ctx ends; after an error for any other reason than kind.Fenced
-// the events with a Seq after w.Last() may be appended again. Fenced: somebody
-// else ended the record, or a newer life of this host writes it; nothing may
-// follow. Conflict: the first event of the record was claimed by another Start.
+// Append stores events once, in the given order, and returns when they are stored. Their
+// Seq must be the next ones (w.Last()+1...); a [process.Gap] at the head takes the seqs of
+// the whole hole. Earlier events may have fallen out of retention. Append retries through
+// outages until ctx ends.
+//
+// Fenced: another writer ended the record, or a newer run of this host writes it; nothing
+// may follow. Conflict: the first event of the record was claimed by another Start. After
+// any error except Fenced, the events with a Seq after w.Last() may be appended again.
 func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 	for len(events) > 0 {
 		if !w.joins(&events[0]) {
@@ -239,7 +240,7 @@ func (w *Writer) joins(e *process.Event) bool {
 	return e.Seq == w.last+1 || ok && g.From == w.last+1 && g.To == e.Seq && e.Seq > w.last
 }
 
-// encode puts as many events into w.buf as one message takes, at least one.
+// encode puts as many events into w.buf as fit into one message, at least one.
 func (w *Writer) encode(events []process.Event) int {
 	head := process.Batch{
 		Sandbox: string(w.ref.ID.Sandbox()), Process: w.ref.ID.Token(),
@@ -264,10 +265,10 @@ func (w *Writer) encode(events []process.Event) int {
 // headRoom lets a full frame of output and its head share one message.
 const headRoom = 4 << 10
 
-// store publishes w.buf, which makes all the record's tip, until it is stored.
+// store publishes w.buf until it is stored. all is the record's tip after that.
 func (w *Writer) store(ctx context.Context, all Tip) error {
 	msg := w.message()
-	var behind time.Time // since when the record has been read as shorter than it was
+	var behind time.Time // since when the record has read as shorter than it was
 	for try := 0; ; {
 		tip := all
 		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
@@ -297,7 +298,7 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 	}
 }
 
-// message returns w.buf as it is stored: packed, if that is smaller.
+// message returns w.buf as it is stored: compressed, if that is smaller.
 func (w *Writer) message() []byte {
 	var smaller bool
 	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
@@ -306,19 +307,20 @@ func (w *Writer) message() []byte {
 	return w.buf
 }
 
-// resolve tells what became of a message whose expectation did not hold, from
-// the record itself: it, or an earlier try with more or fewer of the same events,
-// is stored already (and is the tip), it is not and may be tried again (no tip),
-// or somebody else writes here. A record that ends before what was stored is errBehind; with
-// lost, the servers have had the time to catch up, and a gap is put before the message.
+// resolve reads the record to find out why the expectation of a message did not hold. If
+// the message, or an earlier attempt with more or fewer of the same events, is already
+// stored, it returns the tip. If it is not stored and may be retried, it returns no tip.
+// Otherwise another writer has the record. A record that ends before what was stored is
+// errBehind; with lost set, the servers have had time to catch up, and a gap is put before
+// the message.
 func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
 	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
 	if err != nil {
 		return Tip{}, err
 	}
 	if !ok {
-		// A process that was silent for longer than the retention: whoever else
-		// may write here would have left something.
+		// The process was silent for longer than the retention: any other writer would have
+		// left a message.
 		w.rev = 0
 		return Tip{}, nil
 	}
@@ -334,9 +336,9 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
 	case w.sameAs(plain):
 		return endOf(m.seq, &b), nil
 	case m.seq == w.rev:
-		return Tip{}, nil // a replica spoke out of turn: the record is as expected
+		return Tip{}, nil // a replica rejected it by mistake: the record is as expected
 	case w.bridged != nil && m.seq == w.bridged.rev:
-		w.unbridge() // the server that had lost messages is not the leader
+		w.unbridge() // the server that lost messages is not the leader
 		return Tip{}, nil
 	case m.seq < w.rev && lost && w.lost(m.seq, &b):
 		return Tip{}, nil
@@ -348,23 +350,22 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
 	return Tip{}, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
 
-// errBehind reports a record that ends before what was stored in it. A new leader
-// that has not applied everything answers so for a moment, and a stream that lost
-// its end answers so from then on.
+// errBehind reports a record that ends before what was stored in it. A new leader that has
+// not applied everything reports this for a moment, a stream that lost its end from then
+// on.
 var errBehind = errors.New("the record ends before what was stored")
 
-// catchUp is how long a leader may take to apply what was stored.
+// catchUp is how long a leader may take to apply the stored messages.
 const catchUp = 10 * time.Second
 
-// sameAs reports whether the stored bytes, unpacked, are those just published, or those of
-// an earlier try that was given up, which began at the same event and ended
-// sooner or later: a message is its head, with host, epoch, first seq and what was before
-// that, and then one event after the other.
+// sameAs reports whether the stored bytes, uncompressed, are those just published, or those
+// of an abandoned attempt that began at the same event and ended sooner or later. A message
+// is a head (host, epoch, first seq, earlier Exited), then one event after the other.
 func (w *Writer) sameAs(data []byte) bool {
 	return len(data) > 0 && (bytes.HasPrefix(w.buf, data) || bytes.HasPrefix(data, w.buf))
 }
 
-// shrink lets go of a large buffer: most writers are quiet most of the time.
+// shrink releases a large buffer: most writers are quiet most of the time.
 func (w *Writer) shrink() {
 	if cap(w.buf) > 16<<10 && len(w.buf) < 4<<10 {
 		w.buf, w.packed = nil, nil
