@@ -13,15 +13,15 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Build is a build as the view knows it.
+// Build is a build in the view.
 type Build struct {
 	build.State
-	Heard time.Time // by the clock of here: when the last of it came
+	Heard time.Time // local time at which its last event arrived
 
-	lines []lineMark // where in the stream the log's lines are, in their order
+	lines []lineMark // positions of the log's lines in the stream, in order
 }
 
-// lineMark says which message of a build's record begins with which line.
+// lineMark maps the first line in a message of a build's record to that message.
 type lineMark struct {
 	first int
 	rev   uint64
@@ -29,7 +29,7 @@ type lineMark struct {
 
 func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
 
-// AppendBuild stores facts of a build's record, all or none; see AppendSandbox.
+// AppendBuild stores facts in a build's record, all or none; see AppendSandbox.
 func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
 	now := time.Now()
 	b := &pb.BuildBatch{Build: string(s.ID), Tenant: s.Tenant, FirstSeq: s.Seq + 1}
@@ -131,8 +131,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 	return nil
 }
 
-// decodeBuild reads a message of a build's record; events of a kind that is not
-// known are left out.
+// decodeBuild decodes a message of a build's record. It skips events of an unknown kind.
 func decodeBuild(data []byte) (tenant string, id build.ID, events []build.Event, err error) {
 	var b pb.BuildBatch
 	if err := proto.Unmarshal(data, &b); err != nil {
@@ -159,19 +158,19 @@ func (v *View) applyBuild(m stored) error {
 	before := b.Lines
 	for _, e := range events {
 		if b.State, err = b.Apply(e); err != nil {
-			v.l.log.Warn("an event could not be applied", "build", id, "seq", e.Seq, "err", err)
+			v.l.log.Warn("apply event failed", "build", id, "seq", e.Seq, "err", err)
 			b.Seq = e.Seq
 		}
 	}
 	if b.Lines > before {
-		b.lines = append(b.lines, lineMark{before, m.seq}) // who has an older b does not look so far
+		b.lines = append(b.lines, lineMark{before, m.seq}) // holders of an older b do not read that far
 	}
 	b.Rev = m.seq
 	v.builds[id] = b
 	return nil
 }
 
-// Build gives a build's state.
+// Build returns a build's state.
 func (v *View) Build(id build.ID) (Build, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -179,7 +178,7 @@ func (v *View) Build(id build.ID) (Build, bool) {
 	return b, ok
 }
 
-// Builds gives those for which keep is true, newest first.
+// Builds returns the builds for which keep is true, newest first.
 func (v *View) Builds(keep func(*Build) bool) []Build {
 	v.mu.Lock()
 	var out []Build
@@ -198,8 +197,8 @@ func (v *View) Builds(keep func(*Build) bool) []Build {
 	return out
 }
 
-// BuildLines reads a build's log from a line on: at most most of the lines for
-// which keep is true, and whether there may be more.
+// BuildLines reads a build's log from line from on. It returns at most most of the lines
+// for which keep is true, and whether there may be more.
 func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
 	at, _ := slices.BinarySearchFunc(b.lines, from+1, func(m lineMark, line int) int { return m.first - line })
 	if from >= b.Lines || at == 0 {
@@ -212,9 +211,9 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 		if err != nil {
 			return out, false, err
 		}
-		if len(msgs) == 0 { // a replica that has not got it yet, or it is too old
+		if len(msgs) == 0 { // the replica lags, or the line fell out of retention
 			if tries == behindTries || !l.pause(ctx, &tries) {
-				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log is not kept any more")
+				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log fell out of retention")
 			}
 			continue
 		}
@@ -237,7 +236,7 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 func linesOf(data []byte) []build.Line {
 	_, _, events, err := decodeBuild(data)
 	if err != nil {
-		return nil // it counted for none when it was folded
+		return nil // the fold counted no lines either
 	}
 	var out []build.Line
 	for _, e := range events {

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// bucketContexts is the object store of the files that builds copy: tars, by who
-// stored them and the sum that he gave them. What is not stored again for
-// contextAge is dropped; what does not fit in Config.MaxContexts is refused.
+// bucketContexts is the object store of the files that builds copy: tars, named by tenant
+// and the sum that the tenant supplied. A tar that is not stored again within contextAge is
+// dropped; uploads beyond Config.MaxContexts are rejected.
 const (
 	bucketContexts = "contexts"
 	contextAge     = 7 * 24 * time.Hour
@@ -21,8 +21,8 @@ const (
 
 func contextName(tenant, sum string) string { return tenant + "." + sum }
 
-// HasContext reports whether a tenant has stored files under a sum. The sum is
-// one that was checked.
+// HasContext reports whether a tenant has stored files under a sum. The caller must have
+// validated the sum.
 func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
@@ -34,9 +34,9 @@ func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) 
 	return err == nil, err
 }
 
-// PutContext stores a tenant's files under a sum, in place of what it had. An
-// error of r's is given as it is, and leaves what was there. It is one try: what
-// r gave cannot be had again.
+// PutContext stores a tenant's files under a sum and replaces older ones. If r fails, it
+// returns r's error unwrapped and keeps the old files. It makes a single attempt, because r
+// can be read only once.
 func (l *Log) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
 	store, err := l.contexts(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 	})
 }
 
-// Context reads what PutContext stored. NotFound if there is nothing. A read that
-// ends in io.EOF has given all of it.
+// Context reads what PutContext stored. It returns NotFound if nothing is stored. A read
+// that ends in io.EOF was complete.
 func (l *Log) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
 	store, _, err := l.whole(ctx, bucketContexts, contextName(tenant, sum))
 	if err != nil {
@@ -82,14 +82,14 @@ func contextError(op, sum string, err error) error {
 	case errors.Is(err, jetstream.ErrObjectNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
 		return kind.New(kind.NotFound, op, sum, "the files are not stored: upload them again")
 	case errors.As(err, &api) && api.ErrorCode == errMaxBytes:
-		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "there is no room for more files of builds: the oldest go when they are a week old"}
+		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the store of build files is full: files expire after a week"}
 	case isFull(err):
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the servers' store is full"}
 	}
 	return unavailable(op, sum, err)
 }
 
-// source remembers why it could not be read.
+// source records the error of its reader.
 type source struct {
 	r   io.Reader
 	err error

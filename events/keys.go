@@ -13,28 +13,27 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Key is an API key as the log knows it: never the key itself.
+// Key is an API key in the log, without the key itself.
 type Key struct {
-	ID      string // made from its hash, so that the same key is the same everywhere
+	ID      string // derived from its hash, so that the same key always has the same ID
 	Tenant  string
-	Name    string // for people; may be empty
+	Name    string // for display; may be empty
 	SHA256  [32]byte
-	Hint    string // its first characters, for people
+	Hint    string // its first characters, for display
 	Issued  time.Time
 	Revoked bool
 }
 
 const keyBytes = 20
 
-// NewAPIKey makes a key that nobody can guess, in the form that is the only one which
-// E2B's older SDKs accept (WIRE-E2B 1).
+// NewAPIKey returns a new random key, in the only format that E2B's older SDKs accept.
 func NewAPIKey() string {
 	raw := make([]byte, keyBytes)
 	rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24
 	return "e2b_" + hex.EncodeToString(raw)
 }
 
-// KeyOf is what the log is told of an API key.
+// KeyOf returns the log's entry for an API key.
 func KeyOf(tenant, key string, now time.Time) Key {
 	sum := sha256.Sum256([]byte(key))
 	hint := key
@@ -42,7 +41,7 @@ func KeyOf(tenant, key string, now time.Time) Key {
 		hint = hint[:8]
 	}
 	if len(key) < 2*len(hint) {
-		hint = "" // what is left of a short key would be easy to guess
+		hint = "" // the rest of a short key would be easy to guess
 	}
 	return Key{ID: keyID(sum), Tenant: tenant, SHA256: sum, Hint: hint, Issued: now}
 }
@@ -51,7 +50,7 @@ func keyID(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }
 
 func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + id }
 
-// IssueKey stores a key; one that is there already, or was revoked, is left alone.
+// IssueKey stores a key. It leaves a key alone that exists or was revoked.
 func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
 	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
@@ -67,21 +66,22 @@ func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	return err
 }
 
-// revocationsSubject is the record of all revocations of a tenant's keys.
+// revocationsSubject returns the subject of the record of all revocations of a tenant's
+// keys.
 func revocationsSubject(tenant string) string { return "acct." + tenant + ".revocations" }
 
-// RevocationsRev returns the stream sequence of the last revocation of a tenant's key
-// that the view has; 0: none. What is read from the view after this call is at least as new.
+// RevocationsRev returns the stream sequence of the last revocation of a tenant's key in
+// the view; 0: none. Later reads from the view are at least as new.
 func (v *View) RevocationsRev(tenant string) uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.revoked[tenant]
 }
 
-// RevokeKey ends a key for ever, if no key of the tenant was revoked since revision rev:
-// two callers cannot revoke each other's keys. Keys that are issued meanwhile do not
-// matter. It retries through outages until ctx ends. Conflict if one was revoked.
-// Gateways refuse the key as soon as they have read that.
+// RevokeKey revokes a key for ever, if no key of the tenant was revoked since revision rev:
+// two callers cannot revoke each other's keys. Keys issued meanwhile do not matter. It
+// retries through outages until ctx ends and returns Conflict if another key was revoked.
+// Gateways reject the key as soon as they have read the revocation.
 func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
 	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
 		KeyRevoked: &pb.KeyRevoked{Id: id},

@@ -15,8 +15,8 @@ import (
 // LifecycleAge is how long the lifecycle events of sandboxes can be listed and delivered.
 const LifecycleAge = 7 * 24 * time.Hour
 
-// mark is where in the log a lifecycle event is, and its type. A view has one for each
-// event, and nothing else of it: the record has the rest.
+// mark is the position and the type of a lifecycle event. It is all that a view stores of
+// the event; the record has the rest.
 type mark uint64
 
 const typeBits = 4
@@ -29,13 +29,13 @@ func (m mark) position() webhook.Position { return webhook.Position(m >> typeBit
 
 func (m mark) of() webhook.Type { return webhook.Types()[m&(1<<typeBits-1)] }
 
-// lifecycles are the marks of all tenants. The view's lock guards them.
+// lifecycles holds the marks of all tenants. It is guarded by the view's lock.
 type lifecycles struct {
 	of     map[string][]mark // by tenant, in order
-	stamps []stamp           // one for each hour at most
+	stamps []stamp           // at most one per hour
 }
 
-// stamp says when a message was stored.
+// stamp is the time at which a message was stored.
 type stamp struct {
 	at  time.Time
 	rev uint64
@@ -43,7 +43,7 @@ type stamp struct {
 
 const stampEvery = time.Hour
 
-// add takes note of an event that was stored at a time, unless it is too old by now.
+// add adds an event that was stored at a time, unless it is too old by now.
 func (x *lifecycles) add(tenant string, p webhook.Position, t webhook.Type, at, now time.Time) {
 	if now.Sub(at) > LifecycleAge {
 		return
@@ -54,11 +54,11 @@ func (x *lifecycles) add(tenant string, p webhook.Position, t webhook.Type, at, 
 	}
 }
 
-// forget drops the marks of what was stored before a time, by the hour.
+// forget drops the marks of messages stored before a time, to the hour.
 func (x *lifecycles) forget(before time.Time) {
 	n, _ := slices.BinarySearchFunc(x.stamps, before, func(s stamp, t time.Time) int { return s.at.Compare(t) })
 	if n < 2 {
-		return // the hour before the first stamp that stays is not over
+		return // the hour before the first remaining stamp has not ended
 	}
 	first := markOf(webhook.At(x.stamps[n-1].rev, 0), webhook.Types()[0])
 	x.stamps = slices.Delete(x.stamps, 0, n-1)
@@ -67,16 +67,16 @@ func (x *lifecycles) forget(before time.Time) {
 		if i == len(all) {
 			delete(x.of, tenant)
 		} else if i > 0 {
-			x.of[tenant] = slices.Clone(all[i:]) // so that the memory of the others is free
+			x.of[tenant] = slices.Clone(all[i:]) // frees the memory of the others
 		}
 	}
 }
 
-// LifecyclePage returns the positions of a page of a tenant's lifecycle events: at most limit
-// of those that keep accepts, after the first offset of them. The oldest come first, or the newest.
+// LifecyclePage returns the positions of a page of a tenant's lifecycle events: at most
+// limit of those that keep accepts, after the first offset of them, oldest or newest first.
 func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset, limit int, oldest bool) []webhook.Position {
 	v.mu.Lock()
-	all := v.lifecycle.of[tenant] // only appended to, and copied where it is cut
+	all := v.lifecycle.of[tenant] // only appended to, and copied when shortened
 	v.mu.Unlock()
 	var out []webhook.Position
 	for i := range all {
@@ -98,7 +98,7 @@ func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset
 	return out
 }
 
-// LifecycleAfter returns the positions of the next of a tenant's lifecycle events that keep
+// LifecycleAfter returns the positions of a tenant's next lifecycle events that keep
 // accepts, at most most of them, oldest first.
 func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(webhook.Type) bool, most int) []webhook.Position {
 	var out []webhook.Position
@@ -113,7 +113,7 @@ func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(w
 	return out
 }
 
-// LifecycleLag counts the lifecycle events of a tenant behind a position that keep accepts.
+// LifecycleLag counts a tenant's lifecycle events after a position that keep accepts.
 func (v *View) LifecycleLag(tenant string, after webhook.Position, keep func(webhook.Type) bool) int {
 	n := 0
 	for _, m := range v.marksAfter(tenant, after) {
@@ -132,8 +132,8 @@ func (v *View) marksAfter(tenant string, after webhook.Position) []mark {
 	return all[i:]
 }
 
-// LifecycleEvents reads a tenant's lifecycle events at the given positions, in their order. One
-// that the log does not have any more is left out.
+// LifecycleEvents reads a tenant's lifecycle events at the given positions, in their order.
+// It omits events that have left the log.
 func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.Position) ([]webhook.Event, error) {
 	ids := make([]sandbox.ID, len(at))
 	g, gctx := errgroup.WithContext(ctx)
@@ -151,7 +151,7 @@ func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.P
 	for i, id := range ids {
 		last[id] = max(last[id], at[i])
 	}
-	delete(last, "") // what is gone
+	delete(last, "") // events that have left the log
 	found := make([]map[webhook.Position]webhook.Event, 0, len(last))
 	g, gctx = errgroup.WithContext(ctx)
 	g.SetLimit(lifecycleReads)
@@ -173,7 +173,7 @@ func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.P
 	return inOrder(at, found), nil
 }
 
-// lifecycleReads is how many records are read at once for a page.
+// lifecycleReads is how many records are read concurrently for a page.
 const lifecycleReads = 8
 
 func inOrder(at []webhook.Position, found []map[webhook.Position]webhook.Event) []webhook.Event {
@@ -206,8 +206,8 @@ func ofTenant(m stored, tenant string) sandbox.ID {
 	return id
 }
 
-// SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until yield
-// returns false. NotFound if the log has nothing of such a sandbox.
+// SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until
+// yield returns false. It returns NotFound if the log has no such sandbox.
 func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
 	m, ok, err := l.lastOf(ctx, streamSandboxes, sandboxSubject(tenant, id))
 	if err != nil {
@@ -219,8 +219,8 @@ func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID
 	return l.lifecycleOf(ctx, tenant, id, m.seq, yield)
 }
 
-// lifecycleOf folds a sandbox's record up to the message with stream sequence until, a batch
-// at a time.
+// lifecycleOf folds a sandbox's record up to the message with stream sequence until, one
+// batch at a time.
 func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, until uint64, yield func(webhook.Event) bool) error {
 	var f webhook.Fold
 	f.State.ID, f.State.Tenant = id, tenant
@@ -230,7 +230,7 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 		if err != nil {
 			return err
 		}
-		if len(msgs) == 0 { // a replica that lags, or nothing is left: the leader decides
+		if len(msgs) == 0 { // the replica lags, or nothing is left: the leader decides
 			m, ok, err := l.getThrough(ctx, streamSandboxes, getRequest{Seq: rev + 1, Next: subject})
 			if err != nil || !ok {
 				return err
@@ -249,11 +249,11 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 	return nil
 }
 
-// apply folds a message and reports whether yield wants more.
+// apply folds a message. It returns false once yield does.
 func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
 	_, _, all, err := decodeSandbox(m.data)
 	if err != nil {
-		return true // the view left it out, too
+		return true // the view skipped it, too
 	}
 	for i, e := range all {
 		if out, ok := f.Apply(e, webhook.At(m.seq, i)); ok && !yield(out) {
@@ -263,8 +263,8 @@ func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
 	return true
 }
 
-// FirstSince returns the position before the first event of a tenant's sandboxes that was stored
-// at or after a time; without one, the last position of the view.
+// FirstSince returns the position before the first event of a tenant's sandboxes that was
+// stored at or after a time; without such an event, the last position of the view.
 func (v *View) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
 	end := v.SandboxesRev()
 	got, err := v.l.directGet(ctx, streamSandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})

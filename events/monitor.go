@@ -18,46 +18,47 @@ import (
 
 const (
 	monitorInterval = 5 * time.Second
-	// blockedAfter is how long a stream may have no leader, or refuse appends: an election
+	// blockedAfter is how long a stream may have no leader, or reject appends: an election
 	// takes up to ten seconds.
 	blockedAfter = 12 * time.Second
-	// reportAge is how long a server's report counts. Each publishes one every two seconds.
+	// reportAge is how long a server's report is valid. Servers publish one every two
+	// seconds.
 	reportAge = 10 * time.Second
-	// repeatAlarm is how often an alarm that lasts is logged.
+	// repeatAlarm is how often a lasting alarm is logged.
 	repeatAlarm = time.Minute
 )
 
-// StreamHealth is whether a stream can be written.
+// StreamHealth reports whether a stream can be written.
 type StreamHealth struct {
-	Stream  string    // name; empty: what concerns the servers as a whole
-	Blocked string    // why nothing can be stored; empty: it can
+	Stream  string    // name; empty: problems of the servers as a whole
+	Blocked string    // why nothing can be stored; empty: writable
 	Since   time.Time // when Blocked was first seen
-	Damaged []string  // why some servers cannot store it, each as "server: reason"; others can
+	Damaged []string  // servers that cannot store it while others can, each as "server: reason"
 }
 
-// monitor knows which streams cannot be written. The zero value is ready.
+// monitor detects streams that cannot be written. The zero value is ready to use.
 type monitor struct {
 	mu      sync.Mutex
 	failing map[string]*failing // appends of this connection, by stream
 	reports map[string]report   // by server
-	health  []StreamHealth      // of the last look, by name
+	health  []StreamHealth      // of the last check, by name
 	logged  map[string]time.Time
-	silent  map[string]time.Time // streams whose leader does not answer, since when
+	silent  map[string]time.Time // since when a stream's leader has not answered
 }
 
-// failing are appends that fail one after the other.
+// failing is a run of consecutive failed appends.
 type failing struct {
 	since, last time.Time
 	why         string
 }
 
-// report is what a NATS server published last.
+// report is the last report of a NATS server.
 type report struct {
 	at       time.Time
 	problems []fleet.StoreProblem
 }
 
-// appended notes the outcome of an append to a subject.
+// appended records the outcome of an append to a subject.
 func (m *monitor) appended(subject string, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,14 +81,14 @@ func (m *monitor) appended(subject string, err error, now time.Time) {
 	f.last, f.why = now, err.Error()
 }
 
-// Streams is the health of every stream as MonitorStreams saw it last, by name.
+// Streams returns the health of every stream at the last check by MonitorStreams, by name.
 func (l *Log) Streams() []StreamHealth {
 	l.monitor.mu.Lock()
 	defer l.monitor.mu.Unlock()
 	return slices.Clone(l.monitor.health)
 }
 
-// blocked is an error that names the streams in which nothing can be stored.
+// blocked returns an error that names the streams in which nothing can be stored, or nil.
 func (l *Log) blocked() error {
 	var all []string
 	for _, s := range l.Streams() {
@@ -102,14 +103,14 @@ func (l *Log) blocked() error {
 }
 
 // MonitorStreams checks until ctx ends whether each stream can be written: its leader
-// answers, appends succeed, and no server reports its copy damaged. What is wrong is logged as
-// an error, in [Log.Streams], and in [Log.Healthy].
+// answers, appends succeed, and no server reports its copy damaged. It logs problems as
+// errors and exposes them in [Log.Streams] and [Log.Healthy].
 func (l *Log) MonitorStreams(ctx context.Context) error {
 	sub, err := l.nc.Subscribe(fleet.StoreSubject, l.reported)
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "monitor streams", "", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 	t := time.NewTicker(monitorInterval)
 	defer t.Stop()
 	for {
@@ -124,7 +125,7 @@ func (l *Log) MonitorStreams(ctx context.Context) error {
 	}
 }
 
-// reported takes a server's report.
+// reported handles a server's report.
 func (l *Log) reported(msg *nats.Msg) {
 	var r fleet.StoreReport
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.Server == "" {
@@ -138,13 +139,13 @@ func (l *Log) reported(msg *nats.Msg) {
 	l.monitor.reports[r.Server] = report{time.Now(), r.Problems}
 }
 
-// leader is what a stream's leader says of itself; unknown: nobody answered.
+// leader is a stream leader's answer.
 type leader struct {
-	name     string // of the server; empty: it is alone
+	name     string // of the server; empty: the server is alone
 	answered bool
 }
 
-// lookAtStreams asks every leader and judges what is known.
+// lookAtStreams queries every leader and updates the health of all streams.
 func (l *Log) lookAtStreams(ctx context.Context) {
 	names := l.streamNames()
 	leaders := make([]leader, len(names))
@@ -158,7 +159,7 @@ func (l *Log) lookAtStreams(ctx context.Context) {
 	}
 }
 
-// streamNames are all streams of the log.
+// streamNames returns the names of all streams of the log.
 func (l *Log) streamNames() []string {
 	var all []string
 	for i := range l.shards {
@@ -191,7 +192,7 @@ func (l *Log) leaderOf(ctx context.Context, stream string) leader {
 	return leader{name: info.Cluster.Leader, answered: true}
 }
 
-// judge makes the health of each stream of what is known, and logs what changed.
+// judge computes the health of each stream and logs changes.
 func (m *monitor) judge(l *Log, names []string, leaders []leader, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +223,7 @@ func (m *monitor) judge(l *Log, names []string, leaders []leader, now time.Time)
 	}
 }
 
-// judgeCopies takes what servers report: the leader's problem blocks the stream.
+// judgeCopies applies the servers' reports. A problem of the leader blocks the stream.
 func (m *monitor) judgeCopies(h *StreamHealth, led leader, now time.Time) {
 	for server, r := range m.reports {
 		if now.Sub(r.at) > reportAge {
@@ -252,7 +253,7 @@ func (m *monitor) judgeLeader(h *StreamHealth, led leader, now time.Time) {
 		m.silent[h.Stream] = now
 	}
 	if ok && now.Sub(since) >= blockedAfter {
-		h.Blocked = "no leader answers: too few NATS servers have it"
+		h.Blocked = "no leader answers: too few NATS servers have the stream"
 		if len(h.Damaged) > 0 {
 			h.Blocked += " (" + strings.Join(h.Damaged, "; ") + ")"
 		}
@@ -266,7 +267,7 @@ func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
 		return
 	}
 	if now.Sub(f.last) > blockedAfter {
-		delete(m.failing, h.Stream) // nobody tries any more
+		delete(m.failing, h.Stream) // no appends are attempted any more
 		return
 	}
 	if h.Blocked == "" && f.last.Sub(f.since) >= blockedAfter {
@@ -274,13 +275,13 @@ func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
 	}
 }
 
-// log logs an alarm when it begins, while it lasts, and when it is over.
+// log logs an alarm when it begins, while it lasts, and when it ends.
 func (m *monitor) log(l *Log, h *StreamHealth, now time.Time) {
 	last, alarmed := m.logged[h.Stream]
 	if h.Blocked == "" && len(h.Damaged) == 0 {
 		if alarmed {
 			delete(m.logged, h.Stream)
-			l.log.Info("stream is healthy again", "stream", h.Stream)
+			l.log.Info("stream recovered", "stream", h.Stream)
 		}
 		return
 	}

@@ -13,8 +13,7 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Secret is a tenant's secret as the log has it: its value is sealed, and opened
-// only where it is put to use.
+// Secret is a tenant's secret. Its value is sealed, and opened only where it is used.
 type Secret struct {
 	ID       string // a token of a subject
 	Tenant   string
@@ -25,13 +24,13 @@ type Secret struct {
 	Created  time.Time
 	Updated  time.Time
 	Removed  bool
-	Rev      uint64 // stream sequence of its last change: what the next must expect
+	Rev      uint64 // stream sequence of its last change, which the next change must expect
 	changed  time.Time
 }
 
 func vaultSubject(tenant, id string) string { return "vault." + tenant + "." + id }
 
-// NewSecret stores a secret that is new; its Rev does not count. Conflict if there is one of its ID.
+// NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
 func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
 	data, err := encodeSecret(s)
 	if err != nil {
@@ -43,8 +42,8 @@ func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
 	})
 }
 
-// PutSecret stores a secret in place of what its Rev says, and the value that was there
-// goes. Conflict as in AppendSandbox.
+// PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
+// returns Conflict as in AppendSandbox.
 func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
 	data, err := encodeSecret(s)
 	if err != nil {
@@ -80,7 +79,7 @@ func (v *View) applySecret(m stored) error {
 	return err
 }
 
-// TenantSecret gives a tenant's secret by its id, also one that was removed lately.
+// TenantSecret returns a tenant's secret by its id, including one that was removed lately.
 func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,7 +87,7 @@ func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
 	return s, ok
 }
 
-// TenantSecrets gives a tenant's secrets by name, without those removed.
+// TenantSecrets returns a tenant's secrets by name, without removed ones.
 func (v *View) TenantSecrets(tenant string) []Secret {
 	v.mu.Lock()
 	var out []Secret

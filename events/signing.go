@@ -14,8 +14,8 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// PutSigningKey stores a key of the cluster's, with the number after the last one's.
-// Conflict if there is one of that number: somebody else was first.
+// PutSigningKey stores a signing key of the cluster, with the number after the last key's.
+// It returns Conflict if a key with that number exists, because another service was first.
 func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
 	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
 		SigningKeyMade: &pb.SigningKeyMade{Number: number, Sealed: []byte(sealed)},
@@ -31,7 +31,7 @@ func (v *View) applySigningKey(at time.Time, e *pb.SigningKeyMade) {
 	v.signing = append(v.signing, identity.Stored{Number: e.Number, Made: at, Sealed: sandbox.Sealed(e.Sealed)})
 }
 
-// SigningKeys gives the cluster's keys for tokens, the oldest first.
+// SigningKeys returns the cluster's keys for signing tokens, oldest first.
 func (v *View) SigningKeys() []identity.Stored {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -15,8 +15,8 @@ func snapshotSubject(tenant string, id sandbox.SnapshotID) string {
 	return "snap." + tenant + "." + string(id)
 }
 
-// PutSnapshot stores what is known of a snapshot, in place of what its Rev says
-// (0: nothing). Conflict as in AppendSandbox.
+// PutSnapshot replaces the description of a snapshot, whose stream sequence is s.Rev (0:
+// none yet). It returns Conflict as in AppendSandbox.
 func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 	data, err := proto.Marshal(&pb.Snapshot{
 		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
@@ -62,10 +62,10 @@ func decodeCopy(b *pb.Copy) sandbox.Copy {
 	return sandbox.Copy{Manifest: string(b.GetManifest()), Wanted: b.GetWanted(), Refusal: kind.Kind(b.GetKind()), Reason: b.GetReason()}
 }
 
-// ChangeSnapshot stores what change makes of what is known of a snapshot, again if
-// somebody else wrote first, and gives what the view then has. change says whether
-// there is something to store. NotFound if there is no such snapshot; one that was
-// deleted is given as it is.
+// ChangeSnapshot applies change to a snapshot and stores the result, again if another
+// writer was first, and returns the snapshot that the view then has. change reports whether
+// there is anything to store. ChangeSnapshot returns NotFound if the snapshot does not
+// exist, and a deleted one unchanged.
 func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
 	for {
 		s, ok := v.Snapshot(id)
@@ -90,8 +90,8 @@ func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change
 	}
 }
 
-// unknow forgets a snapshot of which nobody wrote anything newer than rev, though that is not
-// in the log any more: it was deleted, and its record removed, while this view was cut off.
+// unknow drops a snapshot from the view that has not changed since rev but has left the
+// log: it was deleted, and its record removed, while this view was disconnected.
 func (v *View) unknow(id sandbox.SnapshotID, rev uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -102,8 +102,8 @@ func (v *View) unknow(id sandbox.SnapshotID, rev uint64) {
 	}
 }
 
-// AwaitSnapshot waits until what is known of a snapshot satisfies done, or ctx's
-// end; it gives what is known at that moment.
+// AwaitSnapshot waits until done accepts a snapshot or ctx ends, and returns the snapshot
+// at that moment.
 func (v *View) AwaitSnapshot(ctx context.Context, id sandbox.SnapshotID, done func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
 	var s sandbox.Snapshot
 	err := v.wait(ctx, func() bool {
@@ -113,7 +113,7 @@ func (v *View) AwaitSnapshot(ctx context.Context, id sandbox.SnapshotID, done fu
 	return s, err
 }
 
-// Snapshot gives a snapshot, also one that was deleted.
+// Snapshot returns a snapshot, including a deleted one.
 func (v *View) Snapshot(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -121,7 +121,7 @@ func (v *View) Snapshot(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
 	return s, ok
 }
 
-// Snapshots gives those for which keep is true, newest first.
+// Snapshots returns the snapshots for which keep is true, newest first.
 func (v *View) Snapshots(keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
 	v.mu.Lock()
 	var out []sandbox.Snapshot
@@ -135,8 +135,8 @@ func (v *View) Snapshots(keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
 	return out
 }
 
-// Deletions is how many snapshots this view has seen deleted. It only grows, so that
-// whoever has work to do for each sees by it whether there is any.
+// Deletions returns how many snapshots this view has seen deleted. It only grows, so that a
+// caller with work for each deletion can detect new ones.
 func (v *View) Deletions() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()

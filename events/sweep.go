@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SweepRecords removes the records of what is over, and to which nothing came for so long:
-// of sandboxes that ended, for thirty days, and of snapshots, volumes and secrets that were
-// deleted, for two. However old a sandbox is that lives, or is paused, its record stays, and
-// so does that of a snapshot that one stands on, and of a volume that its host has not
-// removed. What can be swept is; Unavailable where the log cannot be read.
+// SweepRecords removes records that have ended and not changed for some time: thirty days
+// for sandboxes, two for deleted snapshots, volumes and secrets. It keeps the record of a
+// running or paused sandbox however old, of a snapshot that a sandbox is based on, and of a
+// volume that its host has not removed. It sweeps as much as it can and returns Unavailable
+// if the log cannot be read.
 func (v *View) SweepRecords(ctx context.Context) error {
 	var errs []error
 	for _, old := range []struct {
@@ -44,7 +44,7 @@ func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, erro
 		defer v.mu.Unlock()
 		return v.stoodOn(time.Now())
 	})
-	// One that the view does not know was deleted: it has forgotten it.
+	// A snapshot unknown to the view was deleted and dropped.
 	return v.sweepRecords(ctx, &v.swept.snapshots, streamSnapshots, "snap.>", age, func(subject string) bool {
 		s, ok := v.Snapshot(sandbox.SnapshotID(lastToken(subject)))
 		return ok && (!s.Deleted || stands()[s.ID])
@@ -78,19 +78,18 @@ func (v *View) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
 	})
 }
 
-// swept is how far a view has looked for old records in a stream. What it met is looked at
-// again, so that each message is read once.
+// swept is the progress of a view through the old records of a stream. It remembers what it
+// found, so that each message is read once.
 type swept struct {
 	mu   sync.Mutex
-	next uint64          // where it goes on
-	left map[string]bool // subjects of what it met and is there; true: but for the last message
+	next uint64          // stream sequence to continue at
+	left map[string]bool // subjects found and not removed; true: only the last message is left
 }
 
-// sweepRecords removes what nothing came to for an age and is not needed any more. It takes
-// two sweeps for a record, and its last message goes last: a view that
-// is opened meanwhile may have read the beginning, and must find the end. The stream's last
-// message stays, too: by it others know how far there is to read. What comes to a subject
-// meanwhile stays.
+// sweepRecords removes records that have not changed for age and are not needed any more. A
+// record takes two sweeps, and its last message is removed last: a view opened meanwhile
+// may have read the beginning, and must find the end. The stream's last message stays, too,
+// because it marks how far readers must read. Messages that arrive meanwhile stay.
 func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, age time.Duration, needed func(subject string) bool) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +130,7 @@ func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, a
 	return n, err
 }
 
-// look reads on through what is old.
+// look continues reading old messages.
 func (w *swept) look(ctx context.Context, s jetstream.Stream, all string, age time.Duration) error {
 	if w.left == nil {
 		w.left = make(map[string]bool)
@@ -151,8 +150,8 @@ func (w *swept) look(ctx context.Context, s jetstream.Stream, all string, age ti
 	}
 }
 
-// lives reports whether the sandbox of a subject is not over. One that the view does not
-// know is: it has forgotten it, or only the end of its record is left.
+// lives reports whether the sandbox of a subject has not ended. A sandbox unknown to the
+// view has ended: the view dropped it, or only the end of its record is left.
 func (v *View) lives(subject string) bool {
 	s, ok := v.Sandbox(sandbox.ID(lastToken(subject)))
 	return ok && !s.Over()
@@ -161,16 +160,17 @@ func (v *View) lives(subject string) bool {
 func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 const (
-	// leftAge is how old the record of a deleted snapshot, volume or secret is when it goes: by
-	// then every host that lives has removed its files, and no command that makes it is read again.
+	// leftAge is the age at which the record of a deleted snapshot, volume or secret is
+	// removed: by then every running host has removed its files, and no command that
+	// creates it is read again.
 	leftAge = 2 * commandAge
-	// keptAge is for how much longer a view has it, and for how long after the end of a
-	// sandbox that stood on it: its host has removed the files by then.
+	// keptAge is how much longer a view keeps it, also after the end of a sandbox that was
+	// based on it: by then its host has removed the files.
 	keptAge = commandAge
 )
 
-// forgetSnapshots lets go of what was deleted before then, and that nobody needs any more.
-// The view is locked, and has what the log has of sandboxes.
+// forgetSnapshots drops snapshots that were deleted before a time and are not needed any
+// more. The view is locked and has folded the log's sandboxes.
 func (v *View) forgetSnapshots(before time.Time) {
 	var stands map[sandbox.SnapshotID]bool
 	for id, s := range v.snapshots {
@@ -186,7 +186,7 @@ func (v *View) forgetSnapshots(before time.Time) {
 	}
 }
 
-// forgetNamed is forgetSnapshots of volumes and secrets.
+// forgetNamed is forgetSnapshots for volumes, secrets and webhooks.
 func (v *View) forgetNamed(before time.Time) {
 	for subject, s := range v.volumes {
 		if s.Over() && s.Changed.Before(before) {
@@ -206,8 +206,8 @@ func (v *View) forgetNamed(before time.Time) {
 	}
 }
 
-// stoodOn are the snapshots that sandboxes stand on which live, or ended since then. The
-// view is locked.
+// stoodOn returns the snapshots that sandboxes are based on which run, or ended since a
+// time. The view is locked.
 func (v *View) stoodOn(since time.Time) map[sandbox.SnapshotID]bool {
 	stands := make(map[sandbox.SnapshotID]bool)
 	for _, s := range v.sandboxes {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sync waits until everything stored before the call is in the view, through outages
-// until ctx ends. It fails with ctx's error, or with kind.Unavailable: the log was
-// closed, or could not be reached until then.
+// Sync waits until everything stored before the call is in the view. It retries through
+// outages until ctx ends. It returns ctx's error, or kind.Unavailable if the log was closed
+// or could not be reached until then.
 func (v *View) Sync(ctx context.Context) error {
 	for try := 0; ; {
 		want, err := v.ends(ctx)
@@ -25,15 +25,17 @@ func (v *View) Sync(ctx context.Context) error {
 	}
 }
 
-// look is a look at the ends of all streams, for all who asked for it before it began.
+// look is one query for the ends of all streams, shared by all callers that arrived before
+// it began.
 type look struct {
 	done chan struct{}
 	ends []uint64
 	err  error
 }
 
-// ends are the last messages of the streams that a view is made of, by a look that begins
-// after the call. Who asks while one is at work shares the next: each asks every leader.
+// ends returns the last sequences of the streams that a view is folded from, by a query
+// that begins after the call. Callers that arrive during a query share the next one: each
+// asks every leader.
 func (v *View) ends(ctx context.Context) ([]uint64, error) {
 	v.mu.Lock()
 	k := v.next
@@ -51,7 +53,7 @@ func (v *View) ends(ctx context.Context) ([]uint64, error) {
 	}
 }
 
-// look takes its turn, and as long as a request may take.
+// look waits for its turn and queries the ends, as long as a request may take.
 func (v *View) look(k *look) {
 	v.looking.Lock()
 	defer v.looking.Unlock()
@@ -69,7 +71,8 @@ func (v *View) look(k *look) {
 	close(k.done)
 }
 
-// reached reports whether all up to the given messages is applied; the view is locked.
+// reached reports whether all messages up to the given ones are applied. The view is
+// locked.
 func (v *View) reached(ends []uint64) bool {
 	for i, f := range folds {
 		if v.applied[f.stream] < ends[i] {

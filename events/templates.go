@@ -14,34 +14,34 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Template is a template as the log knows it under one of its names.
+// Template is a template in the log under one of its names.
 type Template struct {
 	ID       template.ID
 	Tenant   string
 	Name     string
 	Tag      string
 	Tagged   time.Time
-	Manifest template.Manifest // shared: not to be changed; zero if it was built
-	Built    *template.Built   // what a build made; nil: it came with its manifest
+	Manifest template.Manifest // shared, must not be changed; zero if it was built
+	Built    *template.Built   // result of a build; nil: the template has a manifest
 }
 
-// nameKey is where a template has its tags.
+// nameKey identifies a template name.
 type nameKey struct{ tenant, name string }
 
-// templateKey is where a template is tagged.
+// templateKey identifies a tag.
 type templateKey struct{ tenant, name, tag string }
 
 func templateSubject(tenant, name string) string { return "acct." + tenant + ".template." + name }
 
-// TagTemplate puts a name and a tag on the template with that manifest, for a
-// tenant; the template that had them loses them. Its parts must be stored before.
+// TagTemplate moves a tenant's name and tag to the template with that manifest. The
+// template's parts must be stored before.
 func (l *Log) TagTemplate(ctx context.Context, tenant string, ref template.Ref, manifest []byte) error {
 	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Manifest: manifest},
 	}})
 }
 
-// TagBuilt is TagTemplate for what a build made.
+// TagBuilt is TagTemplate for the result of a build.
 func (l *Log) TagBuilt(ctx context.Context, tenant string, ref template.Ref, b *template.Built) error {
 	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Built: &pb.TemplateBuilt{
@@ -58,23 +58,23 @@ func builtOf(b *pb.TemplateBuilt) *template.Built {
 	}
 }
 
-// UntagTemplate takes a name and a tag away. A template without any is forgotten.
+// UntagTemplate removes a name and a tag. A template without any is dropped.
 func (l *Log) UntagTemplate(ctx context.Context, tenant string, ref template.Ref) error {
 	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateUntagged{
 		TemplateUntagged: &pb.TemplateUntagged{Name: ref.Name, Tag: ref.Tag},
 	}})
 }
 
-// PublishTemplate says whether all tenants may use what a tenant has under a name;
-// nil takes back what was said.
+// PublishTemplate sets whether all tenants may use a tenant's templates of a name; nil
+// resets it.
 func (l *Log) PublishTemplate(ctx context.Context, tenant, name string, public *bool) error {
 	return l.putTemplate(ctx, tenant, template.Ref{Name: name}, &pb.AccountEvent{Body: &pb.AccountEvent_TemplatePublished{
 		TemplatePublished: &pb.TemplatePublished{Name: name, Public: public},
 	}})
 }
 
-// putTemplate appends to the record of a name, whatever it holds: the last of two
-// who tag at the same time wins, as if they had come one after the other.
+// putTemplate appends to the record of a name, whatever it holds: of two concurrent taggers
+// the last one wins, as if they had run one after the other.
 func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, e *pb.AccountEvent) error {
 	e.TimeNs = nanos(time.Now())
 	data, err := proto.Marshal(e)
@@ -132,8 +132,8 @@ func (v *View) applyPublished(subject string, e *pb.TemplatePublished) error {
 	return nil
 }
 
-// Published tells what was last said of who may use a tenant's templates of that
-// name: all, or him alone; said is false where nothing was.
+// Published returns whether all tenants may use a tenant's templates of that name, or only
+// the tenant; said is false if that was never set.
 func (v *View) Published(tenant, name string) (public, said bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -149,8 +149,8 @@ func tagOf(subject, name, tag string) (templateKey, error) {
 	return templateKey{tenant, name, tag}, nil
 }
 
-// Template finds what a tenant means by ref. By ID it gives one of its names, a hidden
-// one only if there is no other.
+// Template resolves ref for a tenant. For an ID it returns one of its names, a hidden one
+// only if there is no other.
 func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 	if ref.ID == "" {
 		v.mu.Lock()
@@ -164,7 +164,7 @@ func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 			continue
 		}
 		if found.ID != "" && found.ID != t.ID {
-			return Template{}, false // it could be either
+			return Template{}, false // ambiguous
 		}
 		if found.ID == "" || !template.Hidden(t.Name) {
 			found = t
@@ -173,8 +173,7 @@ func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 	return found, found.ID != ""
 }
 
-// Templates gives a tenant's ("": all) templates by name and tag; one with
-// several names is there as often.
+// Templates returns a tenant's ("": all) templates by name and tag, once per name.
 func (v *View) Templates(tenant string) []Template {
 	v.mu.Lock()
 	var out []Template
@@ -190,8 +189,8 @@ func (v *View) Templates(tenant string) []Template {
 	return out
 }
 
-// TemplateByID finds a template whoever has it: for hosts, which are told by a
-// sandbox's record what it is made from.
+// TemplateByID finds a template of any tenant. It is for hosts, to which a sandbox's record
+// gives the template's ID.
 func (v *View) TemplateByID(id template.ID) (Template, bool) {
 	return v.Template("", template.Ref{ID: string(id)})
 }

@@ -12,27 +12,27 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// totalsSubject is where the catalogue's stream keeps the totals of the processes whose
-// entries it may have dropped. It is newer than each entry that they count, so that a view
-// that has read it has read all of those that are left, too.
+// totalsSubject is the catalogue's subject for the totals of the processes whose entries
+// may have been dropped. It is newer than each entry that they count, so that a view that
+// has read it has also read all remaining entries.
 const totalsSubject = "proc.totals"
 
-// maxSettled is how many processes that ended a view counts one by one before the totals
-// are stored anew.
+// maxSettled is how many ended processes a view counts one by one before the totals are
+// stored again.
 const maxSettled = 4096
 
-// totals count each process that started, once: those that run by their entries, those
-// that ended by the stored totals and by the entries after them.
+// totals counts each started process once: running ones by their entries, ended ones by the
+// stored totals and the entries after them.
 type totals struct {
-	running map[process.Outcome]uint64 // killed: a kill was asked for
-	ended   map[process.Outcome]uint64 // of the stored totals, and of settled
-	upTo    uint64                     // the stored totals have the entries up to this stream sequence
-	rev     uint64                     // of the stored totals; 0: there are none
+	running map[process.Outcome]uint64 // killed: a kill was requested
+	ended   map[process.Outcome]uint64 // the stored totals plus settled
+	upTo    uint64                     // the stored totals include entries up to this stream sequence
+	rev     uint64                     // of the stored totals; 0: none stored
 	dropped uint64                     // entries before this stream sequence were dropped
-	settled []settlement               // of processes that ended since, by rev
+	settled []settlement               // processes that ended after upTo, by rev
 }
 
-// settlement is a process's entry with its end.
+// settlement is a process's entry that contains its end.
 type settlement struct {
 	rev uint64
 	as  process.Outcome
@@ -42,12 +42,12 @@ func newTotals() totals {
 	return totals{running: make(map[process.Outcome]uint64), ended: make(map[process.Outcome]uint64)}
 }
 
-// counted reports whether a process counts as a command that was started: it had a pid
-// (C-041), and a client started it (AMB-31).
+// counted reports whether a process counts as a started command (C-041): it had a pid and
+// was started by a client, not by the gateway itself.
 func counted(s *process.Summary) bool { return !s.Started.IsZero() && !s.Spec.Helper }
 
-// replace counts s, the entry with stream sequence rev, in place of old; nil: it is new.
-// An entry with an end is never replaced by another one.
+// replace counts s, the entry with stream sequence rev, and uncounts old, the entry that it
+// replaces; nil: none. An entry that contains an end is never replaced.
 func (t *totals) replace(old, s *process.Summary, rev uint64) {
 	if old != nil && counted(old) {
 		if !old.Active() {
@@ -65,7 +65,7 @@ func (t *totals) replace(old, s *process.Summary, rev uint64) {
 	}
 }
 
-// apply takes over stored totals.
+// apply adopts stored totals.
 func (t *totals) apply(m stored) error {
 	var b pb.ProcessTotals
 	if err := proto.Unmarshal(m.data, &b); err != nil {
@@ -80,7 +80,7 @@ func (t *totals) apply(m stored) error {
 		t.settled = t.settled[1:]
 	}
 	if len(t.settled) == 0 {
-		t.settled = nil // with the memory of those before
+		t.settled = nil // frees their memory
 	}
 	for _, s := range t.settled {
 		t.ended[s.as]++
@@ -88,8 +88,8 @@ func (t *totals) apply(m stored) error {
 	return nil
 }
 
-// encode returns totals of all that ended up to stream sequence upTo, to be stored before
-// the entries before stream sequence dropped go.
+// encode returns totals of all processes that ended up to stream sequence upTo. They must
+// be stored before the entries before stream sequence dropped are removed.
 func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
 	b := &pb.ProcessTotals{UpTo: upTo, Dropped: dropped, Ended: make(map[string]uint64, len(t.ended))}
 	for as, n := range t.ended {
@@ -98,9 +98,9 @@ func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(b)
 }
 
-// Counts returns how many commands were started, by outcome (OutcomeActive: those that
-// run). The sum is the number started (C-040 to C-042). It never shrinks: what retention
-// drops was added to the stored totals before.
+// Counts returns how many commands were started, by outcome (OutcomeActive: running). The
+// sum is the number started (C-040 to C-042). It never shrinks: entries that retention
+// drops were added to the stored totals before.
 func (v *View) Counts() map[process.Outcome]uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,9 +114,9 @@ func (v *View) Counts() map[process.Outcome]uint64 {
 	return out
 }
 
-// SweepCatalogue removes the entries that are older than the retention from the
-// catalogue. Before that it adds those of processes that ended to the stored totals, and
-// stores those of processes that run anew. Any number of callers may do so at the same time.
+// SweepCatalogue removes catalogue entries older than the retention. Before that it adds
+// entries of ended processes to the stored totals and stores entries of running processes
+// again. It may be called concurrently.
 func (v *View) SweepCatalogue(ctx context.Context) error {
 	if err := v.Sync(ctx); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (v *View) SweepCatalogue(ctx context.Context) error {
 	}
 	for _, e := range v.staleEntries(keep) {
 		_, err := v.l.PutSummary(ctx, &e.Summary, e.rev)
-		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it anew
+		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it again
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (v *View) SweepCatalogue(ctx context.Context) error {
 	return kind.Wrap(kind.Unavailable, "sweep", streamCatalogue, err)
 }
 
-// staleEntries returns the entries before stream sequence keep of processes that run.
+// staleEntries returns the entries of running processes before stream sequence keep.
 func (v *View) staleEntries(keep uint64) (stale []entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -157,10 +157,10 @@ func (v *View) staleEntries(keep uint64) (stale []entry) {
 	return stale
 }
 
-// checkpoint stores the totals if the catalogue has entries before stream sequence keep,
-// or if many are not in the stored ones. It returns before which stream sequence nothing
-// needs to be kept. Conflict if another caller stored totals. That entries were dropped is
-// stored first: a server that is killed may bring some of them back.
+// checkpoint stores the totals if the catalogue has entries before stream sequence keep, or
+// if many entries are missing in the stored ones. It returns the stream sequence before
+// which entries can be dropped, or Conflict if another caller stored totals. It records the
+// drop first, because a killed server may restore some dropped entries.
 func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
 	first, err := v.l.firstSince(ctx, streamCatalogue, time.Unix(0, 0))
 	if err != nil {
@@ -173,7 +173,7 @@ func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, err er
 		v.mu.Unlock()
 		return 0, nil
 	}
-	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was cut off
+	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was interrupted
 		v.mu.Unlock()
 		return keep, nil
 	}
@@ -186,8 +186,8 @@ func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, err er
 	return keep, err
 }
 
-// firstSince returns the stream sequence of the first message at or after a moment; past
-// the last one if there is none.
+// firstSince returns the stream sequence of the first message at or after a time, or that
+// of the last message if there is none.
 func (l *Log) firstSince(ctx context.Context, stream string, at time.Time) (uint64, error) {
 	got, err := l.directGet(ctx, stream, getRequest{Next: ">", StartTime: &at, Batch: 1})
 	if err != nil {
@@ -197,5 +197,5 @@ func (l *Log) firstSince(ctx context.Context, stream string, at time.Time) (uint
 		return got[0].seq, nil
 	}
 	last, err := l.lastSeq(ctx, stream)
-	return last, err // the last message stays: others read it to see how far there is to read
+	return last, err // the last message stays: it marks how far readers must read
 }

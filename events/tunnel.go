@@ -10,49 +10,48 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// A tunnel carries byte streams (package mux) between two services. Each
-// direction is a subject that one end writes, one message in flight: while it
-// flies, what the streams have to say gathers. Every message has its number, so
-// that a repetition is dropped and a hole ends the tunnel. Neither end goes on
-// after a break: what streams had sent by then may or may not have come, and
-// their users are told.
+// A tunnel carries byte streams (package mux) between two services. Each direction is a
+// subject with one writer and one message in flight, during which further frames are
+// coalesced. Messages are numbered, so that a duplicate is dropped and a hole ends the
+// tunnel. A tunnel does not survive a break: data sent until then may or may not have
+// arrived, and the streams end with an error.
 type tunnel struct {
 	l     *Log
 	mux   *mux.Mux
-	in    string // subject that the other end writes
-	out   string // subject that we write
+	in    string // subject written by the other end
+	out   string // subject written by this end
 	wake  chan struct{}
-	first time.Duration // within which the other end must say something
+	first time.Duration // timeout of the other end's first message
 
-	unheard atomic.Int32 // pings of ours that were stored since the other end said something
+	unheard atomic.Int32 // own pings stored since the last message of the other end
 }
 
 const (
 	tunnelBatch    = 192 << 10        // bytes of streams in one message
-	tunnelPing     = time.Second      // between signs of life
-	tunnelUnheard  = 6                // pings of ours, stored while the other end was silent: it counts as dead
-	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead, although ours cannot be stored
-	tunnelPatience = 10 * time.Second // within which a message must be stored
+	tunnelPing     = time.Second      // between keepalives
+	tunnelUnheard  = 6                // own pings stored without a message from the other end, after which it counts as dead
+	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead even if own pings cannot be stored
+	tunnelPatience = 10 * time.Second // timeout for storing a message
 
 	tunnelWindow = 256 << 10 // bytes of one stream, sent and not read
 
-	// tunnelEach is how many streams to one sandbox are open at a time, as many as its
-	// shim takes; tunnelStreams are all, with room for those of all sandboxes of a host
-	// (64 by default), so that none fills the tunnel for the others.
+	// tunnelEach is the maximum number of open streams to one sandbox, which is also its
+	// shim's limit. tunnelStreams is the limit for all sandboxes of a host (64 by default),
+	// so that one sandbox cannot use up the tunnel.
 	tunnelEach    = 128
 	tunnelStreams = 64 * tunnelEach
 
-	// tunnelBudget is what the streams of a tunnel hold together at most, at each end,
-	// whatever the other end does: as many whole windows would be 2 GiB. One sandbox's
-	// have 4 MiB of it: five are as wide as can be, and all 128 have 13 KiB at least.
+	// tunnelBudget is the maximum memory of a tunnel's streams at each end, whatever the
+	// other end does: full windows would take 2 GiB. A sandbox's streams get 4 MiB of it:
+	// up to five can have full windows, and all 128 have at least 13 KiB each.
 	tunnelBudget = 256 << 20
 )
 
-// tunnelTimes are how long an end waits for the other one: tunnelHello and tunnelPing, but
-// in tests.
+// tunnelTimes are the timeouts for the other end: tunnelHello and tunnelPing, except in
+// tests.
 type tunnelTimes struct{ hello, ping time.Duration }
 
-// The kinds of messages: 8 bytes of number, one of kind, frames.
+// The kinds of messages. A message is 8 bytes of number, one byte of kind, and frames.
 const (
 	tunnelFrames = 0
 	tunnelBye    = 1
@@ -61,14 +60,14 @@ const (
 
 var (
 	errTunnelGone   = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel is gone")
-	errTunnelSilent = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel fell silent")
+	errTunnelSilent = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel did not respond")
 	errTunnelHole   = kind.New(kind.Unavailable, "tunnel", "", "messages of the tunnel were lost")
 )
 
 func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
 	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.rouse
-	if cfg.Accept == nil { // one end opens all streams
+	if cfg.Accept == nil { // the end that opens all streams
 		cfg.MaxOpen = tunnelStreams
 	} else {
 		cfg.MaxStreams = tunnelStreams
@@ -84,7 +83,7 @@ func (t *tunnel) rouse() {
 	}
 }
 
-// run carries frames until the tunnel breaks or ctx ends, and says why.
+// run carries frames until the tunnel breaks or ctx ends, and returns the reason.
 func (t *tunnel) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -102,8 +101,8 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// send stores what the streams have to say, and signs of life. The other end's
-// silence counts only while ours are stored: an outage of NATS silences both.
+// send stores the streams' frames and keepalives. The other end's silence counts only while
+// own messages are stored: an outage of NATS silences both.
 func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 	ping := time.NewTicker(t.l.tunnels.ping)
 	defer ping.Stop()
@@ -124,7 +123,7 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 				return errTunnelSilent
 			}
 		case <-back:
-			back = t.l.onReconnect() // see whether the stream is still the same
+			back = t.l.onReconnect() // check whether the stream is still the same
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -134,11 +133,11 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 // tunnelWriter writes one direction.
 type tunnelWriter struct {
 	t   *tunnel
-	n   uint64 // of the last message
-	rev uint64 // stream sequence of the last message that was stored
+	n   uint64 // number of the last message
+	rev uint64 // stream sequence of the last stored message
 	buf []byte
 
-	unsure bool // nobody told whether the last message was stored
+	unsure bool // it is unknown whether the last message was stored
 }
 
 func (w *tunnelWriter) head(kind byte) {
@@ -146,7 +145,7 @@ func (w *tunnelWriter) head(kind byte) {
 	w.buf = append(binary.LittleEndian.AppendUint64(w.buf[:0], w.n), kind)
 }
 
-// put stores one message with what is at hand, once or twice.
+// put stores one message with the pending frames, once or twice.
 func (w *tunnelWriter) put(ctx context.Context) error {
 	w.head(tunnelFrames)
 	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
@@ -158,7 +157,7 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 		if err == nil {
 			w.unsure = false
 			if rev <= w.rev {
-				return errTunnelHole // the stream was made anew: what was in it is lost
+				return errTunnelHole // the stream was recreated: its messages are lost
 			}
 			w.rev = rev
 			return nil
@@ -169,9 +168,9 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 	}
 }
 
-// bye tells the other end that there is no more to wait for, if that can be
-// done at once. Where it is not known whether the last message was stored, it is said
-// in its place, too: else it would look as if that had been lost.
+// bye announces the end of the tunnel, in a single attempt. If it is unknown whether the
+// last message was stored, it also announces it under that message's number, which would
+// otherwise look lost.
 func (w *tunnelWriter) bye() {
 	if w.unsure {
 		w.n--
@@ -179,10 +178,10 @@ func (w *tunnelWriter) bye() {
 		w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // as below
 	}
 	w.head(tunnelBye)
-	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // then it hears silence
+	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // the other end times out
 }
 
-// receive hands the other end's frames to the streams.
+// receive passes the other end's frames to the streams.
 func (t *tunnel) receive(ctx context.Context) error {
 	feed, err := t.l.follow(streamTunnels, t.in, 0)
 	if err != nil {
@@ -209,7 +208,7 @@ func (t *tunnel) receive(ctx context.Context) error {
 			n := binary.LittleEndian.Uint64(m.data)
 			switch {
 			case n <= last:
-				continue // it was stored twice
+				continue // stored twice
 			case n != last+1:
 				return errTunnelHole
 			case m.data[8] == tunnelBye:

@@ -14,26 +14,26 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// Tunnels are a service's ways to hosts for bytes that are no events, one tunnel
-// a host, made when it is first needed. Its methods may be called concurrently.
+// Tunnels manages a service's tunnels to hosts for byte streams that are not events, one
+// per host, created on demand. Its methods may be called concurrently.
 type Tunnels struct {
 	l      *Log
-	ctx    context.Context //nolint:containedctx // the life of all tunnels
+	ctx    context.Context //nolint:containedctx // bounds all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	n      atomic.Uint64 // tunnels made
+	n      atomic.Uint64 // number of tunnels created
 
 	mu   sync.Mutex
 	ways map[string]*way // by host
 }
 
-// way is the way to a host.
+// way is the slot for the tunnel to one host.
 type way struct {
-	turn chan struct{} // has room for the one that may look at link, or make it
-	link *outward      // nil: none was made
+	turn chan struct{} // a semaphore of one: guards link and its creation
+	link *outward      // nil: not created
 }
 
-// outward is a tunnel to one life of a host.
+// outward is a tunnel to one run of a host.
 type outward struct {
 	*tunnel
 	epoch  uint64
@@ -44,29 +44,29 @@ const (
 	tunnelUp   = ".up"
 	tunnelDown = ".down"
 
-	// tunnelUnused is how long a tunnel without streams is kept.
+	// tunnelUnused is how long an unused tunnel stays open.
 	tunnelUnused = time.Minute
-	// tunnelHello is how long a host may take to answer a new tunnel.
+	// tunnelHello is the timeout for a host's answer to a new tunnel.
 	tunnelHello = 3 * time.Second
-	// tunnelsAtOnce is how many new tunnels may wait to be served.
+	// tunnelsAtOnce is the queue length for new tunnels.
 	tunnelsAtOnce = 64
 )
 
-// Tunnels gives the ways to hosts; Close ends them.
+// Tunnels returns a manager of tunnels; Close closes them.
 func (l *Log) Tunnels() *Tunnels {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Tunnels{l: l, ctx: ctx, cancel: cancel, ways: make(map[string]*way)}
 }
 
-// Close ends all tunnels and their streams.
+// Close closes all tunnels and their streams.
 func (t *Tunnels) Close() {
 	t.cancel()
 	t.wg.Wait()
 }
 
-// Open opens a stream to what target names at the given life of a host. Errors
-// are the host's, or Unavailable where it cannot be reached before ctx ends. A
-// tunnel that broke is made anew, and an outage of NATS is waited out.
+// Open opens a stream to target on the given run of a host. It returns the host's errors,
+// or Unavailable if the host cannot be reached before ctx ends. It replaces a broken tunnel
+// and waits through an outage of NATS.
 func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target string) (*mux.Stream, error) {
 	for try, broken := 0, 0; ; {
 		s, again, err := t.tryOpen(ctx, host, epoch, target)
@@ -82,11 +82,11 @@ func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target st
 	}
 }
 
-// tunnelTries is how many more tunnels are made for one Open while NATS is there:
-// after an outage its store, and then the host, are back a moment later.
+// tunnelTries is how many more tunnels one Open creates while NATS is connected: after an
+// outage its store, and then the host, are back a moment later.
 const tunnelTries = 8
 
-// tryOpen is one try of Open; again says that another tunnel may do.
+// tryOpen is one attempt of Open; again reports that another tunnel may succeed.
 func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, again bool, err error) {
 	o, err := t.to(ctx, host, epoch)
 	if err != nil {
@@ -98,8 +98,8 @@ func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target
 	return s, false, nil
 }
 
-// way gives the way to a host. Each has turns of its own: a tunnel may take seconds to
-// make, and those to other hosts do not wait for it.
+// way returns the slot of a host. Each has its own semaphore: creating a tunnel may take
+// seconds, and tunnels to other hosts do not wait for it.
 func (t *Tunnels) way(host string) *way {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *Tunnels) way(host string) *way {
 	return w
 }
 
-// to gives the tunnel to a host, which it makes if there is none.
+// to returns the tunnel to a host, creating it if necessary.
 func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, error) {
 	w := t.way(host)
 	select {
@@ -124,10 +124,10 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 		if o.mux.Err() == nil && o.epoch >= epoch {
 			return o, nil
 		}
-		o.cancel() // it broke, or that life of the host is over
+		o.cancel() // it broke, or that run of the host has ended
 	}
 	if t.ctx.Err() != nil {
-		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service ends")
+		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service is shutting down")
 	}
 	door := doorSubject(host)
 	id := t.l.id + "-" + strconv.FormatUint(t.n.Add(1), 36)
@@ -145,14 +145,14 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 	t.wg.Go(func() {
 		defer cancel()
 		if err := o.run(life); !errors.Is(err, context.Canceled) {
-			t.l.log.Warn("a tunnel broke", "host", host, "err", err)
+			t.l.log.Warn("tunnel failed", "host", host, "err", err)
 		}
 	})
 	t.wg.Go(func() { o.rest(life) })
 	return o, nil
 }
 
-// rest ends a tunnel that nobody used for a while.
+// rest closes the tunnel when it has been unused for a while.
 func (o *outward) rest(ctx context.Context) {
 	tick := time.NewTicker(tunnelUnused)
 	defer tick.Stop()
@@ -171,21 +171,21 @@ func (o *outward) rest(ctx context.Context) {
 	}
 }
 
-// ServeTunnels takes the streams that others open to a host, until ctx ends.
-// accept is mux.Config.Accept. Tunnels that were begun before are not served.
+// ServeTunnels accepts the streams that others open to a host, until ctx ends. accept is
+// mux.Config.Accept. Tunnels requested before are not served.
 func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.Stream)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Only what comes live counts: whoever asked while nobody heard asks again.
+	// Only live requests count: a client without an answer retries.
 	door := doorSubject(host)
 	knocks := make(chan *nats.Msg, tunnelsAtOnce)
 	sub, err := l.nc.ChanSubscribe(livePrefix+door, knocks)
 	if err != nil {
 		return unavailable("serve tunnels", host, err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only when the connection has gone with it
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 	for {
 		select {
 		case <-ctx.Done():
@@ -203,11 +203,11 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 func (l *Log) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
 	t := l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: accept})
 	if err := t.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errTunnelGone) {
-		l.log.Warn("a tunnel broke", "tunnel", name, "err", err)
+		l.log.Warn("tunnel failed", "tunnel", name, "err", err)
 	}
 }
 
-// plainToken reports whether s may be one token of a subject.
+// plainToken reports whether s is a valid token of a subject.
 func plainToken(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' {

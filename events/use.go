@@ -12,21 +12,21 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Sample is what a sandbox used at one moment.
+// Sample is the resource use of a sandbox at one moment.
 type Sample struct {
 	Time        time.Time
-	CPU         time.Duration // since the sandbox was made
+	CPU         time.Duration // CPU time since the sandbox was created
 	MemoryBytes uint64
 	DiskBytes   uint64
 	Processes   uint32
 }
 
-// MaxSamples is how many samples of a sandbox are kept at most, the newest.
+// MaxSamples is the maximum number of samples kept per sandbox.
 const MaxSamples = 720
 
 func useSubject(host string, id sandbox.ID) string { return "use." + host + "." + string(id) }
 
-// PutSample stores a sample. One try: what is not stored was not so important.
+// PutSample stores a sample in a single attempt, because a lost sample does no harm.
 func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sample) error {
 	data, err := proto.Marshal(&pb.UseSample{
 		TimeNs: nanos(s.Time), CpuNs: int64(s.CPU), MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
@@ -38,8 +38,8 @@ func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sampl
 	return err
 }
 
-// Samples gives the samples of a sandbox that were stored since then and are
-// still kept, oldest first; the zero time means all.
+// Samples returns the stored samples of a sandbox since a time, oldest first; the zero time
+// means all.
 func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since time.Time) ([]Sample, error) {
 	req := getRequest{Next: useSubject(host, id), Batch: MaxSamples + 1, MaxBytes: getBytes, Seq: 1}
 	if !since.IsZero() {

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// View is what the log says of all sandboxes, processes, hosts and keys, folded
-// into memory and kept up to date. Its methods may be called concurrently. Ended
-// sandboxes and processes are kept as long as output is.
+// View is the log's sandboxes, processes, hosts and keys, folded into memory and kept up to
+// date. Its methods may be called concurrently. Ended sandboxes and processes are kept as
+// long as output is.
 type View struct {
 	l *Log
 
@@ -22,29 +22,29 @@ type View struct {
 	applied   map[string]uint64 // stream -> stream sequence
 	sandboxes map[sandbox.ID]sandbox.State
 	processes map[process.ID]*entry
-	alike     interner // of processes
+	alike     interner // of values in processes
 	members   map[sandbox.ID]*members
 	totals    totals
 	hosts     map[string]fleet.Host
 	keys      map[[32]byte]Key
-	revoked   map[string]uint64 // tenant -> stream sequence of the last one
+	revoked   map[string]uint64 // tenant -> stream sequence of the last revocation
 	templates map[templateKey]Template
 	published map[nameKey]bool
 	signing   []identity.Stored // by number
 	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
-	deleted   uint64                    // of them, also such as it has forgotten
+	deleted   uint64                    // number of deleted snapshots, including dropped ones
 	volumes   map[string]sandbox.Volume // by subject
 	secrets   map[string]Secret         // likewise
 	hooks     map[string]*hook          // by the subject of the webhook
-	forgotten HookTotals                // of webhooks that the view does not have any more
+	forgotten HookTotals                // of webhooks that the view has dropped
 	lifecycle lifecycles
-	changed   chan struct{} // closed, and made anew, at every change
-	err       error         // why it is not kept up to date any more
+	changed   chan struct{} // closed and replaced at every change
+	err       error         // why the view is no longer kept up to date
 	builds    map[build.ID]Build
 	watchers  map[chan struct{}]struct{}
-	next      *look // that did not begin yet; nil: nobody asked for one
+	next      *look // requested but not begun; nil: none requested
 
-	looking sync.Mutex // held by the look that is at work; taken before mu
+	looking sync.Mutex // held by the running look; taken before mu
 
 	swept struct{ sandboxes, snapshots, volumes, secrets, hooks swept }
 }
@@ -55,14 +55,14 @@ type entry struct {
 	rev uint64
 }
 
-// members are a sandbox's processes, oldest first.
+// members holds a sandbox's processes, oldest first.
 type members struct {
 	all   []process.ID
-	byPID map[uint32]process.ID // the newest that had it
+	byPID map[uint32]process.ID // the newest process with that pid
 }
 
-// folds are the streams a view is made of, how a message of each is applied, and
-// whether Changes tells of it.
+// folds lists the streams from which a view is folded, the function that applies a message,
+// and whether Changes reports it.
 var folds = []struct {
 	stream string
 	apply  func(*View, stored) error
@@ -79,11 +79,11 @@ var folds = []struct {
 	{streamHooks, (*View).applyHook, false},
 }
 
-// sweepEvery is how often what ended long ago is let go of.
+// sweepEvery is how often old entries are dropped.
 const sweepEvery = time.Minute
 
-// OpenView folds the log and returns when it has caught up. It is kept up to
-// date until ctx ends.
+// OpenView folds the log and returns when it has caught up. The view is kept up to date
+// until ctx ends.
 func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	v := &View{
 		l:         l,
@@ -116,11 +116,11 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	if err := v.Sync(ctx); err != nil {
 		return v, err
 	}
-	go v.sweep(ctx) // who needs a snapshot shows only when all is known
+	go v.sweep(ctx) // only a complete view shows which snapshots are in use
 	return v, nil
 }
 
-// fold applies a stream's messages as they come.
+// fold applies a stream's messages as they arrive.
 func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error, tell bool) {
 	defer f.close()
 	for {
@@ -131,7 +131,7 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 		}
 		for _, m := range msgs {
 			if err := apply(v, m); err != nil {
-				v.l.log.Error("a message could not be applied", "subject", m.subject, "rev", m.seq, "err", err)
+				v.l.log.Error("apply message failed", "subject", m.subject, "rev", m.seq, "err", err)
 			}
 			v.applied[f.stream] = m.seq
 		}
@@ -143,7 +143,7 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 	}
 }
 
-// announce wakes who waits for something, and with tell who asked for Changes.
+// announce wakes waiting callers and, with tell, the receivers of Changes.
 func (v *View) announce(tell bool) {
 	close(v.changed)
 	v.changed = make(chan struct{})
@@ -158,9 +158,9 @@ func (v *View) announce(tell bool) {
 	}
 }
 
-// Changes gives a channel that gets a value after anything but a process changed: a
-// process does that a hundred times as often, and nobody acts on it. It holds one
-// value: whoever is slow sees one for many. Call stop to end it.
+// Changes returns a channel that receives a value after each change except of processes,
+// which change a hundred times as often and need no reaction. It buffers one value: a slow
+// receiver sees one for many changes. Call stop to end it.
 func (v *View) Changes() (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	v.mu.Lock()
@@ -173,7 +173,7 @@ func (v *View) Changes() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// wait waits until done says so; done runs with the view locked.
+// wait waits until done returns true; done runs with the view locked.
 func (v *View) wait(ctx context.Context, done func() bool) error {
 	v.mu.Lock()
 	for !done() {
@@ -203,14 +203,14 @@ func (v *View) applyLease(m stored) error {
 	return nil
 }
 
-// Hosts gives all hosts that ever had a lease, by name; those gone too.
+// Hosts returns all hosts that ever had a lease, by name, including those gone.
 func (v *View) Hosts() []fleet.Host {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return sortedHosts(v.hosts)
 }
 
-// Host gives one host.
+// Host returns one host.
 func (v *View) Host(name string) (fleet.Host, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -231,7 +231,7 @@ func (v *View) sweep(ctx context.Context) {
 	}
 }
 
-// forget lets go of what ended before the given time. Counts stay.
+// forget drops what ended before the given time. Counts stay.
 func (v *View) forget(before time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -241,7 +241,7 @@ func (v *View) forget(before time.Time) {
 		}
 	}
 	for id, b := range v.builds {
-		if b.Created.Before(before.Add(v.l.retention - auditAge)) { // its record goes, too
+		if b.Created.Before(before.Add(v.l.retention - auditAge)) { // its record is removed, too
 			delete(v.builds, id)
 		}
 	}

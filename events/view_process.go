@@ -37,8 +37,8 @@ func (v *View) applySummary(m stored) error {
 	return nil
 }
 
-// dropEntries lets go of the entries before a stream sequence, which a server that was
-// killed may have brought back.
+// dropEntries drops the entries before a stream sequence, which a killed server may have
+// restored.
 func (v *View) dropEntries(before uint64) {
 	of := map[sandbox.ID]bool{}
 	for id, e := range v.processes {
@@ -56,8 +56,8 @@ func (v *View) dropEntries(before uint64) {
 	}
 }
 
-// join adds a process to its sandbox's, which are ordered by id and so by age,
-// but for those with an idempotency key.
+// join adds a process to its sandbox's, which are ordered by id and therefore by age,
+// except for those with an idempotency key.
 func (v *View) join(s *process.Summary) {
 	sbx := s.ID.Sandbox()
 	mem := v.members[sbx]
@@ -68,8 +68,8 @@ func (v *View) join(s *process.Summary) {
 	mem.all = append(mem.all, s.ID)
 }
 
-// name has a process's pid mean it, unless a younger one had that since: what is written
-// of the older one may come later.
+// name maps a process's pid to it, unless a younger process has had that pid since: the
+// older one's entry may arrive later.
 func (v *View) name(s *process.Summary) {
 	byPID := v.members[s.ID.Sandbox()].byPID
 	if had := v.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
@@ -77,7 +77,7 @@ func (v *View) name(s *process.Summary) {
 	}
 }
 
-// leave takes out of a sandbox's processes those that are in the catalogue no more.
+// leave removes processes that have left the catalogue from their sandbox's.
 func (v *View) leave(sbx sandbox.ID) {
 	mem := v.members[sbx]
 	gone := func(id process.ID) bool { return v.processes[id] == nil }
@@ -88,7 +88,7 @@ func (v *View) leave(sbx sandbox.ID) {
 	}
 }
 
-// Process gives a process's entry in the catalogue and its rev, for PutSummary.
+// Process returns a process's entry in the catalogue and its rev, for PutSummary.
 func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -98,8 +98,8 @@ func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
 	return process.Summary{}, 0, false
 }
 
-// Processes gives the entries of a sandbox ("": of all) for which keep is true,
-// oldest first.
+// Processes returns the entries of a sandbox ("": of all) for which keep is true, oldest
+// first.
 func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,7 +122,7 @@ func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []pro
 	return out
 }
 
-// ProcessByPID gives the newest process of the sandbox that had pid.
+// ProcessByPID returns the newest process of the sandbox with that pid.
 func (v *View) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -173,7 +173,7 @@ func (v *View) applyAccount(m stored) error {
 	return nil
 }
 
-// Key gives the key with that hash, if it may be used.
+// Key returns the key with that hash, if it is valid.
 func (v *View) Key(sha256 [32]byte) (Key, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -181,7 +181,7 @@ func (v *View) Key(sha256 [32]byte) (Key, bool) {
 	return k, ok && !k.Revoked
 }
 
-// Keys gives all keys of a tenant ("": of all), the revoked ones too.
+// Keys returns all keys of a tenant ("": of all), including revoked ones.
 func (v *View) Keys(tenant string) []Key {
 	v.mu.Lock()
 	defer v.mu.Unlock()

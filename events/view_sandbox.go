@@ -19,7 +19,7 @@ func (v *View) applySandbox(m stored) error {
 	}
 	s, known := v.sandboxes[id]
 	if !known && !begins(events) {
-		return nil // it is over, and on its way out: see sweepSandboxes
+		return nil // it has ended and is being removed: see sweepSandboxes
 	}
 	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
 	now := time.Now()
@@ -27,7 +27,7 @@ func (v *View) applySandbox(m stored) error {
 		t, is := webhook.TypeOf(&s, e.Body)
 		next, err := s.Apply(e)
 		if err != nil {
-			v.l.log.Warn("an event could not be applied", "sandbox", id, "seq", e.Seq, "err", err)
+			v.l.log.Warn("apply event failed", "sandbox", id, "seq", e.Seq, "err", err)
 			next.Seq = e.Seq
 		} else if is {
 			v.lifecycle.add(tenant, webhook.At(m.seq, i), t, m.time, now)
@@ -47,7 +47,7 @@ func begins(events []sandbox.Event) bool {
 	return ok
 }
 
-// Sandbox gives a sandbox's state.
+// Sandbox returns a sandbox's state.
 func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -55,7 +55,7 @@ func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) {
 	return s, ok
 }
 
-// Sandboxes gives those for which keep is true, newest first.
+// Sandboxes returns the sandboxes for which keep is true, newest first.
 func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
 	v.mu.Lock()
 	var out []sandbox.State
@@ -74,7 +74,7 @@ func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
 	return out
 }
 
-// CreateSandbox stores a new sandbox's request and gives its state.
+// CreateSandbox stores a new sandbox's request and returns its state.
 func (v *View) CreateSandbox(ctx context.Context, tenant string, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	rev, err := v.l.AppendSandbox(ctx, tenant, id, 0, 1, req)
 	if err != nil {
@@ -83,10 +83,10 @@ func (v *View) CreateSandbox(ctx context.Context, tenant string, id sandbox.ID, 
 	return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Rev >= rev })
 }
 
-// ChangeSandbox appends what decide makes of the sandbox's newest state, and
-// decides again if somebody else wrote first. decide gives nothing to append
-// nothing. It returns the state after, which the view then has. NotFound if
-// there is no such sandbox.
+// ChangeSandbox appends the events that decide derives from the sandbox's latest state, and
+// calls decide again if another writer was first. If decide returns no events, nothing is
+// appended. ChangeSandbox returns the state after that, which the view then has, or
+// NotFound if the sandbox does not exist.
 func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(sandbox.State) ([]sandbox.Body, error)) (sandbox.State, error) {
 	for {
 		s, ok := v.Sandbox(id)
@@ -110,8 +110,8 @@ func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(san
 	}
 }
 
-// AwaitSandbox waits until the sandbox's state satisfies done, or ctx's end; it
-// gives the state of that moment.
+// AwaitSandbox waits until done accepts the sandbox's state or ctx ends, and returns the
+// state at that moment.
 func (v *View) AwaitSandbox(ctx context.Context, id sandbox.ID, done func(*sandbox.State) bool) (sandbox.State, error) {
 	var s sandbox.State
 	err := v.wait(ctx, func() bool {

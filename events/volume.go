@@ -12,11 +12,11 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// The subject has the name, not the id: so two volumes cannot be called alike.
+// The subject has the name, not the id, so that names are unique.
 func volumeSubject(tenant, name string) string { return "vol." + tenant + "." + name }
 
-// NewVolume stores a volume that is new; its Rev does not count. Conflict if the tenant has one of
-// that name, which may be one that was deleted and is being removed.
+// NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
+// volume of that name, perhaps one that was deleted and is being removed.
 func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
 	data, err := encodeVolume(s)
 	if err != nil {
@@ -28,8 +28,8 @@ func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
 	})
 }
 
-// PutVolume stores what is known of a volume, in place of what its Rev says. Conflict as in
-// AppendSandbox.
+// PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
+// Conflict as in AppendSandbox.
 func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
 	data, err := encodeVolume(s)
 	if err != nil {
@@ -66,7 +66,7 @@ func (v *View) applyVolume(m stored) error {
 	return err
 }
 
-// NamedVolume gives a tenant's volume by its name, also one that was deleted lately.
+// NamedVolume returns a tenant's volume by its name, including one that was deleted lately.
 func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -74,7 +74,7 @@ func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
 	return s, ok
 }
 
-// Volume gives a volume by its id, also one that was deleted lately.
+// Volume returns a volume by its id, including one that was deleted lately.
 func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -86,7 +86,7 @@ func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 	return sandbox.Volume{}, false
 }
 
-// Volumes gives those for which keep is true, by tenant and name.
+// Volumes returns the volumes for which keep is true, by tenant and name.
 func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume {
 	v.mu.Lock()
 	var out []sandbox.Volume
@@ -102,8 +102,8 @@ func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume {
 	return out
 }
 
-// AwaitVolume waits until what is known of a tenant's volume of that name satisfies
-// done, or ctx's end; it gives what is known at that moment.
+// AwaitVolume waits until done accepts a tenant's volume of that name or ctx ends, and
+// returns the volume at that moment.
 func (v *View) AwaitVolume(ctx context.Context, tenant, name string, done func(*sandbox.Volume) bool) (sandbox.Volume, error) {
 	var s sandbox.Volume
 	err := v.wait(ctx, func() bool {

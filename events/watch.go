@@ -10,21 +10,20 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// TailFilter says which records an operator wants to see. The zero value of a
-// field leaves it open.
+// TailFilter selects records for an operator. The zero value of a field matches all.
 type TailFilter struct {
 	Tenant  string
 	Sandbox sandbox.ID
 	Process process.ID
-	Since   time.Time // zero: from now on if Follow, else all that is stored
-	Follow  bool      // go on with what comes
+	Since   time.Time // zero: from now on if Follow, otherwise everything stored
+	Follow  bool      // continue with new events
 }
 
 // TailEvent is one event of some record: Process or Sandbox is set.
 type TailEvent struct {
 	Stream  string // "process" or "sandbox"
 	Rev     uint64 // stream sequence of its message
-	Tenant  string // empty if the sandbox is not known any more
+	Tenant  string // empty if the sandbox is unknown
 	Sandbox sandbox.ID
 	ID      process.ID // of a process's event
 	Host    string     // of a process's event
@@ -32,10 +31,9 @@ type TailEvent struct {
 	Change  *sandbox.Event
 }
 
-// Tail calls fn for the events of all records that match f, those of one record
-// in order, until ctx ends, fn fails, or without Follow all that was stored at
-// the call has been seen. It reads whole streams: it is for operators, not for
-// clients of one process.
+// Tail calls fn for the events of all records that match f, those of one record in order.
+// It ends when ctx ends, when fn fails, or, without Follow, after everything stored at the
+// call. It reads whole streams: it is for operators, not for clients of one process.
 func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	found := make(chan TailEvent, 64)
@@ -62,7 +60,7 @@ func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error)
 	return g.Wait()
 }
 
-// tailStream sends a stream's events that match.
+// tailStream sends a stream's matching events.
 func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, found chan<- TailEvent) error {
 	end, err := v.l.lastSeq(ctx, stream)
 	if err != nil {
@@ -78,8 +76,8 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 	}
 	defer feed.close()
 	feed.since = f.Since
-	// Without Follow, a feed that finds nothing more is at the end, however
-	// little of the stream was after Since.
+	// Without Follow, a feed without further messages is at the end, however little of the
+	// stream is after Since.
 	var quiet <-chan time.Time
 	if !f.Follow {
 		t := time.NewTimer(quietEnd)
@@ -100,15 +98,15 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 	return nil
 }
 
-// quietEnd bounds how long a Tail without Follow waits for a stream that holds
-// nothing to give.
+// quietEnd bounds how long a Tail without Follow waits for a stream without matching
+// messages.
 const quietEnd = time.Second
 
-// match sends a message's events if they are wanted.
+// match sends a message's matching events.
 func (v *View) match(ctx context.Context, stream string, m stored, f TailFilter, found chan<- TailEvent) error {
 	events, err := v.explain(stream, m)
 	if err != nil {
-		v.l.log.Warn("a message was left out", "subject", m.subject, "rev", m.seq, "err", err)
+		v.l.log.Warn("skip invalid message", "subject", m.subject, "rev", m.seq, "err", err)
 		return nil
 	}
 	for _, e := range events {
@@ -132,7 +130,7 @@ func (e *TailEvent) time() time.Time {
 	return e.Change.Time
 }
 
-// explain turns a message into its events.
+// explain decodes a message into its events.
 func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
 	var out []TailEvent
 	if stream == streamSandboxes {

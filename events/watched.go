@@ -10,20 +10,19 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// WatchPlace is how far the events of a watch were given to whoever fetches them.
-// It is in the log, so that every gateway goes on where another one stopped.
+// WatchPlace is the position in a watch up to which its client has fetched events. It is in
+// the log, so that any gateway can continue from it.
 type WatchPlace struct {
-	From  process.Seq // the last answer began behind it
+	From  process.Seq // the last response began after it
 	To    process.Seq // and ended with it
-	Given bool        // it is known what became of that answer: the next begins behind To
-	Key   string      // that its request bore; empty: none
-	Rev   uint64      // stream sequence: what PutWatchPlace must expect; 0: there is none
+	Given bool        // the outcome of that response is known: the next one begins after To
+	Key   string      // idempotency key of its request; empty: none
+	Rev   uint64      // stream sequence, which PutWatchPlace must expect; 0: none
 }
 
 func placeSubject(id process.ID) string { return "place." + string(id.Sandbox()) + "." + id.Token() }
 
-// WatchPlace reads a watch's place from the leader; the zero value if there is
-// none.
+// WatchPlace reads a watch's position from the leader; the zero value if none is stored.
 func (l *Log) WatchPlace(ctx context.Context, id process.ID) (WatchPlace, error) {
 	m, ok, err := l.lastOf(ctx, streamPlaces, placeSubject(id))
 	if err != nil || !ok {
@@ -36,8 +35,8 @@ func (l *Log) WatchPlace(ctx context.Context, id process.ID) (WatchPlace, error)
 	return WatchPlace{From: b.From, To: b.To, Given: b.Given, Key: b.Key, Rev: m.seq}, nil
 }
 
-// PutWatchPlace stores a watch's place after the one with p.Rev, and gives its
-// rev. Conflict if somebody else wrote first.
+// PutWatchPlace replaces a watch's position with stream sequence p.Rev and returns the new
+// rev. It returns Conflict if another writer was first.
 func (l *Log) PutWatchPlace(ctx context.Context, id process.ID, p WatchPlace) (uint64, error) {
 	data, err := proto.Marshal(&pb.WatchPlace{From: p.From, To: p.To, Given: p.Given, Key: p.Key})
 	if err != nil {
