@@ -1,6 +1,6 @@
-// Package field writes and reads the fields of protobuf messages by hand: for
-// messages on the hot path, and for programs that the generated types would
-// double. The Appends of this package leave out what is zero, as proto3 does.
+// Package field encodes and decodes the fields of protobuf messages by hand, for messages
+// on the hot path, and for programs whose size the generated types would double. The Append
+// functions omit zero values, as proto3 does.
 package field
 
 import (
@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ErrMalformed is what cannot be read as fields.
+// ErrMalformed reports bytes that are not valid protobuf fields.
 var ErrMalformed = errors.New("malformed protobuf fields")
 
 // AppendUint appends a number.
@@ -25,7 +25,7 @@ func AppendBool(dst []byte, num protowire.Number, v bool) []byte {
 	return AppendUint(dst, num, protowire.EncodeBool(v))
 }
 
-// AppendString appends a text, which must be UTF-8.
+// AppendString appends a string, which must be UTF-8.
 func AppendString(dst []byte, num protowire.Number, v string) []byte {
 	if v == "" {
 		return dst
@@ -41,18 +41,18 @@ func AppendBytes(dst []byte, num protowire.Number, v []byte) []byte {
 	return PutBytes(dst, num, v)
 }
 
-// PutBytes appends bytes, also none.
+// PutBytes appends bytes, even if empty.
 func PutBytes(dst []byte, num protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), v)
 }
 
-// PutString appends a text, also an empty one.
+// PutString appends a string, even if empty.
 func PutString(dst []byte, num protowire.Number, v string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), v)
 }
 
-// PutMessage appends the message that f appends, also an empty one. Small
-// messages only: the content is moved when its length needs more than one byte.
+// PutMessage appends the message that f appends, even if empty. It is meant for small
+// messages: if the length needs more than one byte, the content is moved.
 func PutMessage(dst []byte, num protowire.Number, f func([]byte) []byte) []byte {
 	dst = protowire.AppendTag(dst, num, protowire.BytesType)
 	start := len(dst)
@@ -69,9 +69,8 @@ func PutMessage(dst []byte, num protowire.Number, f func([]byte) []byte) []byte 
 	return dst
 }
 
-// Each calls f for each field of b: u is set for numbers, v for what has a
-// length; it shares b's memory. Fields of other wire types are skipped. Its
-// errors: ErrMalformed, and f's.
+// Each calls f for each field of b: u is set for varints, v for length-delimited fields; v
+// shares b's memory. It skips other wire types. It returns ErrMalformed or f's error.
 func Each(b []byte, f func(num protowire.Number, u uint64, v []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/events/field"
 )
 
-// seen is a field as Each tells it.
+// seen is a field as passed by Each.
 type seen struct {
 	num protowire.Number
 	u   uint64
@@ -61,7 +61,7 @@ func TestOtherWireTypesAreSkipped(t *testing.T) {
 	}
 }
 
-// Whatever comes is read or refused, and what was read is written again as it was.
+// Any input is decoded or rejected, and decoded fields survive a round trip.
 func FuzzEach(f *testing.F) {
 	f.Add(field.AppendString(field.AppendUint(nil, 1, 300), 2, "text"))
 	f.Add([]byte{0xff, 0xff})

@@ -2,19 +2,19 @@ package fleet
 
 import "time"
 
-// Contact tells a host that fell silent from a reader that heard nothing: a
-// lease runs out only while the reader listened without a break. Without it,
-// a NATS server that was away for longer than a lease would take every host
-// with it. It belongs to one goroutine; its zero value has heard nothing.
+// Contact distinguishes a silent host from a reader that received nothing: a lease expires
+// only while the reader was connected without a break. Otherwise a NATS server that is down
+// for longer than a lease would take every host with it. Contact belongs to one goroutine;
+// its zero value has had no contact.
 type Contact struct {
-	// MaxGap is the most time between two Heard that is no break; 0 means a
-	// quarter of DefaultTTL.
+	// MaxGap is the longest time between two calls of Heard that does not count as a break;
+	// 0 means a quarter of DefaultTTL.
 	MaxGap time.Duration
 
 	since, last time.Time
 }
 
-// Heard notes that the reader is up to date with the log at now.
+// Heard records that the reader is up to date with the log at now.
 func (c *Contact) Heard(now time.Time) {
 	gap := c.MaxGap
 	if gap == 0 {
@@ -26,9 +26,9 @@ func (c *Contact) Heard(now time.Time) {
 	c.last = now
 }
 
-// Silent reports whether h is known not to be alive at the last Heard: it left,
-// or its whole time to live passed while the reader listened. A host that is
-// neither Alive nor Silent is one of which nothing can be said yet.
+// Silent reports whether h was known not to be alive at the last Heard: it left, or its
+// whole time to live passed while the reader was connected. A host that is neither Alive
+// nor Silent is in an unknown state.
 func (c *Contact) Silent(h *Host) bool {
 	if h.Gone {
 		return true

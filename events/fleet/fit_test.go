@@ -2,8 +2,8 @@ package fleet
 
 import "testing"
 
-// Files can be used where a driver says the same; memory wants the same CPU, too,
-// and what stood on a host's own files wants those.
+// Files are compatible if the drivers report the same. Memory also requires the same CPU,
+// and a sandbox based on the host's own files the same system.
 func TestFit(t *testing.T) {
 	made := Lease{Drivers: []string{"gvisor", "namespace", "microvm", "old"}, Fits: []string{"gvisor 1", "namespace 1", "", "old 1"}, FileFits: []string{"files"}, System: "debian", CPU: "amd"}
 	otherCPU, otherSystem, unknownCPU := made, made, made
@@ -20,9 +20,9 @@ func TestFit(t *testing.T) {
 		{"files on another host's own", "gvisor", Needs{System: true}, otherSystem, false},
 		{"memory", "gvisor", Needs{CPU: true}, otherSystem, true},
 		{"memory and another CPU", "gvisor", Needs{CPU: true}, otherCPU, false},
-		{"memory and a CPU that cannot be told", "gvisor", Needs{CPU: true}, unknownCPU, false},
-		{"files of a driver that says something else of them", "old", Needs{}, otherCPU, true},
-		{"a driver that says nothing", "microvm", Needs{}, made, false},
+		{"memory and an unknown CPU", "gvisor", Needs{CPU: true}, unknownCPU, false},
+		{"files of a driver that reports something else", "old", Needs{}, otherCPU, true},
+		{"a driver that reports nothing", "microvm", Needs{}, made, false},
 		{"a driver that is not offered", "direct", Needs{}, made, false},
 	} {
 		if got := made.Fit(c.driver, c.needs); (got != "" && got == c.on.Fit(c.driver, c.needs)) != c.want {

@@ -1,5 +1,4 @@
-// Package fleet is the vocabulary of hosts: leases and what they say. It does
-// no I/O.
+// Package fleet is the vocabulary of hosts and their leases. It does no I/O.
 package fleet
 
 import (
@@ -13,45 +12,45 @@ import (
 // DefaultTTL is how long a host counts as alive after its last lease.
 const DefaultTTL = 10 * time.Second
 
-// Lease is a host's claim to be alive. Its time to live counts from the moment
-// a reader received it, so that clocks that jump or differ do no harm.
+// Lease is a host's claim to be alive. Its time to live starts when a reader receives it,
+// so that clocks that jump or differ do no harm.
 type Lease struct {
 	Host       string
-	Epoch      uint64 // grows with every life of the host's daemon, and fences the older one
+	Epoch      uint64 // increases with every run of hostd, and fences the older one
 	TTL        time.Duration
 	Drivers    []string // the first is the default
 	Isolations []string // of the drivers, in their order: sandbox.Isolation
-	Templates  []string // that are ready there, and copies of others' files; a host that knows names none
-	Fits       []string // of the drivers, in their order: what makes their snapshots usable elsewhere; empty: nothing does
-	FileFits   []string // the same of snapshots without memory, where that differs: any driver that says so can use them
-	System     string   // what the host's own files are, which the host template is made of
-	CPU        string   // what its CPU can: memory goes on where it can the same
-	// VolumeDrivers are those of the drivers that show volumes to sandboxes.
+	Templates  []string // ready templates, and copies of other hosts' files; a host that supports this lists none it lacks
+	Fits       []string // of the drivers, in their order: on which hosts their snapshots are usable; empty: on no other
+	FileFits   []string // the same for snapshots without memory, if it differs
+	System     string   // identifies the host's own files, from which the host template is made
+	CPU        string   // CPU features: memory can be resumed only on an equal CPU
+	// VolumeDrivers are the drivers that support volumes.
 	VolumeDrivers []string
-	Enforced      []string // of the drivers, in their order: the limits that each enforces, separated by spaces
-	Capacity      uint32   // sandboxes
+	Enforced      []string // of the drivers, in their order: the limits each enforces, separated by spaces
+	Capacity      uint32   // maximum number of sandboxes
 	Sandboxes     uint32
 	Processes     uint32
 	Load1         float64
 	MemoryTotal   uint64 // bytes
 	MemoryFree    uint64
-	DiskTotal     uint64 // bytes of the file system that sandboxes' files are on; 0: not known
+	DiskTotal     uint64 // bytes of the file system for sandboxes' files; 0: unknown
 	CPUs          uint32
-	Draining      bool   // it takes no new sandbox
-	Starting      bool   // it is draining, but only until a life of it has seen to what the one before left
-	Gone          bool   // written by the host as it leaves, or by the reaper
-	Instance      string // random, of this life of the daemon: tells two of one name apart
+	Draining      bool   // accepts no new sandbox
+	Starting      bool   // draining, but only until this run has dealt with what the previous one left
+	Gone          bool   // set by the host when it leaves, or by the reaper
+	Instance      string // random, per run of hostd: distinguishes two hosts with one name
 	Version       string
 }
 
-// Needs is what a snapshot needs alike on another host, besides the driver.
+// Needs lists what a snapshot requires of another host, besides the driver.
 type Needs struct {
-	System bool // its sandbox stood on the host's own files
-	CPU    bool // it has the memory
+	System bool // its sandbox is based on the host's own files
+	CPU    bool // it includes the memory
 }
 
-// Fit is what a host must say of one of its drivers to use a snapshot that was made
-// here with the driver. Empty if no other host can.
+// Fit returns what a host must report of a driver to use a snapshot that was made on this
+// host with it; "" if no other host can.
 func (l *Lease) Fit(driver string, n Needs) string {
 	i := slices.Index(l.Drivers, driver)
 	if i < 0 || i >= len(l.Fits) {
@@ -64,10 +63,10 @@ func (l *Lease) Fit(driver string, n Needs) string {
 	return Fit(says, l.System, l.CPU, n)
 }
 
-// On comes before the system in what Fit says.
+// On precedes the system in the result of Fit.
 const On = " on "
 
-// Fit is Lease.Fit for who has what the driver says, and what the host does.
+// Fit is Lease.Fit for given values of driver, system and CPU.
 func Fit(driver, system, cpu string, n Needs) string {
 	if driver == "" || n.CPU && cpu == "" {
 		return ""
@@ -81,14 +80,14 @@ func Fit(driver, system, cpu string, n Needs) string {
 	return driver
 }
 
-// Host is a lease as a reader sees it.
+// Host is a lease as received by a reader.
 type Host struct {
 	Lease
-	Rev      uint64    // stream sequence of the lease: what a writer must expect
+	Rev      uint64    // stream sequence of the lease, which a writer must expect
 	Received time.Time // by the reader's monotonic clock
 }
 
-// Alive reports whether the host's lease holds at now.
+// Alive reports whether the host's lease is valid at now.
 func (h *Host) Alive(now time.Time) bool { return !h.Gone && now.Sub(h.Received) < h.TTL }
 
 // ParseName checks a host's name: 1 to 63 of [a-z0-9_-].

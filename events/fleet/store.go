@@ -1,11 +1,11 @@
 package fleet
 
-// StoreSubject is the subject of core NATS on which each NATS server of ours publishes its
-// [StoreReport], every [StoreInterval].
+// StoreSubject is the core NATS subject on which each of our NATS servers publishes its
+// [StoreReport] every two seconds.
 const StoreSubject = "natsd.store"
 
-// StoreReport is what a NATS server reports about its own copy of the streams.
-type StoreReport struct {
+// StoreReport is a NATS server's report about its own copy of the streams.
+type StoreReport struct { // name, unique in its cluster
 	Server   string         `json:"server"`             // name, unique in its cluster
 	Problems []StoreProblem `json:"problems,omitempty"` // none: everything can be stored
 }

@@ -1,6 +1,6 @@
-// Package kind holds the one error type that crosses borders in Millrace. Its
-// Kind says what the caller may do; every surface has one table from Kind to
-// its own codes, and nothing else decides a status.
+// Package kind holds the one error type that crosses package borders in Millrace. Its
+// [Kind] classes the error by what the caller may do; every surface has one table from Kind
+// to its own codes, and nothing else decides a status.
 package kind
 
 import (
@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// Kind classes an error by what may be done about it. The numbers are stored
+// Kind classes an error by what the caller may do about it. The numbers are stored
 // (Refused, Failed, Reply) and must not change.
 type Kind uint32
 
 const (
-	Internal        Kind = 0  // a bug, or the unforeseen: say little, log all
+	Internal        Kind = 0  // a bug, or an unforeseen error: reveal little, log everything
 	Invalid         Kind = 1  // the request can never succeed
-	Unauthenticated Kind = 2  // show who you are
-	Denied          Kind = 3  // you may not
-	NotFound        Kind = 4  // no such thing, or not yours
-	Conflict        Kind = 5  // someone else wrote first, or the state forbids it: read again, then decide
-	Exhausted       Kind = 6  // no capacity, quota or room
+	Unauthenticated Kind = 2  // credentials are missing or invalid
+	Denied          Kind = 3  // the caller lacks permission
+	NotFound        Kind = 4  // it does not exist, or belongs to another tenant
+	Conflict        Kind = 5  // another writer was first, or the state forbids it: read again, then decide
+	Exhausted       Kind = 6  // a capacity or quota is used up
 	Unavailable     Kind = 7  // try again later
-	Deadline        Kind = 8  // time ran out
-	Unimplemented   Kind = 9  // nobody does this here
-	Gone            Kind = 10 // it was here, but retention has ended
-	Fenced          Kind = 11 // a newer life of the writer exists: stop writing
-	Canceled        Kind = 12 // the caller went away
-	Precondition    Kind = 13 // the thing is in no state for this
+	Deadline        Kind = 8  // the time limit has passed
+	Unimplemented   Kind = 9  // not supported here
+	Gone            Kind = 10 // it existed, but fell out of retention
+	Fenced          Kind = 11 // a newer run of the writer exists: stop writing
+	Canceled        Kind = 12 // the caller canceled
+	Precondition    Kind = 13 // the object is in the wrong state for this
 )
 
 var names = [...]string{"internal", "invalid", "unauthenticated", "denied", "not found", "conflict",
 	"exhausted", "unavailable", "deadline", "unimplemented", "gone", "fenced", "canceled", "precondition"}
 
-// String names the kind for people.
+// String returns the kind's name for people.
 func (k Kind) String() string {
 	if int(k) < len(names) {
 		return names[k]
@@ -45,15 +45,15 @@ func (k Kind) String() string {
 // Error is an error that may leave its package. Its text, without the cause's,
 // may be shown to a client.
 type Error struct {
-	Op   string // what was tried: "append", "start"
-	ID   string // on what; empty if on nothing in particular
+	Op   string // operation: "append", "start"
+	ID   string // its object; empty if none in particular
 	Kind Kind
-	Msg  string // for the client, if more can be said than Kind says
+	Msg  string // text for the client, if Kind is not enough
 	Code string // name of this error for programs; empty: the name of Kind
-	Err  error  // the cause; nil if Kind says it all
+	Err  error  // the cause; nil if Kind is enough
 }
 
-// New is an error with a text for the client.
+// New returns an error with a text for the client.
 func New(k Kind, op, id, msg string) error { return &Error{Op: op, ID: id, Kind: k, Msg: msg} }
 
 // Coded is New with a name for programs.
@@ -66,7 +66,7 @@ func Newf(k Kind, op, id, format string, args ...any) error {
 	return New(k, op, id, fmt.Sprintf(format, args...))
 }
 
-// Wrap gives err a kind. A nil err stays nil.
+// Wrap returns err with a kind. A nil err stays nil.
 func Wrap(k Kind, op, id string, err error) error {
 	if err == nil {
 		return nil
@@ -74,7 +74,7 @@ func Wrap(k Kind, op, id string, err error) error {
 	return &Error{Op: op, ID: id, Kind: k, Err: err}
 }
 
-// Error says all there is, for logs.
+// Error returns the full text, for logs.
 func (e *Error) Error() string {
 	parts := make([]string, 0, 4)
 	if e.Op != "" {
@@ -90,10 +90,10 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Of is the kind of err: that of the outermost Error in its chain, Canceled or
+// Of returns the kind of err: that of the outermost Error in its chain, Canceled or
 // Deadline for a context's error, Internal for anything else. Of(nil) is Internal.
 func Of(err error) Kind {
 	var e *Error
@@ -111,8 +111,8 @@ func Of(err error) Kind {
 // Is reports whether err is of kind k.
 func Is(err error, k Kind) bool { return err != nil && Of(err) == k }
 
-// Code is the name of err for programs: that of the outermost Error in its chain, or
-// else of its kind, in lower case with underscores.
+// Code returns the name of err for programs: the Code of the outermost Error in its chain,
+// otherwise the name of its kind, in lower case with underscores.
 func Code(err error) string {
 	var e *Error
 	if errors.As(err, &e) && e.Code != "" {
@@ -121,7 +121,8 @@ func Code(err error) string {
 	return strings.ReplaceAll(Of(err).String(), " ", "_")
 }
 
-// Message is what a client may read of err: never the cause of an Internal one.
+// Message returns the text of err that a client may read: never the cause of an Internal
+// one.
 func Message(err error) string {
 	var e *Error
 	if !errors.As(err, &e) {

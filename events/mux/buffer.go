@@ -1,7 +1,6 @@
 package mux
 
-// buffer is bytes that come in at one end and leave at the other. Whoever uses it
-// bounds it.
+// buffer is a queue of bytes. Its user bounds it.
 type buffer struct {
 	b   []byte
 	off int
@@ -9,7 +8,7 @@ type buffer struct {
 
 func (b *buffer) len() int { return len(b.b) - b.off }
 
-// put copies p in.
+// put appends a copy of p.
 func (b *buffer) put(p []byte) {
 	if len(b.b)+len(p) > cap(b.b) && b.off >= len(b.b)/2 {
 		b.b = b.b[:copy(b.b, b.b[b.off:])]
@@ -18,10 +17,10 @@ func (b *buffer) put(p []byte) {
 	b.b = append(b.b, p...)
 }
 
-// head is at most n of the bytes that leave next; they are the buffer's.
+// head returns at most n of the next bytes. They share the buffer's memory.
 func (b *buffer) head(n int) []byte { return b.b[b.off : b.off+min(n, b.len())] }
 
-// drop takes off what head gave. What is empty keeps room for a frame, and no more:
+// drop removes n bytes from the front. An empty buffer keeps memory for one frame at most:
 // it may be idle for long, and there are many.
 func (b *buffer) drop(n int) {
 	switch b.off += n; {

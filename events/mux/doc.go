@@ -1,27 +1,25 @@
-// Package mux carries many byte streams over one ordered channel of frames,
-// whoever moves the frames: a socket to a shim, or messages between services. It
-// does no I/O.
+// Package mux carries many byte streams over one ordered channel of frames, for example a
+// socket to a shim, or messages between services. It does no I/O.
 //
 // # Frames
-// A frame is 8 bytes of head (length, type, zeroes), as package wire of hostd has
-// them, and a payload that begins with the stream's id. Open names what is
-// wanted, Window grants bytes to send, Data carries them, Close says that no more
-// come, Reset ends a stream in both directions and says why. The end that opens
-// waits for the first Window, which says that the other took the stream.
+// A frame is 8 bytes of head (length, type, zeroes), as in package wire of hostd, and a
+// payload that begins with the stream's id. Open names the target, Window grants bytes to
+// send, Data carries them, Close ends one direction, Reset ends a stream in both directions
+// with a reason. The opening end waits for the first Window, which confirms that the other
+// end accepted the stream.
 //
 // # Credit
-// Nothing is sent that the other end has not granted, so that a stream nobody
-// reads holds a bounded amount of memory and stops no other. What the other end
-// sends is hostile: more than was granted, or out of turn, is ErrProtocol, and
-// whoever moves the frames must give the channel up.
+// An end sends only what the other end has granted, so that an unread stream uses bounded
+// memory and blocks no other. The other end is not trusted: data beyond the grant, or out
+// of turn, is ErrProtocol, and the caller must close the channel.
 //
-// With a Config.Budget all streams together hold no more than that. Each has a small
-// window for sure, so that all go on, and a wider one while there is room: those to one
-// place never have that of another. What came on a stream that was cut counts until it
-// is read, or given up.
+// With a Config.Budget, all streams together hold at most that many bytes. Each has a small
+// guaranteed window, so that all make progress, and a wider one while budget is free.
+// Streams to one destination never use the budget of another. Data received on an aborted
+// stream counts until it is read or discarded.
 //
 // # Ends
-// A reader sees io.EOF only where the other end closed in order. Everything else
-// (a Reset, a channel that broke) is an error after the bytes that came before
-// it: a stream that was cut is never taken for one that ended.
+// A reader gets io.EOF only if the other end closed the stream in order. Otherwise (a
+// Reset, a broken channel) it gets an error after the data received before, so that an
+// aborted stream is never mistaken for a complete one.
 package mux

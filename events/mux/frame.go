@@ -7,11 +7,11 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// ErrProtocol is what an end gives that breaks the protocol: nothing it says can
-// be trusted any more.
-var ErrProtocol = errors.New("the streams' protocol was broken")
+// ErrProtocol is the error of an end that violates the protocol. Nothing it sends can be
+// trusted any more.
+var ErrProtocol = errors.New("the stream protocol was violated")
 
-// The types of frames; those below FirstType are others' to use.
+// The types of frames. Types below FirstType belong to the owner of the channel.
 const (
 	FirstType = 128
 
@@ -25,12 +25,12 @@ const (
 // Limits of the protocol, in bytes.
 const (
 	MaxFrame  = 128 << 10 // payload of a frame
-	maxTarget = 1 << 10   // what an Open names
-	maxText   = 1 << 10   // why a Reset
-	maxCredit = 1 << 30   // granted and not used
+	maxTarget = 1 << 10   // target of an Open
+	maxText   = 1 << 10   // reason of a Reset
+	maxCredit = 1 << 30   // granted and unused
 
 	headLen  = 8
-	maxChunk = 32 << 10 // data in one frame, as we send it
+	maxChunk = 32 << 10 // data in one frame that this package sends
 )
 
 func appendHead(dst []byte, t byte, n int, id uint32) []byte {
@@ -62,8 +62,8 @@ func appendReset(dst []byte, id uint32, err error) []byte {
 	return append(append(dst, byte(kind.Of(err))), text...)
 }
 
-// Split takes the first frame off b. It is for whoever moves several frames at a
-// time; ok is false at the end of b, or if what is left is no frame.
+// Split removes the first frame from b, for callers that move several frames at a time. ok
+// is false at the end of b, or if the rest is not a frame.
 func Split(b []byte) (t uint8, payload, rest []byte, ok bool) {
 	if len(b) < headLen {
 		return 0, nil, nil, false

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Joined is what Join takes: a *Stream, a TCP or unix connection...
+// Joined is an argument of Join: a *Stream, a TCP or unix connection...
 type Joined interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// Join carries bytes both ways until both directions have ended, then closes
-// both. An end in order of one is passed on as such; anything else cuts the
-// other, after all that came before, so that nobody takes it for an end. Who
-// takes no more is still listened to: a server may have said all it had to say of a
-// request before it closed its ears to the rest. Where a stream was cut, the other end is not
-// waited for longer than half a minute in which it takes nothing. It gives the first error.
+// Join copies bytes in both directions until both have ended, closes both connections, and
+// returns the first error. An orderly end of one is passed on as such; after any other end
+// the other connection is aborted, after all data received before, so that the end is not
+// mistaken for an orderly one. A peer that stops reading is still read from: a server may
+// have sent its whole response before it closed its read side. After a stream is aborted,
+// Join waits for the other end at most half a minute without progress.
 func Join(a, b Joined) error {
 	over := make(chan struct{})
 	defer close(over)
@@ -31,12 +31,12 @@ func Join(a, b Joined) error {
 	defer to.watch(over)()
 	defer from.watch(over)()
 	back := make(chan error, 1)
-	var fault any // a panic beside is for who calls, who may know what to do with it
+	var fault any // a panic in the goroutine, rethrown in the caller, which may recover it
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
 				fault = fmt.Sprintf("%v\n%s", p, debug.Stack())
-				a.Close() //nolint:errcheck // then the other direction ends, too
+				a.Close() //nolint:errcheck // ends the other direction, too
 				b.Close() //nolint:errcheck // likewise
 				back <- nil
 			}
@@ -56,24 +56,24 @@ func Join(a, b Joined) error {
 	return err
 }
 
-// half is one direction.
+// half is one direction of a Join.
 type half struct {
 	dst, src Joined
 	back     *half
 
-	mu      *sync.Mutex   // of both; it guards what follows
-	deaf    error         // why dst takes no more; what comes for it is thrown away
-	over    bool          // nothing more is carried
-	passed  int           // bytes that dst took
-	writing chan struct{} // closed when the write to dst that is under way is over; nil: none is
+	mu      *sync.Mutex   // of both halves; guards the fields below
+	deaf    error         // why dst stopped reading; further data for it is discarded
+	over    bool          // the direction has ended
+	passed  int           // bytes that dst accepted
+	writing chan struct{} // closed when the current write to dst returns; nil: no write
 }
 
 const (
 	joinBuffer = 32 << 10
-	settle     = time.Second // within which a write to what was reset has returned
+	settle     = time.Second // within which a write to a reset connection has returned
 )
 
-// carry carries the direction to its end, and gives what is wrong with it.
+// carry copies until the direction ends, and returns its error.
 func (h *half) carry() error {
 	buf := make([]byte, joinBuffer)
 	heard := true
@@ -82,7 +82,7 @@ func (h *half) carry() error {
 		if n > 0 && heard {
 			lost := h.write(buf[:n])
 			if heard = lost == nil; !heard && h.lose(lost) {
-				h.src.Close() //nolint:errcheck // what it was sent still arrives
+				h.src.Close() //nolint:errcheck // data already written still arrives
 				return lost
 			}
 		}
@@ -111,8 +111,8 @@ func (h *half) write(p []byte) error {
 	return err
 }
 
-// watch ends what waits for dst when src is a stream that was cut: dst may read nothing, or
-// say nothing, for ever, and till then nobody looks at src.
+// watch closes dst when src is an aborted stream: dst may neither read nor send for ever,
+// and meanwhile nothing reads src.
 func (h *half) watch(over <-chan struct{}) (stop func()) {
 	s, ok := h.src.(interface{ AfterBreak(f func()) (stop func()) })
 	if !ok {
@@ -122,7 +122,7 @@ func (h *half) watch(over <-chan struct{}) (stop func()) {
 		was := 0
 		for quiet := time.Duration(0); quiet < linger; quiet += settle {
 			switch passed, ended := h.state(); {
-			case ended: // it has all that came, and what it says reaches nobody
+			case ended: // it has all data, and its answer has no reader
 				h.dst.Close() //nolint:errcheck // nothing to be done
 				return
 			case passed > was:
@@ -144,7 +144,7 @@ func (h *half) state() (passed int, ended bool) {
 	return h.passed, h.over
 }
 
-// lose notes that dst takes no more, and reports whether it says no more either.
+// lose records that dst stopped reading, and reports whether dst also stopped sending.
 func (h *half) lose(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,14 +152,14 @@ func (h *half) lose(err error) bool {
 	return h.back.over
 }
 
-// end passes on that src ended in order.
+// end passes on an orderly end of src.
 func (h *half) end() error {
 	unheard := h.unheard()
 	switch {
 	case reset(unheard):
 		return h.cut(unheard)
-	case unheard != nil: // what dst says reaches nobody
-		return h.dst.Close() // what it was sent still arrives
+	case unheard != nil: // what dst sends has no reader
+		return h.dst.Close() // data already written still arrives
 	}
 	err := h.dst.CloseWrite()
 	if err != nil {
@@ -168,7 +168,7 @@ func (h *half) end() error {
 	return err
 }
 
-// cut passes on that src ended otherwise.
+// cut passes on any other end of src.
 func (h *half) cut(err error) error {
 	h.mu.Lock()
 	h.over = true
@@ -177,8 +177,8 @@ func (h *half) cut(err error) error {
 	return err
 }
 
-// unheard notes that src said its last, and gives why it takes no more, if so. A
-// system tells of a reset once: where a write was told, the read is told of an end.
+// unheard records that src stopped sending, and returns why it stopped reading, if it did.
+// The kernel reports a reset once: if a write got it, the read gets io.EOF.
 func (h *half) unheard() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,17 +190,17 @@ func (h *half) unheard() error {
 	h.mu.Unlock()
 	select {
 	case <-done:
-	case <-time.After(settle): // it waits for who does not read, and was told nothing
+	case <-time.After(settle): // the write waits for a slow reader and has got no error
 	}
 	h.mu.Lock()
 	return h.back.deaf
 }
 
-// reset reports whether the error of a write says more than that the other end has
-// closed: then what it said last may be missing.
+// reset reports whether the error of a write means more than that the other end has closed.
+// Then the end of its data may be missing.
 func reset(err error) bool { return err != nil && !errors.Is(err, syscall.EPIPE) }
 
-// cutBehind is Cut behind what was written.
+// cutBehind is Cut after the data already written.
 func cutBehind(c io.Closer, err error) {
 	if s, ok := c.(interface{ CloseWithError(err error) }); ok {
 		s.CloseWithError(err)
@@ -209,14 +209,14 @@ func cutBehind(c io.Closer, err error) {
 	Cut(c, err)
 }
 
-// Cut ends a connection so that its peer does not take it for an end in order.
+// Cut closes a connection such that its peer does not mistake this for an orderly end.
 func Cut(c io.Closer, err error) {
 	switch c := c.(type) {
-	case interface{ Abort(err error) }: // a *Stream, or what wraps one
+	case interface{ Abort(err error) }: // a *Stream, or a wrapper of one
 		c.Abort(err)
 		return
 	case interface{ SetLinger(sec int) error }:
-		c.SetLinger(0) //nolint:errcheck // then it ends in order
+		c.SetLinger(0) //nolint:errcheck // then the close is orderly
 	}
-	c.Close() //nolint:errcheck // it is given up
+	c.Close() //nolint:errcheck // the connection is aborted
 }

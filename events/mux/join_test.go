@@ -11,8 +11,7 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// joined gives a stream to a server that serve plays on its end of a TCP
-// connection.
+// joined returns a stream to a server; serve runs at the server's end of a TCP connection.
 func joined(t *testing.T, serve func(*net.TCPConn)) *mux.Stream {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +47,7 @@ func joined(t *testing.T, serve func(*net.TCPConn)) *mux.Stream {
 	return s
 }
 
-// pour writes until the other end has enough.
+// pour writes until the other end stops it.
 func pour(s *mux.Stream) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -63,11 +62,11 @@ func pour(s *mux.Stream) <-chan error {
 }
 
 func TestJoinHearsOutWhoDoesNotListen(t *testing.T) {
-	said := bytes.Repeat([]byte("said "), 12_000) // what its system keeps to itself is lost with it
+	said := bytes.Repeat([]byte("said "), 12_000) // larger, and the kernel's buffer would lose it with the reset
 	s := joined(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1000))
 		c.Write(said)
-		c.Close() // with much that was not read, which makes it a reset
+		c.Close() // with unread data, which makes it a reset
 	})
 	done := pour(s)
 	got, err := io.ReadAll(s)
@@ -75,10 +74,10 @@ func TestJoinHearsOutWhoDoesNotListen(t *testing.T) {
 		t.Errorf("got %d bytes of %d, %v", len(got), len(said), err)
 	}
 	if err == nil {
-		t.Error("a reset is taken for an end")
+		t.Error("a reset was reported as io.EOF")
 	}
 	if err := <-done; err == nil {
-		t.Error("nobody was told that nobody reads")
+		t.Error("the writer got no error although the peer stopped reading")
 	}
 }
 
@@ -113,7 +112,7 @@ func TestWhatWasWrittenComesBeforeTheReason(t *testing.T) {
 	t.Log(err)
 }
 
-// mute is a server that says nothing, and reads what it is told to.
+// mute is a server that sends nothing and reads on demand.
 type mute struct {
 	net.Conn
 	ended chan struct{}
@@ -126,8 +125,7 @@ func newMute() (near *mute, far net.Conn) {
 	return &mute{c, make(chan struct{})}, far
 }
 
-// A stream that was cut leaves nobody waiting for a server that reads nothing, or says
-// nothing.
+// After an abort, Join does not wait for a server that neither reads nor sends.
 func TestACutEndsWhatWaitsForTheServer(t *testing.T) {
 	for name, cut := range map[string]func(s *mux.Stream, b *end){
 		"it does not read":                     func(s *mux.Stream, _ *end) { s.Abort(nil) },
@@ -149,13 +147,14 @@ func TestACutEndsWhatWaitsForTheServer(t *testing.T) {
 				}
 				synctest.Wait()
 				cut(s, b)
-				<-over // or all that is in the test waits, which is told
+				<-over // otherwise synctest reports a deadlock
 			})
 		})
 	}
 }
 
-// Who reads slowly still gets all of what ended in order, whatever becomes of the answer.
+// A slow reader gets all data of a stream that was closed in order, whatever happens to the
+// response.
 func TestASlowServerGetsAllThatEndedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, far := newMute()

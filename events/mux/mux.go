@@ -11,41 +11,41 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Config says how a Mux works. The zero value of a field is its default.
+// Config configures a Mux. The zero value of a field selects its default.
 type Config struct {
-	Even       bool // our streams have even ids; it must differ at the two ends
-	Window     int  // bytes that may come on a stream before they are read; default 256 KiB
-	MaxStreams int  // that the other end may have open; default 256
-	MaxOpen    int  // that we have open: Open waits for its turn; 0: no limit
-	MaxEach    int  // of these, to one place, which is a target up to its colon: as MaxOpen
+	Even       bool // own streams have even ids; must differ at the two ends
+	Window     int  // maximum unread bytes of a stream; default 256 KiB
+	MaxStreams int  // maximum number of streams opened by the other end; default 256
+	MaxOpen    int  // maximum number of own open streams, beyond which Open waits; 0: no limit
+	MaxEach    int  // the same per destination, which is a target up to its colon
 
-	// Budget is the bytes that all streams may hold together, of what came and of what
-	// is to go; 0: each a whole Window. Half of it is the streams' own, in equal parts,
-	// and the other half lent to those that there are, to each place so much of it as it
-	// may have of the streams. Where we open any it wants a MaxOpen.
+	// Budget is the maximum number of bytes that all streams hold together, received and to
+	// be sent; 0: a whole Window each. One half is divided into equal guaranteed parts; the
+	// other half is lent to open streams, to each destination in proportion to its maximum
+	// number of streams. An end that opens streams needs a MaxOpen with it.
 	Budget int
 
-	// Wake is called when there is something to Append; it must not block, and
-	// may call Pending only. Required.
+	// Wake is called when there are frames to Append. It must not block, and may call only
+	// Pending. Required.
 	Wake func()
 
-	// Accept is called with each stream that the other end opens, within Handle: it
-	// must not block, and somebody must Accept or Abort the stream. nil: all are
-	// refused.
+	// Accept is called from Handle with each stream that the other end opens. It must not
+	// block, and the stream must later be accepted or aborted. nil: all streams are
+	// rejected.
 	Accept func(*Stream)
 }
 
 const (
 	defaultWindow     = 256 << 10
 	defaultMaxStreams = 256
-	maxControl        = 1 << 20   // bytes of frames without data that wait to be sent
-	outBuffer         = 64 << 10  // bytes of a stream that were written and wait to be sent
+	maxControl        = 1 << 20   // bytes of pending frames without data
+	outBuffer         = 64 << 10  // bytes of a stream's pending data
 	keepControl       = 16 << 10  // memory kept for the next frames
-	lastID            = 1<<32 - 4 // of a stream: then the channel has had its time
+	lastID            = 1<<32 - 4 // last stream id, after which the channel is exhausted
 )
 
-// Mux is one end of a channel. Handle and Append belong to one goroutine each;
-// its other methods may be called concurrently.
+// Mux is one end of a channel. Handle and Append belong to one goroutine each; its other
+// methods may be called concurrently.
 type Mux struct {
 	cfg     Config
 	pending atomic.Bool
@@ -53,17 +53,17 @@ type Mux struct {
 
 	mu      sync.Mutex
 	streams map[uint32]*Stream
-	places  map[string]*place // to which there are streams, or somebody waits for one
+	places  map[string]*place // destinations of streams, and of callers that wait for one
 	rooms   rooms
-	theirs  int    // of streams: opened by the other end
-	next    uint32 // id of our next stream
-	seen    uint32 // the highest id that the other end opened
+	theirs  int    // number of streams opened by the other end
+	next    uint32 // id of the next own stream
+	seen    uint32 // highest id opened by the other end
 	control []byte
-	ready   []*Stream // with something that may be sent, each once
-	err     error     // why the channel is over
+	ready   []*Stream // streams with data that may be sent, each once
+	err     error     // why the channel has ended
 }
 
-// slots have one taken by each stream that we have open; nil: there is no limit.
+// slots is a semaphore for own open streams; nil: no limit.
 type slots chan struct{}
 
 func newSlots(n int) slots {
@@ -73,7 +73,7 @@ func newSlots(n int) slots {
 	return make(slots, n)
 }
 
-// take waits for a slot, in the order of those who ask.
+// take waits for a slot, in the order of the callers.
 func (s slots) take(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -82,7 +82,7 @@ func (s slots) take(ctx context.Context) error {
 	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return kind.Newf(kind.Exhausted, "open stream", "", "%d streams are open, which is as many as may be", cap(s))
+		return kind.Newf(kind.Exhausted, "open stream", "", "%d streams are open, which is the limit", cap(s))
 	}
 }
 
@@ -92,15 +92,15 @@ func (s slots) give() {
 	}
 }
 
-// place is what has a limit of its own.
+// place is a destination, which has a limit of its own.
 type place struct {
 	name  string
 	slots slots // of MaxEach
-	users int   // streams to it, and who waits for one
-	lent  int   // of rooms, to its streams
+	users int   // streams to it, and callers that wait for one
+	lent  int   // budget lent to its streams
 }
 
-// New gives an end of a channel.
+// New returns an end of a channel.
 func New(cfg Config) *Mux {
 	if cfg.Window == 0 {
 		cfg.Window = defaultWindow
@@ -115,26 +115,27 @@ func New(cfg Config) *Mux {
 	return m
 }
 
-// Pending reports whether Append has anything to append.
+// Pending reports whether there are frames to Append.
 func (m *Mux) Pending() bool { return m.pending.Load() }
 
-// Err says why the channel is over; nil: it is not.
+// Err returns why the channel has ended; nil while it is open.
 func (m *Mux) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Count is how many streams are open.
+// Count returns the number of open streams.
 func (m *Mux) Count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.streams)
 }
 
-// Open asks the other end for a stream to target, of at most 1 KiB, and waits
-// until it took it. Errors: why it did not; ctx's; what ended the channel; Exhausted
-// where MaxOpen or MaxEach were open until ctx ended.
+// Open opens a stream to target, which has at most 1 KiB, and waits until the other end
+// accepts it. It returns the other end's reason if that rejects it, ctx's error, the error
+// that ended the channel, or Exhausted if MaxOpen or MaxEach streams were open until ctx
+// ended.
 func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	if len(target) > maxTarget {
 		return nil, kind.New(kind.Invalid, "open stream", "", "the name of its target is too long")
@@ -152,7 +153,7 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	case m.next >= lastID:
 		m.give(p)
 		m.mu.Unlock()
-		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has had too many streams")
+		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has no stream ids left")
 	}
 	s := m.add(m.next, target, p)
 	m.next += 2
@@ -171,9 +172,9 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	return s, nil
 }
 
-// take waits for the slots of a stream, the place's first: who waits there is in
-// nobody else's way. The other end has heard of the end of a stream when it hears of
-// the next, so that none is too many.
+// take waits for the slots of a stream, the destination's first: a caller that waits there
+// does not block others. The other end learns of the end of a stream before the next Open,
+// so its limit is never exceeded.
 func (m *Mux) take(ctx context.Context, target string) (*place, error) {
 	m.mu.Lock()
 	p := m.enter(target)
@@ -197,7 +198,7 @@ func placeOf(target string) string {
 	return name
 }
 
-// enter counts one more who uses a target's place; m.mu is held, here and below.
+// enter adds a user to a target's destination; m.mu is held, here and below.
 func (m *Mux) enter(target string) *place {
 	name := placeOf(target)
 	p := m.places[name]
@@ -214,21 +215,21 @@ func (m *Mux) leave(p *place) {
 	m.tidy(p)
 }
 
-// tidy forgets a place that nobody uses.
+// tidy removes an unused destination.
 func (m *Mux) tidy(p *place) {
 	if p.users == 0 && p.lent == 0 && m.places[p.name] == p {
 		delete(m.places, p.name)
 	}
 }
 
-// give gives back what take took.
+// give returns the slots that take acquired.
 func (m *Mux) give(p *place) {
 	m.slots.give()
 	p.slots.give()
 	m.leave(p)
 }
 
-// add makes a stream to a place that was entered for it.
+// add creates a stream to a destination that was entered for it.
 func (m *Mux) add(id uint32, target string, p *place) *Stream {
 	s := &Stream{m: m, id: id, target: target, place: p}
 	s.grant = s.widen()
@@ -237,10 +238,10 @@ func (m *Mux) add(id uint32, target string, p *place) *Stream {
 	return s
 }
 
-// ours reports whether an id is of a stream that we opened.
+// ours reports whether this end opened the stream with that id.
 func (m *Mux) ours(id uint32) bool { return (id%2 == 0) == m.cfg.Even }
 
-// unlock lets go of m.mu and wakes whoever appends if there is something new.
+// unlock releases m.mu and calls Wake if there are new frames.
 func (m *Mux) unlock(wake bool) {
 	wake = wake && m.err == nil && !m.pending.Swap(true)
 	m.mu.Unlock()
@@ -249,8 +250,8 @@ func (m *Mux) unlock(wake bool) {
 	}
 }
 
-// Append appends the frames that wait, with at most about budget bytes of data,
-// each stream in its turn.
+// Append appends the pending frames to dst, with at most about budget bytes of data, taking
+// the streams in turn.
 func (m *Mux) Append(dst []byte, budget int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -271,7 +272,7 @@ func (m *Mux) Append(dst []byte, budget int) []byte {
 			s.changed.Broadcast()
 		}
 		s.enqueue()
-		if s.finish() { // its Close comes after the data
+		if s.finish() { // its Close follows the data
 			dst = append(dst, m.control...)
 			m.control = m.control[:0]
 		}
@@ -283,7 +284,7 @@ func (m *Mux) Append(dst []byte, budget int) []byte {
 	return dst
 }
 
-// Break ends all streams: the channel is over.
+// Break ends all streams, because the channel has ended.
 func (m *Mux) Break(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,8 +298,8 @@ func (m *Mux) Break(err error) {
 	}
 }
 
-// Handle takes a frame of the other end. After an error, which is ErrProtocol,
-// the channel must be given up. b is not kept.
+// Handle processes a frame of the other end. After an error, which is ErrProtocol, the
+// channel must be closed. b is not retained.
 func (m *Mux) Handle(t uint8, b []byte) error {
 	if len(b) < 4 || len(b) > MaxFrame {
 		return ErrProtocol
@@ -308,16 +309,16 @@ func (m *Mux) Handle(t uint8, b []byte) error {
 	var opened *Stream
 	var err error
 	switch {
-	case m.err != nil: // it was on its way
+	case m.err != nil: // it was in flight
 	case t == typeOpen:
 		opened, err = m.opened(id, b)
 	case m.streams[id] != nil:
 		err = m.streams[id].handle(t, b)
 	case id == 0 || m.ours(id) && id >= m.next || !m.ours(id) && id > m.seen:
-		err = ErrProtocol // a stream that never was; others have ended here, and the other end does not know yet
+		err = ErrProtocol // the stream never existed; frames of ended streams are legal until the other end learns of the end
 	}
 	if len(m.control) > maxControl {
-		err = ErrProtocol // it asks and does not listen
+		err = ErrProtocol // it sends requests and does not read
 	}
 	m.unlock(len(m.control) > 0 || len(m.ready) > 0)
 	if opened != nil && err == nil {
@@ -326,7 +327,7 @@ func (m *Mux) Handle(t uint8, b []byte) error {
 	return err
 }
 
-// opened takes the other end's Open; m.mu is held.
+// opened handles an Open of the other end; m.mu is held.
 func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 	if m.ours(id) || id <= m.seen || len(b) < 4 || len(b) > 4+maxTarget {
 		return nil, ErrProtocol
@@ -338,7 +339,7 @@ func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 	m.seen = id
 	switch {
 	case m.cfg.Accept == nil:
-		m.control = appendReset(m.control, id, kind.New(kind.Unimplemented, "open stream", "", "nobody takes streams here"))
+		m.control = appendReset(m.control, id, kind.New(kind.Unimplemented, "open stream", "", "this end accepts no streams"))
 		return nil, nil
 	case m.theirs >= m.cfg.MaxStreams:
 		m.control = appendReset(m.control, id, kind.New(kind.Exhausted, "open stream", "", "too many streams are open"))
@@ -351,7 +352,7 @@ func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 	return s, nil
 }
 
-// remove forgets a stream of which nothing more can come; m.mu is held.
+// remove drops a stream that gets no more frames; m.mu is held.
 func (m *Mux) remove(s *Stream) {
 	if m.streams[s.id] != s {
 		return

@@ -36,7 +36,7 @@ func newEnd(cfg mux.Config) *end {
 	return e
 }
 
-// carry moves what from has to say to to until done.
+// carry moves the frames of from to to until done.
 func carry(t testing.TB, from, to *end, done <-chan struct{}) {
 	var buf []byte
 	for {
@@ -51,7 +51,7 @@ func carry(t testing.TB, from, to *end, done <-chan struct{}) {
 			for len(rest) > 0 {
 				ty, payload, r, ok := mux.Split(rest)
 				if !ok {
-					t.Errorf("%x is no frame", rest)
+					t.Errorf("%x is not a frame", rest)
 					return
 				}
 				if err := to.Handle(ty, payload); err != nil {
@@ -64,7 +64,7 @@ func carry(t testing.TB, from, to *end, done <-chan struct{}) {
 	}
 }
 
-// pair gives two ends; b takes streams with accept.
+// pair returns two connected ends; b accepts streams with cfg.Accept.
 func pair(t testing.TB, cfg mux.Config) (a, b *end) {
 	a = newEnd(mux.Config{Even: true, Window: cfg.Window, MaxOpen: cfg.MaxOpen, MaxEach: cfg.MaxEach, Budget: cfg.Budget})
 	b = newEnd(cfg)
@@ -92,7 +92,7 @@ func open(t testing.TB, a *end, target string) *mux.Stream {
 	return s
 }
 
-// echo gives back what comes, and ends when it does.
+// echo returns all data, and ends when its peer does.
 func echo(s *mux.Stream) {
 	s.Accept()
 	go func() {
@@ -162,8 +162,8 @@ func TestAnOpenEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whoever reads a stream that was cut gets what came before, then an error,
-// never io.EOF.
+// A reader of an aborted stream gets the data before the abort, then an error, never
+// io.EOF.
 func TestACutIsNoEnd(t *testing.T) {
 	cuts := map[string]func(s *mux.Stream, a, b *end){
 		"reset":   func(s *mux.Stream, _, _ *end) { s.Abort(nil) },
@@ -187,7 +187,7 @@ func TestACutIsNoEnd(t *testing.T) {
 				t.Errorf("got %d, %v", n, err)
 			}
 			if _, err := s.Write(got[:]); err == nil {
-				t.Error("a stream that was cut takes bytes")
+				t.Error("an aborted stream accepts data")
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestAStreamNobodyReadsStopsNoOther(t *testing.T) {
 	stuck.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := stuck.Write(make([]byte, 1<<20))
 	if !errors.Is(err, os.ErrDeadlineExceeded) || n > 4<<10+64<<10 {
-		t.Errorf("a stream that nobody reads took %d bytes: %v", n, err)
+		t.Errorf("an unread stream accepted %d bytes: %v", n, err)
 	}
 	s := open(t, a, "echo")
 	go func() {
@@ -255,8 +255,8 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
-// A stream that was taken, written and closed before whoever opened it looked is
-// a stream that was taken.
+// Open succeeds even if the other end has accepted, written and closed the stream before
+// Open returns.
 func TestAnOpenThatIsOverAtOnceIsNoError(t *testing.T) {
 	a, _ := pair(t, mux.Config{Accept: func(s *mux.Stream) {
 		s.Accept()
@@ -283,7 +283,7 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 	open(t, a, "")
 }
 
-// Who may have some open waits for its turn, and the other end never refuses one.
+// Beyond MaxOpen an Open waits, and the other end never rejects one.
 func TestOpensWaitForTheirTurn(t *testing.T) {
 	a, _ := pair(t, mux.Config{MaxStreams: 3, MaxOpen: 3, Accept: func(s *mux.Stream) {
 		s.Accept()
@@ -383,7 +383,7 @@ func TestWhatBreaksTheProtocolIsToldApart(t *testing.T) {
 	}
 }
 
-// Who asks for streams and never listens is given up before it costs much.
+// A peer that opens streams and never reads is cut off before it uses much memory.
 func TestAFloodOfOpensIsBounded(t *testing.T) {
 	m := mux.New(mux.Config{Even: true, MaxStreams: 1, Accept: func(*mux.Stream) {}, Wake: func() {}})
 	for id := uint32(1); ; id += 2 {
@@ -391,7 +391,7 @@ func TestAFloodOfOpensIsBounded(t *testing.T) {
 			return
 		}
 		if id > 1<<20 {
-			t.Fatal("a million opens were answered and nobody listened")
+			t.Fatal("a million opens were answered without a reader")
 		}
 	}
 }
@@ -449,11 +449,11 @@ func BenchmarkOneStream(b *testing.B) {
 		}
 	}
 	s.CloseWrite()
-	s.Read(chunk) // until the other end has all
+	s.Read(chunk) // until the other end has all data
 }
 
-// What was taken over was written, also when the other end has answered it and gone
-// before Write returns.
+// An accepted Write succeeds, even if the other end has responded and closed before Write
+// returns.
 func TestAWriteThatWasAnsweredMeanwhileIsNoError(t *testing.T) {
 	var s *mux.Stream
 	answered := make(chan *mux.Stream, 1)
@@ -470,7 +470,7 @@ func TestAWriteThatWasAnsweredMeanwhileIsNoError(t *testing.T) {
 	}
 	a = mux.New(mux.Config{Even: true, Wake: func() {
 		if s == nil {
-			go func() { pass(a, b); pass(b, a) }() // Open waits for it
+			go func() { pass(a, b); pass(b, a) }() // Open waits for the response
 			return
 		}
 		pass(a, b)
@@ -486,6 +486,6 @@ func TestAWriteThatWasAnsweredMeanwhileIsNoError(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	if _, err := s.Write([]byte("more")); err == nil {
-		t.Error("the other end has gone, and takes more")
+		t.Error("a Write succeeds after the other end has closed")
 	}
 }

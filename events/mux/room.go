@@ -1,12 +1,12 @@
 package mux
 
-// rooms is the memory that the streams of a channel may take: each has its own, so
-// that all go on always, and is lent more while there is some. It is by Mux.mu.
+// rooms is the memory budget of a channel's streams: each has a guaranteed part, so that
+// all make progress, and borrows more while it is free. It is guarded by Mux.mu.
 type rooms struct {
-	whole int // that a stream has use for: its window, and what waits to be sent
-	own   int // that each has, however many there are
-	each  int // that those to one place may be lent together
-	free  int // that is not lent
+	whole int // the most a stream can use: its window and its send buffer
+	own   int // guaranteed part of each stream
+	each  int // maximum loan to all streams of one destination
+	free  int // bytes not lent
 }
 
 func newRooms(cfg *Config) rooms {
@@ -27,8 +27,8 @@ func newRooms(cfg *Config) rooms {
 	return r
 }
 
-// widen lends a stream what it has use for, and gives by how much its window grew. Of
-// what its place has left it is half at most: others to it may come.
+// widen lends a stream what it can use, and returns by how much its window grew. It lends
+// at most half of the destination's remaining share, because other streams may follow.
 func (s *Stream) widen() int {
 	r := &s.m.rooms
 	n := min(r.whole-r.own-s.lent, r.free, (r.each-s.place.lent)/2)
@@ -40,8 +40,9 @@ func (s *Stream) widen() int {
 	return s.window - was
 }
 
-// spread is widen for who has more to send than fits, and may read nothing: it reports
-// whether more fits now. By how much the window grew is granted with what is read next.
+// spread widens a stream whose send buffer is full and which may read nothing, and reports
+// whether the buffer grew. The growth of the window is granted with the next data that is
+// read.
 func (s *Stream) spread() bool {
 	was := s.most
 	s.read += s.widen()
@@ -54,8 +55,8 @@ func (s *Stream) lend(n int) {
 	s.m.rooms.free -= n
 }
 
-// giveBack gives back what a stream was lent but for what it holds. It is for one of
-// which nothing can come any more, or be kept.
+// giveBack returns a stream's loan except for the bytes it holds. It is for a stream that
+// can receive, or keep, no more.
 func (s *Stream) giveBack(held int) {
 	s.lend(min(held, s.lent) - s.lent)
 	s.m.tidy(s.place)

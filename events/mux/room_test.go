@@ -19,10 +19,10 @@ const (
 	roomMost   = 16 * roomEach
 )
 
-// peer is another end that does what it likes.
+// peer is an end under the test's control.
 type peer struct {
 	*mux.Mux
-	t       *testing.T
+	t       *testing.T // granted and not sent
 	next    uint32
 	granted map[uint32]int // that it has not sent
 	streams map[uint32]*mux.Stream
@@ -45,7 +45,7 @@ func (p *peer) say(t byte, id uint32, payload ...byte) {
 	for rest := p.Append(nil, 1<<20); len(rest) > 0; {
 		ty, b, r, ok := mux.Split(rest)
 		if !ok {
-			p.t.Fatalf("%x is no frame", rest)
+			p.t.Fatalf("%x is not a frame", rest)
 		}
 		if rest = r; ty == 129 {
 			p.granted[binary.LittleEndian.Uint32(b)] += int(binary.LittleEndian.Uint32(b[4:]))
@@ -53,7 +53,7 @@ func (p *peer) say(t byte, id uint32, payload ...byte) {
 	}
 }
 
-// open opens a stream and gives its id, and its window.
+// open opens a stream and returns its id and its window.
 func (p *peer) open(target string) (id uint32, window int) {
 	p.t.Helper()
 	id = p.next
@@ -62,7 +62,7 @@ func (p *peer) open(target string) (id uint32, window int) {
 	return id, p.granted[id]
 }
 
-// fill sends all that a stream may.
+// fill sends all that the stream's window allows.
 func (p *peer) fill(id uint32) {
 	p.t.Helper()
 	for n := p.granted[id]; n > 0; n = p.granted[id] {
@@ -82,8 +82,8 @@ func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
 			_, window := p.open(fmt.Sprintf("%d:80", i%places))
 			total, least = total+window, min(least, window)
 		}
-		if limit := roomBudget * roomWindow / (roomWindow + 64<<10); total > limit { // the rest is for what is to go
-			t.Errorf("%s: %d KiB may come, want %d at most", name, total>>10, limit>>10)
+		if limit := roomBudget * roomWindow / (roomWindow + 64<<10); total > limit { // the rest is for data to be sent
+			t.Errorf("%s: %d KiB may be received, want %d at most", name, total>>10, limit>>10)
 		}
 		if least < roomBudget/2/roomMost/2 {
 			t.Errorf("%s: one stream has %d bytes", name, least)
@@ -91,8 +91,8 @@ func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
 	}
 }
 
-// Nor does who reads nothing, and was opened where there was little room, send by little for
-// ever.
+// A stream that reads nothing and was opened while budget was short gets a larger send
+// buffer later.
 func TestWhoOnlySendsWidensWhenThereIsRoom(t *testing.T) {
 	p := newPeer(t)
 	var ids []uint32
@@ -108,29 +108,28 @@ func TestWhoOnlySendsWidensWhenThereIsRoom(t *testing.T) {
 	}
 	s.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	if n, err := s.Write(make([]byte, 60<<10)); err != nil {
-		t.Errorf("%d bytes can wait to be sent, %v", n, err)
+		t.Errorf("%d bytes fit into the send buffer, %v", n, err)
 	}
 }
 
-// What is held by one place's streams is of no other's room.
+// Data held by the streams of one destination does not count against another.
 func TestAPlaceTakesNoOthersRoom(t *testing.T) {
 	p := newPeer(t)
 	for place := range roomMost/roomEach - 1 {
 		for i := range roomEach {
 			id, window := p.open(fmt.Sprintf("greedy%d:%d", place, i))
 			if i == 0 && window != roomWindow {
-				t.Errorf("the first stream to place %d has a window of %d", place, window)
+				t.Errorf("the first stream to destination %d has a window of %d", place, window)
 			}
 			p.fill(id)
 		}
 	}
 	if _, window := p.open("modest:80"); window != roomWindow {
-		t.Errorf("the last place's has %d, as they have taken its room", window)
+		t.Errorf("the last destination has a window of %d, because others use its budget", window)
 	}
 }
 
-// However a stream ends, others have its room when its bytes are not held any more, and
-// not before.
+// However a stream ends, its budget is free once its bytes are released, and not before.
 func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
 	for name, end := range map[string]func(s *mux.Stream){
 		"read":         func(s *mux.Stream) { io.Copy(io.Discard, s) },
@@ -158,7 +157,7 @@ func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
 			}
 			next, window := p.open("s:80")
 			if window > roomWindow/2 {
-				t.Errorf("%s, cut %v: the next has %d, though all is held", name, cut, window)
+				t.Errorf("%s, cut %v: the next has %d, although all budget is in use", name, cut, window)
 			}
 			for _, id := range ids {
 				end(p.streams[id])
@@ -166,7 +165,7 @@ func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
 			}
 			p.reset(next)
 			if _, window := p.open("s:80"); window != roomWindow {
-				t.Errorf("%s, cut %v: the next has %d, though nothing is held", name, cut, window)
+				t.Errorf("%s, cut %v: the next has %d, although all budget is free", name, cut, window)
 			}
 		}
 	}
@@ -190,7 +189,7 @@ func TestAStreamWidensWhenThereIsRoom(t *testing.T) {
 	if _, err := io.ReadFull(p.streams[id], make([]byte, was)); err != nil {
 		t.Fatal(err)
 	}
-	p.reset(others[0]) // it hears
+	p.reset(others[0]) // its Append delivers the new window
 	if now := p.granted[id]; now != roomWindow {
 		t.Errorf("its window was %d and is %d, want %d", was, now, roomWindow)
 	}

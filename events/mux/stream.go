@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Stream is a net.Conn over a channel. Its methods may be called concurrently.
-// All of it is guarded by Mux.mu.
+// Stream is a net.Conn over a channel. Its methods may be called concurrently. Mux.mu
+// guards its fields.
 type Stream struct {
 	m       *Mux
 	id      uint32
@@ -22,31 +22,31 @@ type Stream struct {
 	place   *place
 	changed sync.Cond
 
-	taken    bool // the other end took it, or opened it
-	accepted bool // we took it, or opened it
+	taken    bool // the other end accepted or opened it
+	accepted bool // this end accepted or opened it
 	in       buffer
-	window   int // bytes that may come before they are read
-	lent     int // of Mux.rooms
-	grant    int // bytes that may come still
+	window   int // maximum unread bytes
+	lent     int // loan from Mux.rooms
+	grant    int // bytes that the other end may still send
 	read     int // bytes read and not granted again
 	out      buffer
-	most     int  // bytes that wait to be sent
+	most     int  // size limit of out
 	credit   int  // bytes that may be sent
 	queued   bool // in Mux.ready
 
-	closing bool  // no more is written here
+	closing bool  // no more writes
 	closed  bool  // our Close was sent
-	ended   bool  // the other end's Close came
-	unread  bool  // nobody here reads any more
-	over    bool  // nothing more can come or go
-	last    error // is said in place of Close
+	ended   bool  // the other end's Close was received
+	unread  bool  // no more reads
+	over    bool  // the stream has ended in both directions
+	last    error // sent as a Reset instead of Close
 	err     error
-	broken  []*func() // called when err is
+	broken  []*func() // called when err is set
 
 	readBy, writeBy deadline
 }
 
-// deadline is a moment after which a wait fails.
+// deadline is the time after which a wait fails.
 type deadline struct {
 	t     time.Time
 	timer *time.Timer
@@ -54,14 +54,13 @@ type deadline struct {
 
 func (d *deadline) passed() bool { return !d.t.IsZero() && !time.Now().Before(d.t) }
 
-// errAborted is what the other end is told of a stream that was given up without
-// a reason.
-var errAborted = kind.New(kind.Canceled, "stream", "", "the other end gave the stream up")
+// errAborted is sent to the other end of a stream that was aborted without a reason.
+var errAborted = kind.New(kind.Canceled, "stream", "", "the other end aborted the stream")
 
-// Target is what the end that opened the stream asked for.
+// Target returns the target of the stream's Open.
 func (s *Stream) Target() string { return s.target }
 
-// Accept takes a stream that the other end opened.
+// Accept accepts a stream that the other end opened.
 func (s *Stream) Accept() {
 	s.m.mu.Lock()
 	send := !s.accepted && s.err == nil
@@ -78,13 +77,13 @@ func (s *Stream) awaitTaken() error {
 	for !s.taken && s.err == nil {
 		s.changed.Wait()
 	}
-	if s.taken {
+	if s.taken { // it may even have ended since
 		return nil // it may even have ended since
 	}
 	return s.err
 }
 
-// Read reads what came. io.EOF says that the other end closed in order.
+// Read reads received data. It returns io.EOF if the other end closed in order.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.m.mu.Lock()
 	for {
@@ -118,8 +117,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 }
 
-// regrant lets the other end send again what was read, half a window at a time,
-// and reports whether it said so; Mux.mu is held.
+// regrant grants the other end the n bytes that were read, half a window at a time, and
+// reports whether it added a frame; Mux.mu is held.
 func (s *Stream) regrant(n int) bool {
 	if s.read += n; s.read < s.window/2 || s.ended || s.err != nil {
 		return false
@@ -131,8 +130,8 @@ func (s *Stream) regrant(n int) bool {
 	return true
 }
 
-// Write takes p over, and waits while too much that was written before has not
-// been sent. It does not wait until the other end has it.
+// Write copies p to the send buffer, and blocks while that is full. It does not wait until
+// the other end has received p.
 func (s *Stream) Write(p []byte) (int, error) {
 	n := 0
 	s.m.mu.Lock()
@@ -157,7 +156,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 			s.out.put(p[n : n+k])
 			n += k
 			s.m.unlock(s.enqueue())
-			if n == len(p) { // the other end may have answered it and gone
+			if n == len(p) { // the other end may have responded and closed
 				return n, nil
 			}
 			s.m.mu.Lock()
@@ -169,8 +168,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 	}
 }
 
-// enqueue puts s in line if it has something that may be sent, and reports
-// whether it did; Mux.mu is held.
+// enqueue queues s if it has data that may be sent, and reports whether it did; Mux.mu is
+// held.
 func (s *Stream) enqueue() bool {
 	if s.queued || s.out.len() == 0 || s.credit == 0 || s.err != nil {
 		return false
@@ -180,8 +179,8 @@ func (s *Stream) enqueue() bool {
 	return true
 }
 
-// finish says Close once all that was written is sent, and reports whether there
-// is a frame to send; Mux.mu is held.
+// finish adds a Close once all written data is sent, and reports whether it added a frame;
+// Mux.mu is held.
 func (s *Stream) finish() bool {
 	if !s.closing || s.closed || s.out.len() > 0 || s.err != nil {
 		return false
@@ -202,8 +201,7 @@ func (s *Stream) finish() bool {
 	return true
 }
 
-// CloseWrite says that no more is written; the other end reads io.EOF after what
-// was.
+// CloseWrite ends the writing. The other end reads io.EOF after the data.
 func (s *Stream) CloseWrite() error {
 	s.m.mu.Lock()
 	s.closing = true
@@ -212,7 +210,7 @@ func (s *Stream) CloseWrite() error {
 	return nil
 }
 
-// Close ends the stream: what was written still arrives, what comes is dropped.
+// Close closes the stream: written data still arrives, received data is dropped.
 func (s *Stream) Close() error {
 	s.m.mu.Lock()
 	already := s.unread
@@ -234,14 +232,14 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// CloseWithError is Close, but the other end reads err after what was written,
-// not io.EOF. nil: no reason.
+// CloseWithError is Close, but after the data the other end reads err instead of io.EOF.
+// nil: no reason.
 func (s *Stream) CloseWithError(err error) {
 	if err == nil {
 		err = errAborted
 	}
 	s.m.mu.Lock()
-	if s.over || s.closed { // it is too late for another end
+	if s.over || s.closed { // too late for a reason
 		s.m.mu.Unlock()
 		s.Close() //nolint:errcheck // it never fails
 		return
@@ -257,18 +255,17 @@ func (s *Stream) CloseWithError(err error) {
 	s.m.unlock(send)
 }
 
-// drop forgets what came, which nobody reads any more; Mux.mu is held.
+// drop discards received data that is not read any more; Mux.mu is held.
 func (s *Stream) drop() {
 	s.in.free()
 	s.giveBack(s.out.len())
 }
 
-// linger is how long the other end may take to let in what was written before
-// Close.
+// linger is how long the other end may take to grant the data written before Close.
 const linger = 30 * time.Second
 
-// Abort ends the stream at once in both directions and tells the other end why;
-// nil: no reason.
+// Abort ends the stream at once in both directions and sends the other end the reason; nil:
+// no reason.
 func (s *Stream) Abort(err error) {
 	if err == nil {
 		err = errAborted
@@ -279,7 +276,7 @@ func (s *Stream) Abort(err error) {
 		s.m.control = appendReset(s.m.control, s.id, err)
 		s.fail(err)
 	}
-	s.giveBack(0) // it is given up, though somebody may read on
+	s.giveBack(0) // discarded, although a reader may continue
 	s.m.unlock(send)
 }
 
@@ -295,8 +292,8 @@ func (s *Stream) fail(err error) {
 	s.broken = nil
 }
 
-// AfterBreak has f called when the stream is cut, unless stop was called before: for who
-// waits for something else, and would not see it. An end in order is none.
+// AfterBreak calls f when the stream is aborted, unless stop was called before. It is for
+// callers that are blocked elsewhere. An orderly end does not count.
 func (s *Stream) AfterBreak(f func()) (stop func()) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -320,7 +317,7 @@ func (s *Stream) stopTimers() {
 	}
 }
 
-// handle takes a frame of the other end; Mux.mu is held, here and below.
+// handle processes a frame of the other end; Mux.mu is held, here and below.
 func (s *Stream) handle(t uint8, b []byte) error {
 	switch {
 	case t == typeData:
@@ -336,7 +333,7 @@ func (s *Stream) handle(t uint8, b []byte) error {
 	return ErrProtocol
 }
 
-// came takes data.
+// came handles data.
 func (s *Stream) came(b []byte) error {
 	if len(b) == 0 || len(b) > s.grant || s.ended || !s.accepted {
 		return ErrProtocol
@@ -372,7 +369,7 @@ func (s *Stream) closedThere() error {
 	return nil
 }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetDeadline calls SetReadDeadline and SetWriteDeadline.
 func (s *Stream) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
@@ -404,14 +401,14 @@ func (s *Stream) wake() {
 	s.changed.Broadcast()
 }
 
-// addr is no address: a stream goes through a channel.
+// addr is a placeholder: a stream has no network address.
 type addr string
 
 func (addr) Network() string  { return "mux" }
 func (a addr) String() string { return string(a) }
 
-// LocalAddr names the target.
+// LocalAddr returns the target.
 func (s *Stream) LocalAddr() net.Addr { return addr(s.target) }
 
-// RemoteAddr names the target.
+// RemoteAddr returns the target.
 func (s *Stream) RemoteAddr() net.Addr { return addr(s.target) }
