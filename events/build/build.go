@@ -1,7 +1,7 @@
-// Package build is the vocabulary of a template's build: its events and what
-// they mean for its state. It does no I/O.
+// Package build is the vocabulary of a template's build: its events and their meaning for
+// its state. It does no I/O.
 //
-// A build's log is part of its record: lines, numbered from 0 in their order.
+// A build's log is part of its record: lines, numbered from 0 in order.
 package build
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// ID names a build; it is a UUID, as clients of E2B want it.
+// ID identifies a build. It is a UUID, as E2B clients require.
 type ID string
 
-// NewID makes an ID of 122 random bits.
+// NewID returns an ID of 122 random bits.
 func NewID() ID {
 	var b [16]byte
 	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
@@ -24,12 +24,12 @@ func NewID() ID {
 	return ID(Format(hex.EncodeToString(b[:])))
 }
 
-// Format writes 32 or more hexadecimal digits as a UUID of the first 32.
+// Format formats the first 32 of at least 32 hexadecimal digits as a UUID.
 func Format(digits string) string {
 	return strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]}, "-")
 }
 
-// ParseID checks an ID that came from outside.
+// ParseID validates an ID from outside.
 func ParseID(s string) (ID, error) {
 	plain := strings.ReplaceAll(s, "-", "")
 	if len(plain) != 32 || strings.Trim(plain, "0123456789abcdef") != "" || Format(plain) != s {
@@ -40,22 +40,22 @@ func ParseID(s string) (ID, error) {
 
 // The types of steps.
 const (
-	Copy    = "COPY"    // [source, destination, user, mode]; Files is what is copied
+	Copy    = "COPY"    // [source, destination, user, mode]; Files identifies the files to copy
 	Run     = "RUN"     // [command, user]
 	Env     = "ENV"     // [name, value, name, value...]
 	Workdir = "WORKDIR" // [path]
 	User    = "USER"    // [name]
 )
 
-// Step is one of a build's.
+// Step is one step of a build.
 type Step struct {
 	Type  string
 	Args  []string
-	Files string // SHA-256 by which the files were stored; see Log.PutContext
-	Force bool   // what was made by the same step before does not count
+	Files string // SHA-256 under which the files were stored; see Log.PutContext
+	Force bool   // ignore the cached result of the step
 }
 
-// Spec says what to build. Exactly one of Image and Template is set.
+// Spec describes what to build. Exactly one of Image and Template is set.
 type Spec struct {
 	Image       string
 	Template    string
@@ -72,13 +72,13 @@ const (
 	MaxText  = 256 << 10 // bytes of an argument or a command
 )
 
-// Check says what can never be built; its errors are Invalid.
+// Check validates a spec. Its errors are Invalid.
 func (s *Spec) Check() error {
 	switch {
 	case (s.Image == "") == (s.Template == ""):
 		return invalid("exactly one of fromImage and fromTemplate must be given")
 	case len(s.Steps) > MaxSteps:
-		return invalid("%d steps, the most is %d", len(s.Steps), MaxSteps)
+		return invalid("%d steps, the limit is %d", len(s.Steps), MaxSteps)
 	case bad(s.Image) || bad(s.Template) || bad(s.Start) || bad(s.Ready):
 		return invalid("fromImage, fromTemplate, startCmd or readyCmd is too long, or has a NUL byte")
 	}
@@ -109,7 +109,7 @@ func (s *Step) check() error {
 		least, most = 2, MaxSteps
 	case Workdir, User:
 	default:
-		return invalid("type must be COPY, RUN, ENV, WORKDIR or USER, it is %.20q", s.Type)
+		return invalid("type must be COPY, RUN, ENV, WORKDIR or USER, not %.20q", s.Type)
 	}
 	switch n := len(s.Args); {
 	case n < least || n > most || s.Type == Env && n%2 != 0:
@@ -119,7 +119,7 @@ func (s *Step) check() error {
 	}
 	for i := 0; s.Type == Env && i < len(s.Args); i += 2 {
 		if name := s.Args[i]; name == "" || strings.ContainsRune(name, '=') {
-			return invalid("ENV: no variable can be called %.80q", name)
+			return invalid("ENV: %.80q is not a valid variable name", name)
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "build", "", format, args...)
 }
 
-// Level is how much a line of the log matters.
+// Level is the severity of a line in the log.
 type Level uint32
 
 // The levels; their numbers are stored.
@@ -142,12 +142,12 @@ const (
 	Error
 )
 
-// String is the level in E2B's words.
+// String returns the level's name in E2B's API.
 func (l Level) String() string {
 	return [...]string{"debug", "info", "warn", "error"}[min(l, Error)]
 }
 
-// ParseLevel reads a level; empty is Debug.
+// ParseLevel parses a level; empty is Debug.
 func ParseLevel(s string) (Level, error) {
 	for l := Debug; l <= Error; l++ {
 		if s == l.String() || s == "" {
@@ -157,7 +157,7 @@ func ParseLevel(s string) (Level, error) {
 	return 0, invalid("level must be debug, info, warn or error")
 }
 
-// Line is one of a build's log.
+// Line is one line of a build's log.
 type Line struct {
 	Time  time.Time
 	Level Level
@@ -176,31 +176,31 @@ type Event struct {
 //sumtype:decl
 type Body interface{ kind() string }
 
-// Requested is the first event: somebody wants to build a template. What it is
-// made of comes with Started, when its files have been stored.
+// Requested is the first event: a client requested a build of a template. Its spec follows
+// with Started, once its files have been stored.
 type Requested struct {
-	Template  string // its id
-	Name      string
-	Tags      []string // that it is to have; never empty
+	Template  string   // its id
+	Name      string   // ID of the template
+	Tags      []string // tags for the result; never empty
 	CPUMilli  uint32   // limits of the sandboxes; 0: none
 	MemoryMiB uint32
 }
 
-// Started says what is to be done.
+// Started is the spec of the build.
 type Started struct{ Spec Spec }
 
-// Held says who does it, and that he still does. By is empty when he gives up
-// before it is done: somebody else is to go on.
+// Held reports which worker runs the build, and that it still does. By is empty if a worker
+// gives up before the end: another one continues.
 type Held struct{ By string }
 
-// Based says what the build stands on. The names that the Spec has for it may mean
-// another template later; who goes on with the build goes on with this one.
+// Based is the base of the build. The names in the Spec may later refer to another
+// template; a worker that continues the build keeps this one.
 type Based struct {
 	Template string // an id, or the host's own files
-	Snapshot string // a sandbox.SnapshotID; empty: the template's files as they are
-	Sum      string // of all that it was made by
+	Snapshot string // a sandbox.SnapshotID; empty: the template's files unchanged
+	Sum      string // of all inputs
 
-	Env     map[string]string // what processes begin with, and what follows
+	Env     map[string]string // defaults of processes, as are the fields below
 	User    string            // empty: the template's
 	Workdir string            // empty: the template's
 	Start   string
@@ -213,9 +213,9 @@ type Logged struct {
 	Mark  Mark
 }
 
-// Mark is how far the log goes: up to the event After of the process of Step.
-// What it wrote that has no line end yet is Half. Layers are the snapshots that the build
-// stands on, or is about to, the newest last: they stay for as long as the mark does.
+// Mark is how far the log goes: up to the event After of the process of Step. HalfOut and
+// HalfErr are that process's partial last lines. Layers are the snapshots on which the
+// build is, or will be, based, the newest last: they are kept as long as the mark is.
 type Mark struct {
 	Step    uint32
 	After   uint64
@@ -224,17 +224,17 @@ type Mark struct {
 	Layers  []string
 }
 
-// Finished says that the template is there.
+// Finished reports that the template is complete.
 type Finished struct{}
 
-// Failed says that there will be none.
+// Failed reports that the build failed.
 type Failed struct {
-	Step    string // "base", the number of a step from 1, "finalize"; empty: none of them
+	Step    string // "base", the number of a step from 1, "finalize"; empty: none
 	Message string
 }
 
-// Deleted says that the template it was for was deleted, and the build with it.
-// Who still does it is fenced.
+// Deleted reports that the template was deleted, and the build with it. A worker that still
+// runs it is fenced.
 type Deleted struct{}
 
 func (Requested) kind() string { return "requested" }

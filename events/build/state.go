@@ -6,20 +6,20 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Phase is where a build is in its life; in E2B's words.
+// Phase is the state of a build, by its name in E2B's API.
 type Phase string
 
 // The phases.
 const (
 	PhaseNone     Phase = ""
-	PhaseWaiting  Phase = "waiting" // for its files and its steps
+	PhaseWaiting  Phase = "waiting" // for its files and steps
 	PhaseBuilding Phase = "building"
 	PhaseReady    Phase = "ready"
 	PhaseError    Phase = "error"
-	PhaseDeleted  Phase = "deleted" // clients do not see it any more
+	PhaseDeleted  Phase = "deleted" // hidden from clients
 )
 
-// next is the whole state machine; a pair that is absent cannot happen.
+// next is the whole state machine; an absent pair cannot happen.
 var next = map[Phase]map[string]Phase{
 	PhaseNone:     {"requested": PhaseWaiting},
 	PhaseWaiting:  {"started": PhaseBuilding, "failed": PhaseError, "deleted": PhaseDeleted},
@@ -28,25 +28,25 @@ var next = map[Phase]map[string]Phase{
 	PhaseError:    {"deleted": PhaseDeleted},
 }
 
-// State is a build as its record tells it. It is a value; what it points to is
-// shared and must not be changed.
+// State is a build as folded from its record. It is a value; what it points to is shared
+// and must not be changed.
 type State struct {
 	ID      ID
 	Tenant  string
 	Phase   Phase
 	Request Requested
 	Spec    *Spec  // while it is building
-	Base    *Based // while it is building; nil: it was not looked for yet
+	Base    *Based // while it is building; nil: not yet resolved
 	Created time.Time
 	Changed time.Time
-	Ended   time.Time // zero until it ended
+	Ended   time.Time // zero until it has ended
 	Holder  string
 	Mark    Mark
 	Lines   int // of the log
 	Failure Failed
 
 	Seq uint64 // of the last event applied
-	Rev uint64 // stream sequence of the last message applied: what an append must expect
+	Rev uint64 // stream sequence of the last message applied, which an append must expect
 }
 
 // Over reports whether the build has ended.
@@ -54,7 +54,7 @@ func (s *State) Over() bool {
 	return s.Phase == PhaseReady || s.Phase == PhaseError || s.Phase == PhaseDeleted
 }
 
-// Apply is the state after e, or an Internal error if e cannot follow s.
+// Apply returns the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
 	to, ok := next[s.Phase][e.Body.kind()]
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 )
 
-// Cluster is three servers on loopback, each of which a test can stop and start
-// again. Its methods belong to one goroutine.
+// Cluster is three servers on loopback, which a test can stop and restart. Its methods
+// belong to one goroutine.
 type Cluster struct {
 	t       testing.TB
 	cfgs    []natsd.Config
@@ -31,8 +31,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return StartClusterOf(t, 0)
 }
 
-// StartClusterOf is StartCluster with servers that give streams maxStore bytes
-// each; 0: what the disk has.
+// StartClusterOf is StartCluster with maxStore bytes for the streams of each server; 0: the
+// disk's capacity.
 func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, servers: make([]*natsd.Server, clusterSize)}
@@ -56,7 +56,7 @@ func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
 	return c
 }
 
-// freePorts gives n addresses on loopback that nobody listened on just now.
+// freePorts returns n free loopback addresses.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var out []string
@@ -71,7 +71,7 @@ func freePorts(t testing.TB, n int) []string {
 	return out
 }
 
-// Stop ends server i.
+// Stop stops server i.
 func (c *Cluster) Stop(i int) {
 	if c.servers[i] != nil {
 		c.servers[i].Stop()
@@ -79,7 +79,7 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// Resume starts server i again on its files.
+// Resume restarts server i on its files.
 func (c *Cluster) Resume(i int) {
 	c.t.Helper()
 	srv, err := natsd.Start(c.cfgs[i])
@@ -89,11 +89,11 @@ func (c *Cluster) Resume(i int) {
 	c.servers[i] = srv
 }
 
-// Dir is the directory of server i's files, and Name its name.
+// Dir returns the directory of server i's files, and Name its name.
 func (c *Cluster) Dir(i int) string  { return c.cfgs[i].Dir }
 func (c *Cluster) Name(i int) string { return c.cfgs[i].Name }
 
-// Leader is the server that leads a stream, or -1.
+// Leader returns the server that leads a stream, or -1.
 func (c *Cluster) Leader(stream string) int {
 	for i, s := range c.servers {
 		if s != nil && s.Leads(stream) {
@@ -103,7 +103,7 @@ func (c *Cluster) Leader(stream string) int {
 	return -1
 }
 
-// URL names all servers.
+// URL returns the addresses of all servers.
 func (c *Cluster) URL() string {
 	var urls []string
 	for _, cfg := range c.cfgs {
@@ -112,7 +112,7 @@ func (c *Cluster) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Open gives a log with three replicas on the cluster, closed when the test ends.
+// Open returns a log with three replicas on the cluster, closed when the test ends.
 func (c *Cluster) Open() *events.Log {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 )
 
-// Damage is a way in which a disk damages a block of a stream.
+// Damage is one kind of disk damage to a block of a stream.
 type Damage struct {
 	Name string
 	do   func(path string, data []byte) error
 }
 
-// Damages returns every kind of damage that tests inflict.
+// Damages returns every kind of damage that tests use.
 func Damages() []Damage {
 	flip := func(at func(size int) int) func(string, []byte) error {
 		return func(path string, data []byte) error {
@@ -34,8 +34,8 @@ func Damages() []Damage {
 	}
 }
 
-// Damage stops the server as a kill does, without the state that a clean end saves, and
-// damages the last block of a stream. Resume starts it again.
+// Damage stops the server without saving the state of a clean stop, as a kill does, and
+// damages the last block of a stream. Resume restarts it.
 func (s *Server) Damage(stream string, d Damage) {
 	s.t.Helper()
 	s.Stop()
@@ -46,7 +46,7 @@ func (s *Server) Damage(stream string, d Damage) {
 	}
 	var path string
 	var data []byte
-	for _, b := range blocks { // the newest one has the longest name and is the last of those
+	for _, b := range blocks { // the newest has the longest name, and is the last of those
 		if got, err := os.ReadFile(b); err == nil && len(got) > 0 && (len(b) > len(path) || len(b) == len(path) && b > path) {
 			path, data = b, got
 		}

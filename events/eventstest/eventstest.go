@@ -1,4 +1,4 @@
-// Package eventstest gives tests a real NATS server and a log on it.
+// Package eventstest provides tests with a real NATS server and a log on it.
 package eventstest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 )
 
-// Server is an embedded server that a test can stop and start again; what was
-// stored stays. Its methods may be called concurrently.
+// Server is an embedded server that a test can stop and restart with its stored messages.
+// Its methods may be called concurrently.
 type Server struct {
 	t   testing.TB
 	dir string
@@ -30,8 +30,7 @@ func Start(t testing.TB) *Server {
 	return start(t, &Server{t: t, dir: t.TempDir()})
 }
 
-// StartListening is Start with a TCP port on loopback, which stays the same when
-// the server restarts.
+// StartListening is Start with a loopback TCP port, which survives a restart.
 func StartListening(t testing.TB) *Server {
 	t.Helper()
 	return start(t, &Server{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"})
@@ -44,7 +43,7 @@ func start(t testing.TB, s *Server) *Server {
 	return s
 }
 
-// Stop ends the server; clients go on trying to reach it.
+// Stop stops the server; clients keep trying to reconnect.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +53,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Resume starts a stopped server on the same files.
+// Resume restarts a stopped server on its files.
 func (s *Server) Resume() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -72,23 +71,23 @@ func (s *Server) Resume() {
 	}
 }
 
-// Addr is the TCP address of a server that listens.
+// Addr returns the TCP address of a server that listens.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listen
 }
 
-// Dir is where the server keeps its files.
+// Dir returns the directory of the server's files.
 func (s *Server) Dir() string { return s.dir }
 
-// Restart is Stop and Resume.
+// Restart calls Stop and Resume.
 func (s *Server) Restart() {
 	s.Stop()
 	s.Resume()
 }
 
-// InProcessConn connects to the server of the moment.
+// InProcessConn connects to the running server.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return s.srv.InProcessConn()
 }
 
-// Open gives a log on the server, closed when the test ends.
+// Open returns a log on the server, closed when the test ends.
 func Open(t testing.TB, s *Server) *events.Log {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -111,7 +110,7 @@ func Open(t testing.TB, s *Server) *events.Log {
 	return log
 }
 
-// View gives a view that has caught up, folded until the test ends.
+// View returns a view that has caught up and is kept up to date until the test ends.
 func View(t testing.TB, log *events.Log) *events.View {
 	t.Helper()
 	view, err := log.OpenView(t.Context())

@@ -8,14 +8,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Forget empties the streams whose names begin with one of the prefixes, as the
-// end of the retention does: "OUT_" is all output, "PROC" the catalogue.
+// Forget empties the streams whose names begin with one of the prefixes, as the end of the
+// retention does: "OUT_" is all output, "PROC" the catalogue.
 func Forget(t testing.TB, s *Server, prefixes ...string) {
 	t.Helper()
 	ForgetBut(t, s, 0, prefixes...)
 }
 
-// ForgetBut is Forget but for each stream's last messages, so many of them.
+// ForgetBut is Forget except for the given number of each stream's last messages.
 func ForgetBut(t testing.TB, s *Server, last uint64, prefixes ...string) {
 	t.Helper()
 	js := JetStream(t, s)
@@ -39,7 +39,7 @@ func ForgetBut(t testing.TB, s *Server, last uint64, prefixes ...string) {
 	}
 }
 
-// Drop takes a stream away, as when no server lives that has it.
+// Drop deletes a stream, as if all servers that had it were down.
 func Drop(t testing.TB, s *Server, stream string) {
 	t.Helper()
 	if err := JetStream(t, s).DeleteStream(t.Context(), stream); err != nil {
@@ -47,7 +47,7 @@ func Drop(t testing.TB, s *Server, stream string) {
 	}
 }
 
-// JetStream talks to the server beside the log, until the test ends.
+// JetStream connects to the server, bypassing the log, until the test ends.
 func JetStream(t testing.TB, s *Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/events"
 )
 
-// Proxy forwards TCP connections to a server and can lose what the server answers.
-// Its methods may be called concurrently.
+// Proxy forwards TCP connections to a server and can drop the server's responses. Its
+// methods may be called concurrently.
 type Proxy struct {
 	ln    net.Listener
 	to    string
@@ -34,27 +34,27 @@ func StartProxy(t testing.TB, addr string) *Proxy {
 	p := &Proxy{ln: ln, to: addr, conns: make(map[net.Conn]struct{})}
 	go p.accept()
 	t.Cleanup(func() {
-		ln.Close() //nolint:errcheck // it is the test's end
+		ln.Close() //nolint:errcheck // the test ends
 		p.Cut()
 	})
 	return p
 }
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (p *Proxy) URL() string { return "nats://" + p.ln.Addr().String() }
 
 // Mute discards what the server sends, until Unmute. Requests still arrive.
 func (p *Proxy) Mute() { p.muted.Store(true) }
 
-// Unmute ends Mute. Connections that lost something are cut, since what follows on
-// them cannot be parsed.
+// Unmute ends Mute. It cuts connections that lost data, because what follows on them cannot
+// be parsed.
 func (p *Proxy) Unmute() {
 	p.muted.Store(false)
 	p.Cut()
 }
 
-// Freeze discards both directions from now on, as a stopped server or a network that
-// drops packets does. Connections stay open and new ones are accepted.
+// Freeze drops both directions from now on, like a stopped server or a network that drops
+// packets. Connections stay open and new ones are accepted.
 func (p *Proxy) Freeze() { p.frost.Store(true) }
 
 // Cut closes all connections.
@@ -62,7 +62,7 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		c.Close() //nolint:errcheck // it is cut
+		c.Close() //nolint:errcheck // the connection is cut
 	}
 	clear(p.conns)
 }
@@ -75,7 +75,7 @@ func (p *Proxy) accept() {
 		}
 		s, err := net.Dial("tcp", p.to)
 		if err != nil {
-			c.Close() //nolint:errcheck // the client tries again
+			c.Close() //nolint:errcheck // the client retries
 			continue
 		}
 		p.mu.Lock()
@@ -86,7 +86,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// copy forwards until either side ends, but for what comes while one of the flags is set.
+// copy forwards until either side ends, except while one of the flags is set.
 func (p *Proxy) copy(to io.WriteCloser, from io.ReadCloser, lose ...*atomic.Bool) {
 	defer to.Close()   //nolint:errcheck // the other direction ends, too
 	defer from.Close() //nolint:errcheck // likewise
@@ -105,7 +105,7 @@ func (p *Proxy) copy(to io.WriteCloser, from io.ReadCloser, lose ...*atomic.Bool
 	}
 }
 
-// Open gives a log on the server behind the proxy, closed when the test ends.
+// Open returns a log on the server behind the proxy, closed when the test ends.
 func (p *Proxy) Open(t testing.TB) *events.Log {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

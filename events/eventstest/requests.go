@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Requests counts the requests for stored messages that a server receives from now on. The
-// function that it returns reports how many there were so far, 16,384 at most.
+// Requests counts the requests for stored messages that a server receives from now on. It
+// returns a function that returns their number so far, at most 16,384.
 func Requests(t testing.TB, s *Server) (sofar func() int) {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Op is what is to be done; the numbers are sent and must not change.
+// Op is an operation. The numbers are sent and must not change.
 type Op uint8
 
 // The operations.
@@ -29,19 +29,19 @@ const (
 	OpUnpack  Op = 10
 )
 
-// Request is a question about files.
+// Request is a request for a file operation.
 type Request struct {
 	Op    Op
 	Path  string // absolute, or relative to the user's home
-	To    string // where a move ends
+	To    string // destination of a move
 	User  string // empty: the sandbox's default user
 	Depth uint32 // of a list; 0: 1
-	Mode  uint32 // of what is made, or changed; 0: as it is, else 0644, or 0755 of a directory
+	Mode  uint32 // of the created or changed file; 0: unchanged, or 0644, or 0755 for a directory
 	Meta  map[string]string
 
-	Sources []string // of a compose: what is put together, in this order
-	Force   bool     // making a directory that is there is no error
-	Fresh   bool     // a write must find nothing in its place
+	Sources []string // of a compose: the files to concatenate, in order
+	Force   bool     // accept an existing directory
+	Fresh   bool     // a write fails if the file exists
 }
 
 // Limits of a request, in bytes.
@@ -50,14 +50,14 @@ const (
 	MaxUser    = 256
 	MaxMeta    = 4096 // of keys and values
 	MaxFrame   = 64 << 10
-	MaxSources = 32 << 10 // of all of a compose's paths
+	MaxSources = 32 << 10 // of all source paths together
 	maxMetaKey = 246
 )
 
-// ErrMalformed is what cannot be read as a frame or a request.
+// ErrMalformed reports bytes that are not a valid frame or request.
 var ErrMalformed = kind.New(kind.Invalid, "file", "", "malformed request")
 
-// Check says what can never be asked; its errors are Invalid.
+// Check validates a request. Its errors are Invalid.
 func (r *Request) Check() error {
 	if len(r.Sources) > MaxSources || total(r.Sources) > MaxSources {
 		return kind.Newf(kind.Invalid, "file", "", "the sources' paths have more than %d bytes", MaxSources)
@@ -87,8 +87,7 @@ func total(list []string) int {
 	return n
 }
 
-// CheckMeta says what cannot be a file's metadata: keys and values are printable
-// ASCII.
+// CheckMeta validates a file's metadata: keys and values must be printable ASCII.
 func CheckMeta(meta map[string]string) error {
 	total := 0
 	for k, v := range meta {
@@ -124,7 +123,7 @@ func hasNUL(s string) bool {
 	return false
 }
 
-// Append appends r's bytes; equal requests give equal bytes.
+// Append appends the encoding of r. Equal requests have equal encodings.
 func (r *Request) Append(b []byte) []byte {
 	b = field.AppendUint(b, 1, uint64(r.Op))
 	b = field.AppendString(b, 2, r.Path)
@@ -148,7 +147,7 @@ func (r *Request) Append(b []byte) []byte {
 	return field.AppendBool(b, 11, r.Fresh)
 }
 
-// Parse reads what Append wrote, and checks it.
+// Parse decodes and validates a request.
 func Parse(b []byte) (Request, error) {
 	var r Request
 	key := ""
@@ -188,16 +187,16 @@ func Parse(b []byte) (Request, error) {
 	return r, r.Check()
 }
 
-// Range is a part of a file. Length -1 is up to its end.
+// Range is a part of a file. Length -1 means up to its end.
 type Range struct{ Offset, Length int64 }
 
-// Append appends the range's bytes.
+// Append appends the encoding of r.
 func (r Range) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Offset))
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 }
 
-// ParseRange reads what Append wrote.
+// ParseRange decodes a range.
 func ParseRange(b []byte) (Range, error) {
 	if len(b) != 16 {
 		return Range{}, ErrMalformed
@@ -215,8 +214,8 @@ func AppendFrame(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// ReadFrame reads a frame into buf, which it grows as needed. io.EOF is the end
-// of the stream between two frames.
+// ReadFrame reads a frame into buf, which it grows as needed. It returns io.EOF if the
+// stream ends between two frames.
 func ReadFrame(r io.Reader, buf []byte) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -2,28 +2,26 @@ package file
 
 import "time"
 
-// A watch is a process of the sandbox's whose program is the shim itself: what it
-// tells is its stdout, stored and read like any other, and a signal ends it.
-// SIGCONT says that somebody still watches.
+// A watch is a process in the sandbox whose program is the shim itself: its events are its
+// stdout, stored and read like any other, and a signal ends it. SIGCONT keeps it alive.
 
-// WatchCmd is the name of that program.
+// WatchCmd is the name of the watch program.
 const WatchCmd = "millrace:watch"
 
-// OverflowField is the field of a filesystem.FilesystemEvent that says that
-// events were lost.
+// OverflowField is the field of a filesystem.FilesystemEvent that reports lost events.
 const OverflowField = 1000
 
-// Watch says what to watch.
+// Watch describes a directory to watch.
 type Watch struct {
 	Path      string        // absolute, or relative to the user's home
 	User      string        // empty: the sandbox's default user
-	Recursive bool          // also all directories below
-	Entries   bool          // with what was found where something happened
-	Network   bool          // also where others may change files unseen
-	Idle      time.Duration // ends when nobody said for so long that he watches; 0: never
+	Recursive bool          // include all directories below
+	Entries   bool          // include the changed entries
+	Network   bool          // accept a network file system, whose changes by other clients go unnoticed
+	Idle      time.Duration // time without a SIGCONT after which the watch ends; 0: never
 }
 
-// Args is w as the arguments of WatchCmd; User goes with the process.
+// Args returns w as arguments for WatchCmd, except for User, which is the process's.
 func (w *Watch) Args() []string {
 	args := []string{w.Path, w.Idle.String()}
 	for i, set := range [...]bool{w.Recursive, w.Entries, w.Network} {
@@ -36,7 +34,7 @@ func (w *Watch) Args() []string {
 
 var watchFlags = [...]string{"recursive", "entries", "network"}
 
-// ParseWatch reads what Args gave.
+// ParseWatch parses the result of Args.
 func ParseWatch(user string, args []string) (Watch, error) {
 	if len(args) < 2 {
 		return Watch{}, ErrMalformed

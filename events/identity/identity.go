@@ -1,16 +1,16 @@
-// Package identity makes the tokens by which sandboxes are known to others, and the
-// keys with which these are signed and checked. It does no I/O.
+// Package identity makes the tokens by which sandboxes identify themselves to other
+// services, and the keys that sign and verify them. It does no I/O.
 //
 // # Tokens
-// A token is a JWT, signed with RS256, which all who check tokens know; it is a
-// JWT-SVID of SPIFFE as well: its subject is
-// spiffe://<issuer's host>/team/<team>/template/<template>/sandbox/<sandbox>. It is
-// good for Lifetime, and there is one for each request.
+// A token is a JWT signed with RS256, which all verifiers support. It is also a JWT-SVID of
+// SPIFFE: its subject is spiffe://<issuer's
+// host>/team/<team>/template/<template>/sandbox/<sandbox>. It is valid for [Lifetime], and
+// each request gets its own.
 //
 // # Keys
-// All gateways and hosts know the same keys. A new one is shown for Ahead before
-// anything is signed with it, and one that was replaced as long as what it signed is
-// good: who keeps the keys for no longer than Fresh meets none that he does not know.
+// All gateways and hosts have the same keys. A new key is published for [Ahead] before it
+// signs, and a replaced one for as long as its signatures are valid: a verifier that caches
+// the keys for at most [Fresh] never meets an unknown one.
 package identity
 
 import (
@@ -29,26 +29,26 @@ import (
 )
 
 const (
-	// Lifetime is how long a token is good.
+	// Lifetime is how long a token is valid.
 	Lifetime = 5 * time.Minute
-	// Fresh is how long who checks tokens may keep what he has read of the keys.
+	// Fresh is how long a verifier may cache the keys.
 	Fresh = 5 * time.Minute
-	// Ahead is how long a key is shown before it signs.
+	// Ahead is how long a key is published before it signs.
 	Ahead = 2 * Fresh
 
 	bits    = 2048
-	leeway  = time.Minute // that clocks may differ
+	leeway  = time.Minute // allowed difference between clocks
 	jtiSize = 16
 )
 
-// Stored is a key as records have it.
+// Stored is a key in the log.
 type Stored struct {
 	Number uint32 // from 1
 	Made   time.Time
 	Sealed sandbox.Sealed // PKCS #8
 }
 
-// NewKey makes a key, as PKCS #8.
+// NewKey returns a new key in PKCS #8.
 func NewKey() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
@@ -58,7 +58,7 @@ func NewKey() ([]byte, error) {
 	return der, kind.Wrap(kind.Internal, "make signing key", "", err)
 }
 
-// key is one that was opened.
+// key is an unsealed key.
 type key struct {
 	made time.Time
 	jwk  jose.JSONWebKey
@@ -78,8 +78,8 @@ func open(made time.Time, der []byte) (key, error) {
 	return key{made, jwk}, nil
 }
 
-// signer is the one of keys, the oldest first, that signs now; ok is false without
-// any.
+// signer returns the key that signs at now; ok is false if keys is empty. keys is sorted,
+// oldest first.
 func signer(keys []key, now time.Time) (k key, ok bool) {
 	for i := range keys {
 		if i == 0 || !keys[i].made.Add(Ahead).After(now) {
@@ -89,8 +89,8 @@ func signer(keys []key, now time.Time) (k key, ok bool) {
 	return k, ok
 }
 
-// shown are those of keys, the oldest first, with which something may be signed that
-// is still good, or soon will be.
+// shown returns the keys whose signatures are valid, now or soon. keys is sorted, oldest
+// first.
 func shown(keys []key, now time.Time) []key {
 	for len(keys) > 1 && keys[1].made.Add(Ahead+Lifetime+leeway).Before(now) {
 		keys = keys[1:]
@@ -98,12 +98,12 @@ func shown(keys []key, now time.Time) []key {
 	return keys
 }
 
-// Subject is whom a token is about.
+// Subject is the subject of a token.
 type Subject struct {
 	Issuer, Team, Template, Sandbox string
 }
 
-// claims are what a token says.
+// claims are the claims of a token.
 type claims struct {
 	Issuer   string `json:"iss"`
 	Subject  string `json:"sub"`
@@ -130,8 +130,8 @@ func (k *key) sign(s *Subject, audience string, now time.Time) (string, error) {
 	return token, kind.Wrap(kind.Internal, "sign token", s.Sandbox, err)
 }
 
-// spiffe is the subject as SPIFFE has it: of the issuer's host, as far as the name of
-// a trust domain may be like that.
+// spiffe returns the subject as a SPIFFE id. Its trust domain is the issuer's host, as far
+// as the syntax allows.
 func (s *Subject) spiffe() string {
 	host := ""
 	if u, err := url.Parse(s.Issuer); err == nil {

@@ -32,7 +32,8 @@ func sealer(t *testing.T) *sandbox.Sealer {
 	return s
 }
 
-// claimsOf reads what a token says into all, by what the key set says at that time.
+// claimsOf decodes a token's claims into all, verified with the key set published at that
+// time.
 func claimsOf(t *testing.T, r *Ring, stored []Stored, token string, now time.Time, all ...any) error {
 	t.Helper()
 	raw, err := r.JWKS(stored, now)
@@ -40,7 +41,7 @@ func claimsOf(t *testing.T, r *Ring, stored []Stored, token string, now time.Tim
 		t.Fatal(err)
 	}
 	if strings.Contains(string(raw), `"d":`) || strings.Contains(string(raw), `"p":`) {
-		t.Fatalf("the private key is shown: %s", raw)
+		t.Fatalf("the private key is published: %s", raw)
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(raw, &set); err != nil {
@@ -53,7 +54,7 @@ func claimsOf(t *testing.T, r *Ring, stored []Stored, token string, now time.Tim
 	return parsed.Claims(&set, all...)
 }
 
-// check reads a token as who got it does.
+// check verifies a token as its receiver does.
 func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time.Time) (claims, error) {
 	t.Helper()
 	var c claims
@@ -82,13 +83,13 @@ func TestATokenSaysWhoTheSandboxIs(t *testing.T) {
 		t.Errorf("%+v, want %+v, %v", c, want, err)
 	}
 	if _, err := check(t, r, all, one, "another", now); err == nil {
-		t.Error("it is for another audience, too")
+		t.Error("it is valid for another audience")
 	}
 	if _, err := check(t, r, all, one, "sts.amazonaws.com", now.Add(Lifetime+time.Second)); err == nil {
-		t.Error("it is good for ever")
+		t.Error("it does not expire")
 	}
 	if _, err := check(t, r, []Stored{stored(t, s, 2, now)}, one, "sts.amazonaws.com", now); err == nil {
-		t.Error("another key opens it")
+		t.Error("another key verifies it")
 	}
 	two, err := r.Token(all, &about, "sts.amazonaws.com", now)
 	if d, err2 := check(t, r, all, two, "sts.amazonaws.com", now); err != nil || err2 != nil || d.ID == c.ID {
@@ -102,8 +103,8 @@ func TestATokenSaysWhoTheSandboxIs(t *testing.T) {
 	}
 }
 
-// Whoever checks tokens with a key set that is as old as it may be knows the key of
-// each token that is good, while keys change.
+// While keys change, a verifier with a key set of the maximum age has the key of each valid
+// token.
 func TestKeysChangeUnderTokens(t *testing.T) {
 	s, begin := sealer(t), time.Now()
 	all := []Stored{stored(t, s, 1, begin), stored(t, s, 2, begin.Add(time.Hour)), stored(t, s, 3, begin.Add(time.Hour+time.Minute))}

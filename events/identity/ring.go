@@ -18,17 +18,18 @@ const hash = crypto.SHA256
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// Ring opens keys once. Its methods may be called concurrently; it is made by NewRing.
+// Ring caches unsealed keys. Its methods may be called concurrently. Use NewRing to create
+// one.
 type Ring struct {
 	sealer *sandbox.Sealer
 	mu     sync.Mutex
 	opened map[uint32]key
 }
 
-// NewRing gives a Ring whose keys are sealed by the cluster's sealer.
+// NewRing returns a Ring whose keys are sealed by the cluster's sealer.
 func NewRing(s *sandbox.Sealer) *Ring { return &Ring{sealer: s, opened: make(map[uint32]key)} }
 
-// keys opens what is stored, in its order.
+// keys returns the unsealed keys, in order.
 func (r *Ring) keys(all []Stored) ([]key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,8 +51,8 @@ func (r *Ring) keys(all []Stored) ([]key, error) {
 	return out, nil
 }
 
-// Token makes a token about s for an audience, signed with one of all keys, the oldest
-// first. Unavailable without any.
+// Token returns a token about s for an audience, signed with one of the keys in all, which
+// is sorted, oldest first. It returns Unavailable if all is empty.
 func (r *Ring) Token(all []Stored, s *Subject, audience string, now time.Time) (string, error) {
 	keys, err := r.keys(all)
 	if err != nil {
@@ -59,13 +60,13 @@ func (r *Ring) Token(all []Stored, s *Subject, audience string, now time.Time) (
 	}
 	k, ok := signer(keys, now)
 	if !ok {
-		return "", kind.New(kind.Unavailable, "sign token", s.Sandbox, "there is no key to sign tokens with")
+		return "", kind.New(kind.Unavailable, "sign token", s.Sandbox, "no signing key exists")
 	}
 	return k.sign(s, audience, now)
 }
 
-// JWKS is what is needed to check tokens, as RFC 7517 has it: of all keys, the oldest
-// first, those that matter.
+// JWKS returns the published keys of all, as a JSON Web Key Set (RFC 7517). all is sorted,
+// oldest first.
 func (r *Ring) JWKS(all []Stored, now time.Time) ([]byte, error) {
 	keys, err := r.keys(all)
 	if err != nil {

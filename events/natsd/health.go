@@ -8,20 +8,20 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// laggard is how long a copy of a stream may be behind its leader before that is reported: a
-// server that starts catches up first.
+// laggard is how long a copy of a stream may lag behind its leader before that is reported:
+// a starting server has to catch up first.
 const laggard = 30 * time.Second
 
 // problem is a reason why this server cannot store a stream.
 type problem struct {
 	stream string // empty: JetStream as a whole
 	text   string
-	broken bool // a write failed, or the files cannot be read
-	absent bool // the server has no such stream: it has not got it yet, or cannot open its files
+	broken bool // a write failed, or the files are unreadable
+	absent bool // the server lacks the stream: it has not received it yet, or cannot open its files
 }
 
-// problems returns what the server's own health check finds. It looks at streams only while
-// the server is in contact with the leader of its cluster.
+// problems returns the findings of the server's own health check, which covers streams only
+// while the server is in contact with the leader of its cluster.
 func problems(ns *server.Server) []problem {
 	status := ns.Healthz(&server.HealthzOptions{Details: true})
 	var all []problem
@@ -34,25 +34,25 @@ func problems(ns *server.Server) []problem {
 	return all
 }
 
-// blind reports whether the check could not look at the streams.
+// blind reports whether the check could not cover the streams.
 func blind(all []problem) bool {
 	return slices.ContainsFunc(all, func(p problem) bool { return p.stream == "" && !p.broken })
 }
 
-// isBroken reports whether the server cannot write a stream at all, rather than having to
-// catch up with its leader first.
+// isBroken reports whether the server cannot write a stream at all, as opposed to one that
+// must catch up with its leader first.
 func isBroken(text string) bool {
 	return strings.Contains(text, "write error") || strings.Contains(text, "could not be recovered")
 }
 
-// isAbsent reports whether the server does not have a stream that its cluster assigned to it.
-// A server that starts has it soon; one that cannot open the files never has.
+// isAbsent reports whether the server lacks a stream that its cluster assigned to it. A
+// starting server gets it soon; one that cannot open the files never does.
 func isAbsent(text string) bool {
 	return strings.Contains(text, "stream not found") || strings.Contains(text, "stream assignment error")
 }
 
-// noSpace reports whether a write failed because the disk was full: it succeeds when there
-// is room again, so the files are not damaged.
+// noSpace reports whether a write failed because the disk was full. It succeeds once there
+// is space again, so the files are not damaged.
 func noSpace(text string) bool {
 	for _, s := range []string{"no space left", "disk quota exceeded", "insufficient", "limits exceeded"} {
 		if strings.Contains(text, s) {
@@ -62,11 +62,11 @@ func noSpace(text string) bool {
 	return false
 }
 
-// lasting remembers since when a problem exists.
+// lasting records since when each problem exists.
 type lasting struct{ since map[problem]time.Time }
 
-// see takes the problems of the moment and returns those that are to be reported: what is
-// broken, at once, and what lasts. A stream that is absent for so long is broken.
+// see takes the current problems and returns those to report: broken streams at once,
+// others when they last. A stream that is absent for that long is broken.
 func (l *lasting) see(now time.Time, all []problem) []problem {
 	since := make(map[problem]time.Time, len(all))
 	var out []problem

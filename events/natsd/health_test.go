@@ -67,7 +67,7 @@ func TestWhatLastsIsReported(t *testing.T) {
 	}
 }
 
-// A raft log without the stream's files could make a server the leader that has nothing. Where
+// A raft log without the stream's files could make a server without messages the leader. If
 // the log cannot be moved, the files stay.
 func TestTheRaftLogIsMovedFirst(t *testing.T) {
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestTheRaftLogIsMovedFirst(t *testing.T) {
 	if err := os.MkdirAll(stream, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(system, nil, 0o600); err != nil { // no directory: the rename fails
+	if err := os.WriteFile(system, nil, 0o600); err != nil { // not a directory: the rename fails
 		t.Fatal(err)
 	}
 	m := &mender{Server: &Server{cfg: Config{Dir: dir}}}

@@ -3,20 +3,20 @@ package natsd
 import (
 	_ "unsafe" // for go:linkname
 
-	_ "github.com/nats-io/nats-server/v2/server/pse" // has what the link leads to
+	_ "github.com/nats-io/nats-server/v2/server/pse" // has the target of the link
 )
 
-// statFile is what NATS's server reads each second, to tell what the program uses, in every
-// program that holds it and from its start on.
+// statFile is the file that nats-server reads each second to measure the program's resource
+// use, in every program that links it, from its start on.
 //
 //go:linkname statFile github.com/nats-io/nats-server/v2/server/pse.procStatFile
 var statFile string
 
-// Hush ends that, as the server does what cannot read, for a program that runs no server: a
-// shim wakes up for nothing else while its processes wait, and whoever may mount in a sandbox
-// could have it read anything there.
+// Hush stops these reads, as unreadable files do, in a program that runs no server: a shim
+// otherwise wakes up each second while its processes wait, and a process that may mount in
+// a sandbox could make it read any file there.
 //
-// Only the length changes, so that whoever reads it meanwhile has it whole or empty.
+// Only the length changes, so that a concurrent reader gets the whole name or none.
 //
 //go:norace
 func Hush() { statFile = statFile[:0] }

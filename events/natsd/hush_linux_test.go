@@ -6,12 +6,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server/pse"
 )
 
-// A program without a server counts nothing each second for one.
+// A program without a server does not measure its resource use each second.
 func TestHush(t *testing.T) {
 	Hush()
 	var cpu float64
 	var rss, vss int64
 	if err := pse.ProcUsage(&cpu, &rss, &vss); err == nil {
-		t.Errorf("it still can: %d bytes", rss)
+		t.Errorf("usage is still measured: %d bytes", rss)
 	}
 }

@@ -2,5 +2,5 @@
 
 package natsd
 
-// Hush does nothing: NATS's server reads nothing by itself here.
+// Hush does nothing: nats-server reads no file by itself on this system.
 func Hush() {}

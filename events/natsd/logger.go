@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// logger passes the server's log to slog, if there is one; its notices are debug messages.
+// logger passes the server's log to slog, if configured; its notices are debug messages.
 type logger struct {
 	l    *slog.Logger
 	hurt chan<- struct{}
@@ -39,7 +39,7 @@ func (g logger) Errorf(f string, v ...any) {
 	if isWriteError(words) {
 		poke(g.hurt)
 	}
-	if strings.Contains(words, "limits exceeded for server") { // a cluster's server has no room
+	if strings.Contains(words, "limits exceeded for server") { // a clustered server reached its limit
 		poke(g.full)
 	}
 }
@@ -51,9 +51,9 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// rebuilds are warnings of the server, by the beginning of their formats, that an index is
-// older than the messages it describes and is made again from them. They follow each kill,
-// and nothing is lost; damage has messages of its own.
+// rebuilds are prefixes of the server's warnings that an index is older than the messages
+// and is rebuilt from them. They follow each kill and mean no loss; damage has messages of
+// its own.
 var rebuilds = [...]string{
 	"Stream state outdated,",
 	"Stream state detected prior state,",

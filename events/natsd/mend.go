@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	roomWanted = 16 << 20 // bytes that must fit on the disk before the server is restarted
-	roomLook   = 500 * time.Millisecond
-	mendPause  = 5 * time.Second // before the second restart, twice that before the third,
-	mendPauses = time.Minute     // and so on up to this,
-	mendWell   = 5 * time.Minute // until no restart was needed for so long
+	roomWanted = 16 << 20               // bytes that must fit on the disk before the server is restarted
+	roomLook   = 500 * time.Millisecond // interval of checks for disk space
+	mendPause  = 5 * time.Second        // before the second restart; doubled before each further one
+	mendPauses = time.Minute            // up to this
+	mendWell   = 5 * time.Minute        // without a restart, after which the pause is reset
 
 	// vainRestarts is how often the server is restarted because of the same write errors.
-	// After that the files are damaged, and another restart reads the same files.
+	// After that the files count as damaged, because another restart would read the same
+	// files.
 	vainRestarts = 2
-	// repeatLog is how often a problem that lasts is logged.
+	// repeatLog is how often a lasting problem is logged.
 	repeatLog = time.Minute
 )
 
-// mender keeps a server able to store. It belongs to one goroutine.
+// mender keeps a server writable. It belongs to one goroutine.
 type mender struct {
 	*Server
-	broken  []problem // of the last look
-	hurtAt  time.Time // when a write error was logged that no look explained yet; zero: none
+	broken  []problem // found by the last check
+	hurtAt  time.Time // time of a logged write error that no check has explained; zero: none
 	vain    map[string]int
 	pause   time.Duration
 	last    time.Time // of the last restart
@@ -39,15 +40,15 @@ type mender struct {
 	lasting lasting
 }
 
-// mend restarts the server where a restart helps: a stream for which a write failed, as on a
-// full disk, is not written again until then; and a server that started on a full disk is
-// limited to what it had room for. Nothing is lost by a restart: what could not be stored was
-// not acknowledged, and its sender retries.
+// mend restarts the server where that helps: after a failed write, as on a full disk, the
+// server does not write a stream until it restarts; and a server that started on a full
+// disk keeps the limit of that time. A restart loses nothing: messages that could not be
+// stored were not acknowledged, and their senders retry.
 //
-// A stream that cannot be written although there is room has damaged files. In a cluster they
-// are moved aside once the other copies are known to be complete, and the server gets a new
-// copy from them. Otherwise the server runs on without that stream: it is logged, and
-// reported on fleet.StoreSubject.
+// A stream that cannot be written although there is disk space has damaged files. In a
+// cluster they are moved aside once the other copies are known to be complete, and the
+// server gets a new copy from those. Otherwise the server runs on without that stream,
+// which is logged and reported on fleet.StoreSubject.
 func (s *Server) mend(ctx context.Context) {
 	defer close(s.over)
 	m := &mender{Server: s, vain: make(map[string]int)}
@@ -68,7 +69,7 @@ func (s *Server) mend(ctx context.Context) {
 			if s.limit() >= s.given+s.given/4 && !m.restart(ctx, nil) {
 				return
 			}
-			continue // else it is as full as it was told to get
+			continue // otherwise it is as full as its limit allows
 		}
 		if !m.look(ctx) {
 			return
@@ -76,8 +77,8 @@ func (s *Server) mend(ctx context.Context) {
 	}
 }
 
-// look finds out what cannot be stored, reports it, and does what helps. It reports whether
-// the server can go on.
+// look finds streams that cannot be stored, reports them, and repairs what it can. It
+// returns false if the server cannot continue.
 func (m *mender) look(ctx context.Context) bool {
 	now, ns := time.Now(), m.ns.Load()
 	if !ns.Running() { // it could not be started again
@@ -94,7 +95,7 @@ func (m *mender) look(ctx context.Context) bool {
 		if m.hurtAt.IsZero() || blind(found) && now.Sub(m.hurtAt) < laggard {
 			return true
 		}
-		return m.restart(ctx, nil) // because of a consumer, or of the log of the cluster
+		return m.restart(ctx, nil) // because of a consumer, or of the cluster's log
 	}
 	for _, p := range m.broken {
 		if noSpace(p.text) || m.vain[p.stream] < vainRestarts {
@@ -109,7 +110,7 @@ func (m *mender) look(ctx context.Context) bool {
 	return true
 }
 
-// complain logs what cannot be stored and that nothing is tried any more.
+// complain logs the streams that cannot be stored and that the repair has given up.
 func (m *mender) complain(now time.Time) {
 	if now.Sub(m.logged) < repeatLog {
 		return
@@ -120,8 +121,8 @@ func (m *mender) complain(now time.Time) {
 	}
 }
 
-// restart restarts the server when the disk has room, and later each time. It reports whether
-// the server can go on.
+// restart restarts the server once the disk has space, with increasing pauses. It returns
+// false if the server cannot continue.
 func (m *mender) restart(ctx context.Context, because []problem) bool {
 	pause := max(min(2*m.pause, mendPauses), mendPause)
 	if time.Since(m.last) > mendWell {
@@ -145,8 +146,8 @@ func (m *mender) restart(ctx context.Context, because []problem) bool {
 	return m.again(ctx, func() error { return nil })
 }
 
-// again stops the server, calls between, and starts the server. It reports whether the server
-// can go on; if it cannot start, the next look tries again.
+// again stops the server, calls between, and starts the server. It returns false if the
+// server cannot continue; if it does not start, the next check tries again.
 func (m *mender) again(ctx context.Context, between func() error) bool {
 	defer func() { m.last, m.hurtAt = time.Now(), time.Time{} }()
 	m.reports.close()
@@ -157,7 +158,7 @@ func (m *mender) again(ctx context.Context, between func() error) bool {
 		return false
 	}
 	select {
-	case <-m.hurt: // by the server that has stopped
+	case <-m.hurt: // from the stopped server
 	default:
 	}
 	if err := between(); err != nil {
@@ -169,18 +170,18 @@ func (m *mender) again(ctx context.Context, between func() error) bool {
 		return true
 	}
 	m.ns.Store(ns)
-	m.logger().Warnf("restarted, because it could not store everything before")
+	m.logger().Warnf("restarted after failed writes")
 	return true
 }
 
-// room reports whether the disk takes something.
+// room reports whether the disk has space.
 func (s *Server) room() bool {
 	f, err := os.Create(filepath.Join(s.cfg.Dir, ".room"))
 	if err != nil {
 		return false
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // the next look takes what is left
-	defer f.Close()           //nolint:errcheck // Sync told
+	defer os.Remove(f.Name()) //nolint:errcheck // the next check overwrites what is left
+	defer f.Close()           //nolint:errcheck // Sync reported errors
 	block := make([]byte, 1<<20)
 	for range roomWanted / len(block) {
 		if _, err := f.Write(block); err != nil {
@@ -201,8 +202,8 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// isWriteError reports whether a log line of the server says that something cannot be
-// written: a stream, a consumer, or the log of a cluster. There is no other notice of it.
+// isWriteError reports whether a log line of the server means that a stream, a consumer, or
+// the log of a cluster cannot be written. The server reports it in no other way.
 func isWriteError(line string) bool {
 	return strings.Contains(line, "write error") || strings.Contains(line, "will be DISABLED")
 }

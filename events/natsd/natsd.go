@@ -1,6 +1,6 @@
-// Package natsd runs the NATS server that Millrace embeds, so that one command
-// on one machine is the whole product. It is the same server that a cluster
-// runs; nothing else in Millrace knows the difference.
+// Package natsd runs the NATS server that Millrace embeds, so that one command on one
+// machine is the whole product. It is the same server that a cluster runs; the rest of
+// Millrace does not depend on the difference.
 package natsd
 
 import (
@@ -18,50 +18,50 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Config says how to run a server. The zero value of a field is its default.
+// Config configures a server. The zero value of a field selects its default.
 type Config struct {
-	Dir        string   // of JetStream's files; required
-	Listen     string   // HOST:PORT for clients; empty: in process only
+	Dir        string   // directory of JetStream's files; required
+	Listen     string   // HOST:PORT for clients; empty: in-process only
 	Name       string   // unique in its cluster; default "millrace"
 	Cluster    string   // name of the cluster; empty: a single server
 	ClusterOn  string   // HOST:PORT for the other servers
 	Routes     []string // nats://HOST:PORT of the other servers
-	Token      string   // services and the other servers must show it; required off loopback
-	MaxStore   int64    // bytes that streams can be given; default three quarters of what is free on the disk or theirs
-	SyncAlways bool     // every append is on the disk before it is acked (0.25 ms)
+	Token      string   // required from services and other servers; mandatory unless on loopback
+	MaxStore   int64    // maximum bytes of all streams; default three quarters of the disk space that is free or used by them
+	SyncAlways bool     // sync every append to disk before its ack (0.25 ms)
 	Slog       *slog.Logger
 }
 
-// Server is a running NATS server. Its methods may be called at the same time.
+// Server is a running NATS server. Its methods may be called concurrently.
 type Server struct {
 	cfg  Config
 	ns   atomic.Pointer[server.Server]
-	hurt chan struct{} // has a value when something could not be written
-	full chan struct{} // has one when something was refused because of the limit
+	hurt chan struct{} // signaled after a failed write
+	full chan struct{} // signaled after an append beyond the limit
 	stop func()        // ends mend
 	over chan struct{} // closed when mend has ended
 	fail chan error    // receives the error after which the server cannot be started again
 
-	given       int64 // the limit of the running server; only mend's goroutine uses it
+	given       int64 // the limit of the running server; used by mend's goroutine only
 	stopTimeout time.Duration
 }
 
 const (
 	readyTimeout = 30 * time.Second
-	syncInterval = time.Second // the most a machine's power loss costs without SyncAlways
+	syncInterval = time.Second // maximum loss in a power failure without SyncAlways
 	maxPayload   = 2 << 20
 
-	// A peer whose machine or network is gone sends nothing, not even a reset. It is noticed
-	// after three pings. Clients notice a silent server themselves, within 3 s (events.Log);
-	// the others of a cluster elect leaders without it in any case, so that they can wait for
-	// one that is merely starved of CPU.
+	// A peer whose machine or network is down sends nothing, not even a reset. It is
+	// detected after three pings. Clients detect a silent server themselves, within 3 s
+	// (events.Log). The other servers of a cluster elect leaders without it in any case, so
+	// they can wait for one that is only short of CPU.
 	clusterPing = 2 * time.Second
 	clientPing  = 10 * time.Second
 	pingsOut    = 2
 )
 
-// StartContext is Start until ctx ends. A server that reads its files takes seconds a GB and
-// cannot be interrupted: it is left behind, for a process that exits.
+// StartContext is Start until ctx ends. A server that reads its files takes seconds per GB
+// and cannot be interrupted: it is abandoned, because the process is about to exit.
 func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	type result struct {
 		s   *Server
@@ -80,8 +80,8 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 	}
 }
 
-// Start runs a server and returns when it serves; in a cluster that is before
-// the cluster has a leader.
+// Start runs a server and returns when it accepts clients; in a cluster that is before the
+// cluster has a leader.
 func Start(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, hurt: make(chan struct{}, 1), full: make(chan struct{}, 1), over: make(chan struct{}),
@@ -92,7 +92,7 @@ func Start(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.ns.Store(ns)
-	// Who comes back finds it where it was.
+	// Clients reconnect to the same address after a restart.
 	if cfg.Listen != "" {
 		s.cfg.Listen = ns.Addr().String()
 	}
@@ -135,7 +135,7 @@ func (s *Server) start() (*server.Server, error) {
 func options(cfg *Config) (*server.Options, error) {
 	for _, addr := range []string{cfg.Listen, cfg.ClusterOn} {
 		if addr != "" && cfg.Token == "" && !loopback(addr) {
-			return nil, fmt.Errorf("nats server: %s is no loopback address: it must not be open to all, give a token", addr)
+			return nil, fmt.Errorf("nats server: %s is not a loopback address: a token is required", addr)
 		}
 	}
 	opts := &server.Options{
@@ -146,7 +146,7 @@ func options(cfg *Config) (*server.Options, error) {
 		SyncInterval:  syncInterval,
 		SyncAlways:    cfg.SyncAlways,
 		MaxPayload:    maxPayload,
-		MaxPending:    256 << 20, // a live reader that lags is caught up by direct get, not cut off
+		MaxPending:    256 << 20, // a live reader that lags catches up by direct get instead of being disconnected
 		Authorization: cfg.Token,
 		NoSigs:        true,
 		PingInterval:  clientPing,
@@ -186,7 +186,7 @@ func options(cfg *Config) (*server.Options, error) {
 	return opts, nil
 }
 
-// name is the server's name.
+// name returns the server's name.
 func (cfg *Config) name() string {
 	if cfg.Name == "" {
 		return "millrace"
@@ -194,10 +194,10 @@ func (cfg *Config) name() string {
 	return cfg.Name
 }
 
-// clusterUser is the name under which the servers of a cluster show their token.
+// clusterUser is the user name for authentication between servers of a cluster.
 const clusterUser = "millrace"
 
-// loopback reports whether only this machine can reach an address.
+// loopback reports whether an address is reachable from this machine only.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -222,11 +222,11 @@ func hostPort(s string) (string, int, error) {
 	return host, port, nil
 }
 
-// InProcessConn connects without a socket; it makes *Server the provider that
-// events.Config.InProcess wants.
+// InProcessConn connects without a socket. It makes *Server a provider for
+// events.Config.InProcess.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.Load().InProcessConn() }
 
-// URL is where clients connect; empty if the server does not listen.
+// URL returns the address for clients; "" if the server does not listen.
 func (s *Server) URL() string {
 	if ns := s.ns.Load(); ns.Addr() != nil {
 		return ns.ClientURL()
@@ -234,8 +234,8 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// Failed receives the error after which the server does not run any more, and cannot be
-// started again by this process. The process must exit.
+// Failed returns a channel that receives the error after which the server has stopped and
+// this process cannot start it again. The process must exit.
 func (s *Server) Failed() <-chan error { return s.fail }
 
 // Leads reports whether this server leads a stream of its cluster.

@@ -50,8 +50,8 @@ func TestATokenKeepsStrangersOut(t *testing.T) {
 	}
 }
 
-// A server ends in time although its cluster has no majority, it has many clients, and one of
-// them never reads.
+// A server stops in time although its cluster has no majority, it has many clients, and one
+// of them never reads.
 func TestALameDuckEndsInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a lame duck takes seconds")
@@ -74,7 +74,7 @@ func TestALameDuckEndsInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer deaf.Close() //nolint:errcheck // it is never read
+	defer deaf.Close() //nolint:errcheck // no data is read from it
 	if _, err := fmt.Fprint(deaf, "CONNECT {\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,22 +14,22 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// damagedDir holds the files of damaged streams, the last ones of each, for whoever wants to
-// look at them. It is beside the server's own directory.
+// damagedDir holds the files of damaged streams, the last ones of each, for inspection. It
+// is beside the server's own directory.
 const damagedDir = "damaged"
 
-// infoTimeout bounds a question to a stream's leader.
+// infoTimeout bounds a request to a stream's leader.
 const infoTimeout = 2 * time.Second
 
 // copyOf is a stream's copy on this server.
 type copyOf struct {
 	stream string
-	group  string // of raft, which has a log of its own
+	group  string // the raft group, which has a log of its own
 }
 
-// replaceable returns the broken streams that this server can get again from the others of
-// its cluster: another server leads, every other copy has all that is stored, and no other
-// server reports a problem with its copy. So two servers never rebuild a stream at once.
+// replaceable returns the broken streams that this server can get again from its cluster:
+// another server leads, every other copy is complete, and no other server reports a problem
+// with its copy. So two servers never rebuild a stream at once.
 func (m *mender) replaceable(ctx context.Context) []copyOf {
 	if m.cfg.Cluster == "" {
 		return nil
@@ -49,7 +49,7 @@ func (m *mender) replaceable(ctx context.Context) []copyOf {
 	return all
 }
 
-// healthyElsewhere asks a stream's leader whether all copies but ours are complete, and
+// healthyElsewhere asks a stream's leader whether all other copies are complete, and
 // returns the stream's raft group.
 func (m *mender) healthyElsewhere(ctx context.Context, stream string) (group string, err error) {
 	nc, err := m.reports.conn(m.Server)
@@ -72,8 +72,8 @@ func (m *mender) healthyElsewhere(ctx context.Context, stream string) (group str
 	return othersComplete(info.Cluster, m.cfg.name(), func(name string) error { return m.reports.sound(name, stream) })
 }
 
-// othersComplete returns the raft group of a stream whose copies on other servers than ours
-// are complete and sound, two of them at least.
+// othersComplete returns the raft group of a stream whose copies on the other servers are
+// complete and sound, at least two of them.
 func othersComplete(c *server.ClusterInfo, ours string, sound func(server string) error) (group string, err error) {
 	switch {
 	case c == nil || c.RaftGroup == "" || c.Leader == "":
@@ -104,8 +104,8 @@ func othersComplete(c *server.ClusterInfo, ours string, sound func(server string
 }
 
 // rebuild moves the files of damaged streams aside and restarts the server, which then gets
-// what is stored from the others. A copy without a log cannot make a server the leader that
-// lacks something: raft does not count the vote of an empty log while the others have one.
+// the stored messages from the others. A copy without a log cannot elect an incomplete
+// leader: raft does not count the vote of an empty log while the others have one.
 func (m *mender) rebuild(ctx context.Context, damaged []copyOf) bool {
 	var names []string
 	for _, c := range damaged {
@@ -124,9 +124,10 @@ func (m *mender) rebuild(ctx context.Context, damaged []copyOf) bool {
 	})
 }
 
-// moveAside moves a stream's raft log and then its files out of the server's reach. If only the
-// log was moved, because of an error or a kill, the stream is damaged as before. A log without
-// its files would be worse: with it, a server without messages can become the leader.
+// moveAside moves a stream's raft log and then its files out of the server's directory. If
+// only the log was moved, because of an error or a kill, the stream is damaged as before. A
+// log without its files would be worse: with it, a server without messages could become the
+// leader.
 func (m *mender) moveAside(c copyOf) error {
 	store := filepath.Join(m.cfg.Dir, "jetstream")
 	to := filepath.Join(m.cfg.Dir, damagedDir, c.stream)

@@ -14,12 +14,12 @@ import (
 const (
 	// lookInterval is how often the server's health is checked and published.
 	lookInterval = 2 * time.Second
-	// reportAge is how long the report of another server counts.
+	// reportAge is how long another server's report is valid.
 	reportAge = 5 * lookInterval
 )
 
-// reporter publishes what the server cannot store, and receives what the others cannot, over a
-// connection within the process.
+// reporter publishes the server's storage problems, and receives those of the others, over
+// an in-process connection.
 type reporter struct {
 	server string
 	nc     *nats.Conn
@@ -28,7 +28,7 @@ type reporter struct {
 	others map[string]heard // last report of each server
 }
 
-// heard is a server's report and when it was received.
+// heard is a server's report and the time of its receipt.
 type heard struct {
 	at time.Time
 	fleet.StoreReport
@@ -65,8 +65,8 @@ func (r *reporter) receive(msg *nats.Msg) {
 	r.others[report.Server] = heard{time.Now(), report}
 }
 
-// sound returns an error unless another server has reported lately, and reported no problem
-// with a stream. To the leader of a stream, a copy with damaged files may look complete.
+// sound returns an error unless another server has reported lately, without a problem with
+// a stream. A copy with damaged files may look complete to the stream's leader.
 func (r *reporter) sound(server, stream string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *reporter) close() {
 func (r *reporter) publish(s *Server, all []problem) {
 	nc, err := r.conn(s)
 	if err != nil {
-		return // the next report tries again
+		return // the next report retries
 	}
 	report := fleet.StoreReport{Server: r.server}
 	for _, p := range all {

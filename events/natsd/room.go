@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// packing is how many times more bytes the server may count than it has on the disk:
-	// blocks that an earlier version compressed count as what they were before.
+	// packing is the maximum ratio of the bytes that the server counts to those on disk:
+	// blocks compressed by an earlier version count uncompressed.
 	packing = 4
-	// leastRoom is for what is stored next.
+	// leastRoom is reserved for the next messages.
 	leastRoom = 64 << 20
 )
 
-// limit is how many bytes streams can be given: Config.MaxStore, or three quarters of what
-// is free on the disk and what they have of it; and something beyond what they have, since
-// a disk that is full now may have room as soon as it is known who lives. The server's own
-// guess is nothing there, for good.
+// limit returns the number of bytes available to streams: Config.MaxStore, or three
+// quarters of the disk space that is free or used by streams. It always exceeds their
+// present size, because a disk that is full now may have space again once sandboxes are
+// evicted. The server's own estimate would then be zero, for good.
 func (s *Server) limit() int64 {
 	if s.cfg.MaxStore > 0 {
 		return s.cfg.MaxStore
 	}
 	var used int64
-	filepath.WalkDir(s.cfg.Dir, func(_ string, e fs.DirEntry, err error) error { //nolint:errcheck // what cannot be read counts as nothing
+	filepath.WalkDir(s.cfg.Dir, func(_ string, e fs.DirEntry, err error) error { //nolint:errcheck // unreadable files count as empty
 		if err == nil && e.Type().IsRegular() {
 			if info, err := e.Info(); err == nil {
 				used += info.Size()
@@ -33,8 +33,8 @@ func (s *Server) limit() int64 {
 	})
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.cfg.Dir, &disk); err != nil {
-		return 0 // the server guesses
+		return 0 // the server estimates
 	}
-	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize)) //nolint:unconvert // elsewhere it is signed
+	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize)) //nolint:unconvert // signed on other systems
 	return max((free+used)/4*3, packing*used+leastRoom)
 }

@@ -10,23 +10,23 @@ import (
 
 const (
 	// StopTimeout bounds [Server.Stop] and [Server.LameDuck]. A server that takes longer is
-	// left behind: the process that holds it exits. What was acknowledged is in the files.
+	// abandoned, because its process exits. Acknowledged messages are in the files.
 	StopTimeout = 15 * time.Second
 
-	// Once a lame duck has handed over its leaders, clients have lameGrace before the first
-	// connection is closed, and lameClose until the last one is. The server's own defaults
-	// are 10 s and 2 min.
+	// After a lame duck has handed over its leaders, clients have lameGrace until the first
+	// connection is closed, and lameClose until the last one is. The server's defaults are
+	// 10 s and 2 min.
 	lameGrace = time.Second
 	lameClose = 3 * time.Second
 )
 
-// Stop ends the server and returns when it has, StopTimeout at most. What was acknowledged
-// is on the disk. If the server did not stop in time, that is logged, and its files must not
-// be opened again by this process.
+// Stop stops the server and returns when it has stopped, or after StopTimeout. Acknowledged
+// messages are on disk. If the server did not stop in time, Stop logs that, and this
+// process must not open its files again.
 func (s *Server) Stop() { s.end((*server.Server).Shutdown) }
 
-// LameDuck is Stop as a rolling restart needs it: leaders are handed over, and clients told,
-// before the server stops.
+// LameDuck is Stop for a rolling restart: before the server stops, leaders are handed over
+// and clients notified.
 func (s *Server) LameDuck() { s.end((*server.Server).LameDuckShutdown) }
 
 func (s *Server) end(how func(*server.Server)) {
@@ -34,7 +34,7 @@ func (s *Server) end(how func(*server.Server)) {
 	defer cancel()
 	s.stop()
 	select {
-	case <-s.over: // else mend is in a shut of its own, which hangs
+	case <-s.over: // otherwise mend is in a shut of its own, which hangs
 	case <-within.Done():
 	}
 	if err := s.shut(within, how); err != nil {
@@ -44,8 +44,8 @@ func (s *Server) end(how func(*server.Server)) {
 
 // shut stops the running server and waits until it has stopped, or until ctx ends.
 //
-// nats-server waits without a bound for goroutines of its own, such as the monitor of a
-// stream that catches up (stopMonitoring).
+// nats-server waits without a limit for its own goroutines, such as the monitor of a stream
+// that catches up (stopMonitoring).
 func (s *Server) shut(ctx context.Context, how func(*server.Server)) error {
 	done := make(chan struct{})
 	go func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A server that hangs while it stops, as nats-server does when it waits for a goroutine of its
-// own, is left behind.
+// A server that hangs while it stops, as nats-server does when it waits for its own
+// goroutines, is abandoned.
 func TestAServerThatHangsDoesNotHoldItsProcess(t *testing.T) {
 	for name, stop := range map[string]func(*Server, func(*server.Server)){
 		"at the end": func(s *Server, hang func(*server.Server)) { s.end(hang) },
@@ -17,7 +17,7 @@ func TestAServerThatHangsDoesNotHoldItsProcess(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), s.stopTimeout)
 			defer cancel()
 			if err := s.shut(ctx, hang); err == nil {
-				t.Error("no error says that the server hangs")
+				t.Error("shut returned no error although the server hangs")
 			}
 		},
 	} {
@@ -39,7 +39,7 @@ func TestAServerThatHangsDoesNotHoldItsProcess(t *testing.T) {
 	}
 }
 
-// The wait of a lame duck for its clients does not depend on how many there are.
+// How long a lame duck waits for its clients does not depend on their number.
 func TestALameDuckClosesItsClientsInTime(t *testing.T) {
 	opts, err := options(&Config{Dir: t.TempDir()})
 	if err != nil {

@@ -9,30 +9,30 @@ import (
 	"github.com/millrace/millrace/events/field"
 )
 
-// The bytes at rest are those of schema/event/v1; this file writes and reads
-// them by hand because output frames are the hot path. A fuzz test holds it to
-// the generated type. Field numbers stand in event.proto.
+// The stored format is that of schema/event/v1. This file encodes and decodes it by hand,
+// because output frames are the hot path. A fuzz test compares it with the generated type.
+// The field numbers are those in event.proto.
 
-// BatchVersion is the version written into every Batch. From 2 on there is Exited: of an
-// older one that it lacks says nothing.
+// BatchVersion is the version of new messages. Since version 2, Exited is set; in older
+// messages its absence means nothing.
 const BatchVersion = 2
 
 // Batch is one message of a process's record.
 type Batch struct {
 	Version  uint32 // set by ParseBatch
 	Sandbox  string
-	Process  string // the id's token
+	Process  string // the token of the process's id
 	Host     string
 	Epoch    uint64
 	FirstSeq Seq
-	Exited   *Exit   // of the Exited of an earlier message; nil: there is none
-	Frames   int     // how many seqs the message takes; set by ParseBatch
+	Exited   *Exit   // of the Exited in an earlier message; nil if there was none
+	Frames   int     // number of seqs in the message; set by ParseBatch
 	Size     int     // bytes that Events share; set by ParseBatch
-	Events   []Event // to be appended: one frame each, from FirstSeq on
+	Events   []Event // one frame each, from FirstSeq on
 }
 
-// From returns the first seq that b accounts for: that of its first event, or where
-// that event is a stored Gap, the first seq of the hole.
+// From returns the first seq that b covers: that of its first event, or if that is a stored
+// Gap, the first seq of the hole.
 func (b *Batch) From() Seq {
 	if len(b.Events) > 0 {
 		if g, ok := b.Events[0].Body.(Gap); ok && g.From > 0 && g.From < b.FirstSeq {
@@ -42,7 +42,7 @@ func (b *Batch) From() Seq {
 	return b.FirstSeq
 }
 
-// AppendBatch appends b's bytes to dst. The Seq of its events is not stored but
+// AppendBatch appends the encoding of b to dst. The Seq of an event is not stored; it
 // follows from FirstSeq.
 func AppendBatch(dst []byte, b *Batch) []byte {
 	dst = AppendBatchHead(dst, b)
@@ -52,8 +52,8 @@ func AppendBatch(dst []byte, b *Batch) []byte {
 	return dst
 }
 
-// AppendBatchHead appends all of b but its events, which come last whatever their number:
-// two messages that begin at one event are alike as far as the shorter one goes.
+// AppendBatchHead appends the encoding of b without its events, which always come last: of
+// two messages that begin at the same event, the shorter is a prefix of the longer.
 func AppendBatchHead(dst []byte, b *Batch) []byte {
 	dst = field.AppendUint(dst, 1, BatchVersion)
 	dst = field.AppendString(dst, 2, b.Sandbox)
@@ -69,7 +69,7 @@ func AppendBatchHead(dst []byte, b *Batch) []byte {
 
 // AppendBatchFrame appends one event to a batch begun with AppendBatchHead.
 func AppendBatchFrame(dst []byte, e *Event) []byte {
-	if w, ok := e.Body.(Wrote); ok { // the hot one: nothing is moved
+	if w, ok := e.Body.(Wrote); ok { // the hot path: no bytes are moved
 		dst = protowire.AppendTag(dst, 7, protowire.BytesType)
 		n := 1 + protowire.SizeVarint(uint64(e.Time.UnixNano())) + 1 + protowire.SizeBytes(wroteSize(&w))
 		return AppendEvent(protowire.AppendVarint(dst, uint64(n)), e)
@@ -77,8 +77,8 @@ func AppendBatchFrame(dst []byte, e *Event) []byte {
 	return field.PutMessage(dst, 7, func(dst []byte) []byte { return AppendEvent(dst, e) })
 }
 
-// ParseBatch reads a message of a record that is not packed. Its events share b's memory.
-// Frames of a kind this version does not know are skipped, but keep their seq.
+// ParseBatch decodes an uncompressed message of a record. Its events share b's memory. It
+// skips frames of an unknown kind, which keep their seq.
 func ParseBatch(b []byte) (Batch, error) {
 	out := Batch{Size: len(b)}
 	frames := make([][]byte, 0, 8)
@@ -126,7 +126,7 @@ func ParseBatch(b []byte) (Batch, error) {
 // AppendEvent appends e as one frame, without its Seq.
 func AppendEvent(dst []byte, e *Event) []byte {
 	dst = field.AppendUint(dst, 1, uint64(e.Time.UnixNano()))
-	if w, ok := e.Body.(Wrote); ok { // the hot one: its length is known before
+	if w, ok := e.Body.(Wrote); ok { // the hot path: the length is known in advance
 		n := wroteSize(&w)
 		dst = protowire.AppendTag(dst, 4, protowire.BytesType)
 		dst = protowire.AppendVarint(dst, uint64(n))
@@ -139,7 +139,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	return field.PutMessage(dst, num, body)
 }
 
-// bodyOf gives the field number of a body and what appends its content.
+// bodyOf returns the field number of a body and a function that appends its content.
 func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 	switch b := b.(type) {
 	case Accepted:
@@ -235,7 +235,7 @@ func appendSize(dst []byte, s Size) []byte {
 	return field.AppendUint(dst, 2, uint64(s.Rows))
 }
 
-// AppendSpec appends s; equal specs give equal bytes.
+// AppendSpec appends the encoding of s. Equal specs have equal encodings.
 func AppendSpec(dst []byte, s *Spec) []byte {
 	dst = field.AppendString(dst, 1, s.Cmd)
 	for _, a := range s.Args {
@@ -265,7 +265,7 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	return field.AppendBool(dst, 10, s.Helper)
 }
 
-// ParseSpec reads what AppendSpec wrote.
+// ParseSpec decodes the output of AppendSpec.
 func ParseSpec(b []byte) (Spec, error) {
 	var s Spec
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
@@ -331,8 +331,8 @@ func parseSize(b []byte) (Size, error) {
 	return s, err
 }
 
-// ParseEvent reads one frame; the event shares b's memory and has no Seq. A
-// frame of an unknown kind gives an Event without a Body.
+// ParseEvent decodes one frame. The event shares b's memory and has no Seq. A frame of an
+// unknown kind yields an Event without a Body.
 func ParseEvent(b []byte) (Event, error) {
 	var e Event
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
@@ -422,7 +422,7 @@ func parseWrote(b []byte) (Body, error) {
 	return w, err
 }
 
-// parseExitIn reads an exit that is all of a message.
+// parseExitIn decodes a message that contains only an exit.
 func parseExitIn(b []byte) (Exit, error) {
 	var x Exit
 	err := field.Each(b, func(num protowire.Number, _ uint64, v []byte) (err error) {
@@ -453,7 +453,7 @@ func parseExit(b []byte) (Exit, error) {
 	return x, err
 }
 
-// scalars reads a message whose fields 1 to 3 are each a number or a text.
+// scalars decodes a message whose fields 1 to 3 are each a number or a string.
 func scalars(b []byte) (u [4]uint64, s [4]string, err error) {
 	err = field.Each(b, func(num protowire.Number, val uint64, v []byte) error {
 		if num < 4 {

@@ -41,8 +41,7 @@ func batch() process.Batch {
 	return process.Batch{Sandbox: "i1", Process: "p1", Host: "h", Epoch: 3, FirstSeq: 5, Events: every()}
 }
 
-// The generated type is the oracle: what is written by hand, it must read, and
-// what it writes must be read by hand, to the same bytes.
+// Hand-written and generated code each decode what the other encodes, to the same bytes.
 func TestHandWrittenBytesAreThoseOfTheGeneratedType(t *testing.T) {
 	b := batch()
 	hand := process.AppendBatch(nil, &b)
@@ -74,15 +73,15 @@ func TestHandWrittenBytesAreThoseOfTheGeneratedType(t *testing.T) {
 	}
 }
 
-// What was before a message's events comes before them, whatever its number: the
-// generated type reads that, and its own order is read too.
+// An earlier exit precedes the events in spite of its field number. Both that order and the
+// generated type's order are decoded.
 func TestAnEarlierExitStandsBeforeTheEvents(t *testing.T) {
 	b := batch()
 	code := int32(7)
 	b.Exited = &process.Exit{Code: &code, Cause: process.CauseExited, Message: "m"}
 	hand := process.AppendBatch(nil, &b)
 	if head := process.AppendBatchHead(nil, &b); !bytes.HasPrefix(hand, head) {
-		t.Error("the head is not where a message begins")
+		t.Error("the message does not begin with its head")
 	}
 	var gen pb.Batch
 	if err := proto.Unmarshal(hand, &gen); err != nil || gen.Exited.GetCode() != 7 || len(gen.Frames) != len(b.Events) {
@@ -134,7 +133,7 @@ func FuzzParseBatch(f *testing.F) {
 		if len(got.Events) == got.Frames {
 			hand := process.AppendBatch(nil, &got)
 			if back, err := process.ParseBatch(hand); err != nil || len(back.Events) != len(got.Events) {
-				t.Errorf("what was read cannot be written and read again: %v", err)
+				t.Errorf("the decoded batch does not survive a round trip: %v", err)
 			}
 		}
 	})

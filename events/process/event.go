@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// Seq is the place of an event in its record; the first is 1, and no number is
-// left out.
+// Seq is the position of an event in its record; dense, the first is 1.
 type Seq = uint64
 
 // Event is one fact of a process's record.
 type Event struct {
 	Seq  Seq
-	Time time.Time // of the writer's clock; not monotonic
+	Time time.Time // by the writer's clock; not monotonic
 	Body Body
 }
 
@@ -22,7 +21,7 @@ type Event struct {
 //sumtype:decl
 type Body interface{ kind() string }
 
-// Stream names where output came from.
+// Stream is a source of output.
 type Stream uint8
 
 // The streams of a process; their numbers are stored.
@@ -32,7 +31,7 @@ const (
 	PTY    Stream = 3
 )
 
-// String is the stream's name on every wire.
+// String returns the stream's name on every wire.
 func (s Stream) String() string {
 	switch s {
 	case Stdout:
@@ -45,34 +44,34 @@ func (s Stream) String() string {
 	return fmt.Sprintf("stream%d", uint8(s))
 }
 
-// Accepted is the first event: a host claimed the start. Whoever else tries is
-// refused, so that one idempotency key starts one process.
+// Accepted is the first event: a host claimed the start. Later claims are rejected, so that
+// one idempotency key starts one process.
 type Accepted struct {
 	Spec     Spec // without Env
 	Command  string
 	SpecHash []byte // of the Spec with Env
 	Tenant   string
 
-	// From is set where the process was not started in its sandbox: it goes on
-	// there from a snapshot with the memory in which it was From. This record
-	// follows on From's event After: both together have every byte once.
+	// From is set if the process was not started in its sandbox but resumed there from a
+	// memory snapshot, in which it was From. This record continues after From's event
+	// After: both together have every byte once.
 	From  ID
 	After Seq
 }
 
-// Started says that the process exists. A pid is an attribute, never a name:
-// pids are used again.
+// Started reports that the process exists. A pid is an attribute, not a name, because pids
+// are reused.
 type Started struct{ PID uint32 }
 
-// Wrote is output. Offset is that of Data[0] in its stream; Data is never
-// empty, and is shared: readers must not change it.
+// Wrote is output. Offset is that of Data[0] in its stream. Data is never empty; it is
+// shared, and readers must not change it.
 type Wrote struct {
 	Stream Stream
 	Offset uint64
 	Data   []byte
 }
 
-// StdinAcked says that the process's stdin took bytes up to Offset.
+// StdinAcked reports that the process's stdin accepted bytes up to Offset.
 type StdinAcked struct {
 	Offset  uint64
 	Command string
@@ -82,22 +81,22 @@ type StdinAcked struct {
 // Resized is the terminal's new size.
 type Resized struct{ Size Size }
 
-// Signaled says that a signal was sent to the process group.
+// Signaled reports that a signal was sent to the process group.
 type Signaled struct {
 	Signal  int32
 	Command string
 }
 
-// Truncated says that output was dropped, past the quota or because its sandbox had ended
-// for too long, Dropped bytes so far.
+// Truncated reports that output was dropped, beyond the quota or too long after the end of
+// its sandbox: Dropped bytes so far.
 type Truncated struct {
 	Stream  Stream
 	Dropped uint64
 }
 
-// Gap reports that events From to To cannot be read; its own seq is To. A reader
-// creates one for a hole in a record. A writer stores one where the log lost the end of
-// a record for good: events that follow keep the seqs that they would have had.
+// Gap reports that events From to To cannot be read; its own seq is To. A reader creates
+// one for a hole in a record. A writer stores one if the log lost the end of a record for
+// good: the following events keep their seqs.
 type Gap struct {
 	From, To Seq
 	Reason   string
@@ -109,11 +108,10 @@ type Exited struct{ Exit Exit }
 // Finished is the last event of every record.
 type Finished struct{ Exit Exit }
 
-// Lost says that nobody can see the process any more. It may still run: Lost
-// says what is known, not what is so.
+// Lost reports that the process can no longer be observed. It may still be running.
 type Lost struct{ Reason string }
 
-// Failed says why the process never started. Kind is a kind.Kind.
+// Failed reports why the process never started. Kind is a kind.Kind.
 type Failed struct {
 	Kind    uint32
 	Message string
@@ -132,35 +130,34 @@ func (Finished) kind() string   { return "end" }
 func (Lost) kind() string       { return "lost" }
 func (Failed) kind() string     { return "error" }
 
-// Type is the event's name on text surfaces.
+// Type returns the event's name on text surfaces.
 func (e Event) Type() string { return e.Body.kind() }
 
-// Cause says why a process ended.
+// Cause is why a process ended.
 type Cause string
 
-// The causes; they are stored and shown as they stand.
+// The causes are stored and shown under these names.
 const (
 	CauseExited      Cause = "exited"       // by itself, with a code
-	CauseSignaled    Cause = "signaled"     // by a signal nobody here sent
-	CauseKilled      Cause = "killed"       // by a signal that was asked for
-	CauseTimeout     Cause = "timeout"      // its own time ran out
+	CauseSignaled    Cause = "signaled"     // by a signal that Millrace did not send
+	CauseKilled      Cause = "killed"       // by a signal sent on request
+	CauseTimeout     Cause = "timeout"      // its timeout expired
 	CauseOOM         Cause = "oom"          // out of memory
 	CauseSandboxGone Cause = "sandbox_gone" // its sandbox ended
-	CauseShimLost    Cause = "shim_lost"    // the sandbox's shim died under it
-	CauseHostLost    Cause = "host_lost"    // its host fell silent
+	CauseShimLost    Cause = "shim_lost"    // the sandbox's shim crashed
+	CauseHostLost    Cause = "host_lost"    // its host stopped responding
 	CauseNotStarted  Cause = "not_started"  // it never ran: see the Failed before
 )
 
-// Exit is how a process ended. Code is nil if nobody saw it: an exit that
-// nobody saw is never 0.
+// Exit is how a process ended. If the end was not observed, Code is nil, never 0.
 type Exit struct {
-	Code    *int32 // 0..255; nil when ended by a signal or unseen
+	Code    *int32 // 0..255; nil if ended by a signal or not observed
 	Signal  int32  // 0: none
 	Cause   Cause
 	Message string
 }
 
-// Seen reports whether somebody saw the process end.
+// Seen reports whether the process's end was observed.
 func (x Exit) Seen() bool { return x.Code != nil || x.Signal != 0 }
 
 // OK reports whether the process ended by itself with code 0.

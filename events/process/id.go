@@ -11,24 +11,24 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// ID names a process for ever: "<ulid>-<sandbox>", the ULID in lower case. It
-// is made by the gateway before the first event exists, so that a retried Start
-// meets its first attempt, and carries its sandbox, so that the id alone finds
-// the record, also when sandbox and host are gone.
+// ID identifies a process for ever: "<ulid>-<sandbox>", the ULID in lower case. The gateway
+// creates it before the first event exists, so that a retried Start finds its first
+// attempt. It contains its sandbox, so that the id alone locates the record, even after the
+// sandbox and host are gone.
 type ID string
 
 const ulidLen = ulid.EncodedSize
 
-// NewID makes an id no other process has.
+// NewID returns a new unique id.
 func NewID(sbx sandbox.ID) ID { return join(ulid.Make(), sbx) }
 
-// KeyedID makes the id that every Start in sbx with the same idempotency key gets,
-// as long as none was refused: that of TryID's first try.
+// KeyedID returns the id of every Start in sbx with the same idempotency key, unless its
+// first attempt was rejected: it is TryID's first attempt.
 func KeyedID(sbx sandbox.ID, key string) ID { return TryID(sbx, key, 0) }
 
-// TryID makes the id of a try to start what an idempotency key stands for. A try
-// that ended before anything ran is followed by the next one: try n+1 begins only
-// once the record of try n says so, and has a record of its own.
+// TryID returns the id of attempt n to start a process for an idempotency key. If an
+// attempt ended before anything ran, the next one follows: attempt n+1 begins only once the
+// record of attempt n says so, and has a record of its own.
 func TryID(sbx sandbox.ID, key string, n int) ID {
 	text := "millrace start\x00" + string(sbx) + "\x00" + key
 	if n > 0 {
@@ -45,8 +45,7 @@ func join(u ulid.ULID, sbx sandbox.ID) ID {
 	return ID(strings.ToLower(u.String()) + "-" + string(sbx))
 }
 
-// ParseID checks an id that came from outside; past it, nobody thinks of
-// wildcards or paths again.
+// ParseID validates an id from outside. A parsed ID has no wildcards or path separators.
 func ParseID(s string) (ID, error) {
 	if len(s) > ulidLen+1 && s[ulidLen] == '-' {
 		u, err := ulid.ParseStrict(strings.ToUpper(s[:ulidLen]))
@@ -59,12 +58,12 @@ func ParseID(s string) (ID, error) {
 	return "", kind.New(kind.NotFound, "parse process id", "", "process not found")
 }
 
-// Sandbox is the sandbox the process runs in.
+// Sandbox returns the sandbox of the process.
 func (id ID) Sandbox() sandbox.ID { return sandbox.ID(id[ulidLen+1:]) }
 
-// Token is the part of the id that is unique within its sandbox: its token in a
+// Token returns the part of the id that is unique within its sandbox: its token in a
 // subject, its name in the shim.
 func (id ID) Token() string { return string(id[:ulidLen]) }
 
-// IDOf puts together again what Token and Sandbox took apart.
+// IDOf joins the results of Token and Sandbox.
 func IDOf(token string, sbx sandbox.ID) ID { return ID(token + "-" + string(sbx)) }

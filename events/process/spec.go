@@ -10,7 +10,7 @@ import (
 // Size is the size of a terminal in characters.
 type Size struct{ Cols, Rows uint32 }
 
-// Spec says what to run. The zero value of a field is its default.
+// Spec is a command to run. The zero value of a field is its default.
 type Spec struct {
 	Cmd     string
 	Args    []string
@@ -20,11 +20,11 @@ type Spec struct {
 	PTY     *Size             // nil: pipes
 	Stdin   bool              // false: closed from the start
 	Tag     *string
-	Timeout time.Duration // 0: none; past it the group is killed with CauseTimeout
-	Helper  bool          // started by the platform for itself: not counted as a command
+	Timeout time.Duration // 0: none; after it the group is killed with CauseTimeout
+	Helper  bool          // started by the platform itself: not counted as a command
 }
 
-// Limits of a Spec. An exec's own limits (E2BIG) still hold.
+// Limits of a Spec. The limits of exec (E2BIG) apply, too.
 const (
 	MaxArgs     = 16 << 10
 	MaxSpecSize = 1 << 20 // bytes, encoded
@@ -32,7 +32,7 @@ const (
 	MaxPath     = 4 << 10 // bytes of a directory, and of a user's name
 )
 
-// Validate tells what can never run; its errors are Invalid.
+// Validate returns an error of kind.Invalid if s can never run.
 func (s *Spec) Validate() error {
 	switch {
 	case s.Cmd == "":
@@ -62,8 +62,8 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
-// CheckEnv tells what no process can have in its environment, as an error of kind.Invalid
-// of the operation op.
+// CheckEnv returns an error of kind.Invalid for the operation op if env cannot be the
+// environment of a process.
 func CheckEnv(op string, env map[string]string) error {
 	for k, v := range env {
 		if k == "" || hasNUL(k) || hasNUL(v) || containsByte(k, '=') {
@@ -73,13 +73,13 @@ func CheckEnv(op string, env map[string]string) error {
 	return nil
 }
 
-// Hash tells two specs apart: a retried Start must have that of the first.
+// Hash returns a hash of s. A retried Start must have the hash of the first.
 func (s *Spec) Hash() []byte {
 	sum := sha256.Sum256(AppendSpec(nil, s))
 	return sum[:]
 }
 
-// Public is s without what must not be stored for readers: the environment.
+// Public returns s without its environment, which must not be stored for readers.
 func (s *Spec) Public() Spec {
 	p := *s
 	p.Env = nil

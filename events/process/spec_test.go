@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// No system has longer ones, and what cannot be started is quoted on record.
+// No system allows longer ones, and the record quotes a rejected spec.
 func TestNoDirectoryOrUserIsLongerThanAPath(t *testing.T) {
 	most := strings.Repeat("x", process.MaxPath)
 	tests := []struct {

@@ -4,7 +4,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// State is where a process is in its life.
+// State is the state of a process.
 type State uint8
 
 // The states, in order.
@@ -12,11 +12,11 @@ const (
 	StateNone     State = iota // no event yet
 	StateAccepted              // claimed by a host
 	StateRunning               // has a pid
-	StateExited                // is gone; its output may still drain
-	StateFinished              // nothing follows
+	StateExited                // has ended; its output may still drain
+	StateFinished              // no event follows
 )
 
-// next is the whole state machine; a pair that is absent cannot happen.
+// next is the whole state machine; an absent pair cannot happen.
 var next = map[State]map[string]State{
 	StateNone: {"accepted": StateAccepted},
 	StateAccepted: {
@@ -35,7 +35,7 @@ var next = map[State]map[string]State{
 	},
 }
 
-// Apply is the state after e, or an Internal error if e cannot follow s.
+// Apply returns the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
 	if to, ok := next[s][e.Body.kind()]; ok {
 		return to, nil

@@ -2,18 +2,18 @@ package process
 
 import "time"
 
-// Summary is all that is known of a process but its output: one entry of the
-// catalogue. The newest one counts.
+// Summary is everything about a process except its output: one entry of the catalogue. The
+// latest entry counts.
 type Summary struct {
 	ID      ID
 	Tenant  string
 	Host    string
 	Epoch   uint64
-	Spec    Spec // with Env only while active: List shows it (C-033), the archive need not
+	Spec    Spec // with Env only while active, because List shows it (C-033)
 	PID     uint32
 	Started time.Time // zero: not yet, or never
 	Ended   time.Time // zero: active
-	Killed  bool      // a kill was asked for: it is counted as killed from then on
+	Killed  bool      // a kill was requested: from then on it counts as killed
 	Exit    *Exit     // nil: active
 	Last    Seq       // seq of the record's Finished; 0: active
 }
@@ -21,10 +21,10 @@ type Summary struct {
 // Active reports whether the process has not ended.
 func (s *Summary) Active() bool { return s.Exit == nil }
 
-// Outcome is the status a process is counted under; the empty one counts as active.
+// Outcome is the status under which a process is counted; the empty one counts as active.
 type Outcome string
 
-// The outcomes of C-040. Every started process ends in exactly one.
+// The outcomes (C-040). Every started process ends in exactly one.
 const (
 	OutcomeActive Outcome = ""
 	OutcomeOK     Outcome = "ok"
@@ -32,8 +32,8 @@ const (
 	OutcomeKilled Outcome = "killed"
 )
 
-// Outcome says under what s is counted: killed from the moment a kill was asked
-// for (C-024), then never otherwise; a timeout counts as killed (C-038).
+// Outcome returns the status under which s is counted: killed for good from the request of
+// a kill on (C-024); a timeout counts as killed (C-038).
 func (s *Summary) Outcome() Outcome {
 	switch {
 	case s.Killed:

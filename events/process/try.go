@@ -2,15 +2,15 @@ package process
 
 import "strings"
 
-// tryMark parts the key of an input from what tells its tries apart.
+// tryMark separates an input's key from the unique part.
 const tryMark = "~"
 
-// InputTry is the id of a command that tries to give a process the input that a
-// key stands for: of all such commands with one key, the process is given the
-// first, and each is answered as that was. unique tells the tries apart.
+// InputTry returns the id of a command that attempts to send the input with a given key to
+// a process. Of all commands with one key, the process gets the first, and all get its
+// reply. unique distinguishes the attempts.
 func InputTry(key, unique string) string { return key + tryMark + unique }
 
-// InputKey is the key of a command's id that InputTry made; empty for any other.
+// InputKey returns the key in an id made by InputTry; "" for any other id.
 func InputKey(command string) string {
 	key, _, ok := strings.Cut(command, tryMark)
 	if !ok {

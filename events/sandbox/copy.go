@@ -2,16 +2,16 @@ package sandbox
 
 import "github.com/millrace/millrace/events/kind"
 
-// Copy is what is known of the copy, in the servers' store, of files that a host
-// has: from it any host has them.
+// Copy is the state of the copy of a host's files in the servers' store, from which any
+// host can get them.
 type Copy struct {
-	Manifest string    // of their tree, a template.Manifest; empty: there is none
-	Wanted   bool      // somebody waits until it is stored; with a Manifest: stored again, because it is damaged
+	Manifest string    // a template.Manifest of their tree; empty: no copy
+	Wanted   bool      // a caller waits for the copy; with a Manifest: it is damaged and must be stored again
 	Refusal  kind.Kind // with Reason
-	Reason   string    // why they cannot be stored; empty: they are, or nobody tried
+	Reason   string    // why the copy failed; empty: it succeeded or was not attempted
 }
 
-// Err is why there is no copy; nil if none was tried.
+// Err returns why the copy failed; nil if it did not.
 func (c *Copy) Err(op, id string) error {
 	if c.Reason == "" {
 		return nil

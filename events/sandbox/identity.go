@@ -9,40 +9,39 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Identity says which tokens a sandbox's requests may carry, and who vouches for it.
+// Identity lists the tokens that a sandbox's requests may carry, and their issuer.
 type Identity struct {
-	Issuer string  // a URL, to which all who check tokens come for the keys
-	Tokens []Token // none: it has no identity
+	Issuer string  // URL at which verifiers of tokens fetch the keys
+	Tokens []Token // nil: no identity
 }
 
-// Token is made anew for each request that names it.
+// Token describes a token; a new one is made for each request that names it.
 type Token struct {
 	Name     string
-	Audience string // who is to believe it
+	Audience string // intended verifier
 	Type     string // TokenJWT
 }
 
-// TokenJWT is the one type of token that there is, in E2B's words: a JSON web token
-// whose subject is a SPIFFE id.
+// TokenJWT is the only type of token, by E2B's name: a JSON web token whose subject is a
+// SPIFFE id.
 const TokenJWT = "JWT-SVID"
 
-// The most that there may be; E2B documents the number of tokens.
+// Limits of an identity. E2B documents the number of tokens.
 const (
 	maxTokens    = 5
 	maxTokenName = 128
 	maxAudience  = 1024
 )
 
-// Check says what is wrong with an identity that came from outside; its errors are
-// Invalid.
+// Check validates an identity from outside. Its errors are Invalid.
 func (i *Identity) Check() error {
 	if len(i.Tokens) > maxTokens {
-		return badToken("%d tokens, the most is %d", len(i.Tokens), maxTokens)
+		return badToken("%d tokens, the limit is %d", len(i.Tokens), maxTokens)
 	}
 	for _, t := range i.Tokens {
 		switch {
 		case t.Name == "" || len(t.Name) > maxTokenName || strings.ContainsAny(t.Name, "{}") || strings.ContainsFunc(t.Name, unicode.IsControl):
-			return badToken("the name %.128q: it has 1 to %d bytes, no braces and no control characters", t.Name, maxTokenName)
+			return badToken("the name %.128q must have 1 to %d bytes, without braces and control characters", t.Name, maxTokenName)
 		case t.Audience == "" || len(t.Audience) > maxAudience || !utf8.ValidString(t.Audience):
 			return badToken("%s: audience must have 1 to %d bytes", t.Name, maxAudience)
 		case t.Type != TokenJWT:
@@ -56,7 +55,7 @@ func badToken(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "check identity", "", "iam.tokens: "+format, args...)
 }
 
-// Token finds a token by its name.
+// Token returns the token with that name.
 func (i *Identity) Token(name string) (Token, bool) {
 	for _, t := range i.Tokens {
 		if t.Name == name {
@@ -66,12 +65,12 @@ func (i *Identity) Token(name string) (Token, bool) {
 	return Token{}, false
 }
 
-// ParseIssuer checks the URL of who vouches for sandboxes, and gives it without a
-// slash at its end. Invalid for what is none, or has more than a path behind the host.
+// ParseIssuer validates the URL of an issuer, and returns it without a trailing slash. It
+// returns Invalid for any other text, and for a URL with more than a host and a path.
 func ParseIssuer(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", kind.Newf(kind.Invalid, "parse issuer", "", "%q is no http or https URL of an issuer", s)
+		return "", kind.Newf(kind.Invalid, "parse issuer", "", "%q is not a valid http or https URL of an issuer", s)
 	}
 	return strings.TrimRight(s, "/"), nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Isolation is what stands between a sandbox and its host.
+// Isolation is the boundary between a sandbox and its host.
 type Isolation string
 
 // The levels, weakest first.
@@ -17,19 +17,19 @@ const (
 	IsolationMachine Isolation = "machine" // a virtual machine
 )
 
-// Isolations are all levels, weakest first.
+// Isolations returns all levels, weakest first.
 func Isolations() []Isolation {
 	return []Isolation{IsolationNone, IsolationProcess, IsolationKernel, IsolationMachine}
 }
 
-// AtLeast reports whether i is as strong as want. An empty want is always met;
-// an unknown level is as strong as none.
+// AtLeast reports whether i is as strong as want. An empty want is always met; an unknown
+// level counts as none.
 func (i Isolation) AtLeast(want Isolation) bool {
 	all := Isolations()
 	return want == "" || max(0, slices.Index(all, i)) >= slices.Index(all, want)
 }
 
-// ParseIsolation checks a level that came from outside; empty is no demand.
+// ParseIsolation validates a level from outside; empty means any.
 func ParseIsolation(s string) (Isolation, error) {
 	if s != "" && !slices.Contains(Isolations(), Isolation(s)) {
 		return "", kind.New(kind.Invalid, "parse isolation", "", "isolation must be none, process, kernel or machine")

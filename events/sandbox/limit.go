@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Limit names a limit of a sandbox, in hosts' leases and in records.
+// Limit is the name of a limit of a sandbox, in hosts' leases and in records.
 type Limit string
 
-// The limits. A driver enforces one where it holds for the sandbox as a whole.
+// The limits. A driver enforces a limit if it applies to the sandbox as a whole.
 const (
 	LimitCPU    Limit = "cpu"
 	LimitMemory Limit = "memory"
@@ -19,7 +19,7 @@ const (
 // AllLimits returns every limit.
 func AllLimits() []Limit { return []Limit{LimitCPU, LimitMemory, LimitDisk, LimitPIDs} }
 
-// Limits returns the limits that r sets, demanded or by default.
+// Limits returns the limits set in r, demanded or by default.
 func (r *Requested) Limits() []Limit {
 	var all []Limit
 	for _, l := range []struct {
@@ -33,12 +33,12 @@ func (r *Requested) Limits() []Limit {
 	return all
 }
 
-// Missing returns the limits of want that are not in has, in the order of want.
+// Missing returns the limits in want but not in has, in the order of want.
 func Missing(want, has []Limit) []Limit {
 	return slices.DeleteFunc(slices.Clone(want), func(l Limit) bool { return slices.Contains(has, l) })
 }
 
-// Warnings returns a sentence for each limit that the sandbox has and its driver does not
+// Warnings returns a sentence for each limit of the sandbox that its driver does not
 // enforce.
 func (s *State) Warnings() []string {
 	r := &s.Request

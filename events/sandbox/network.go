@@ -7,24 +7,24 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Network is what a sandbox may reach, and who may reach it. Hosts refuse
-// private and metadata addresses whatever it says.
+// Network lists the destinations and the clients of a sandbox. Hosts block private and
+// metadata addresses whatever it allows.
 type Network struct {
-	Internet bool     // what no rule names is allowed
-	Allow    []string // rules (ParseRule) that win over Deny
+	Internet bool     // default for destinations without a rule
+	Allow    []string // rules (ParseRule) that take precedence over Deny
 	Deny     []string
-	Private  bool   // whoever visits its ports needs its traffic token
-	MaskHost string // the Host that its servers see, with ${PORT} for the port; empty: the visitor's
+	Private  bool   // clients of its ports need its traffic token
+	MaskHost string // Host header sent to its servers, with ${PORT} for the port; empty: the client's
 
-	HTTPSPorts []int       // whose servers speak TLS
-	Transforms []Transform // of the requests that it sends
-	Proxy      *Proxy      // through which its connections go; nil: none
+	HTTPSPorts []int       // ports whose servers use TLS
+	Transforms []Transform // of outgoing requests
+	Proxy      *Proxy      // for outgoing connections; nil: none
 }
 
-// maxRules is the most rules of each kind.
+// maxRules is the maximum number of rules in each list.
 const maxRules = 512
 
-// Check says what is wrong with a network that came from outside.
+// Check validates a network from outside.
 func (n *Network) Check() error {
 	if len(n.Allow) > maxRules || len(n.Deny) > maxRules {
 		return kind.Newf(kind.Invalid, "check network", "", "more than %d rules", maxRules)
@@ -37,7 +37,7 @@ func (n *Network) Check() error {
 		}
 	}
 	if len(n.MaskHost) > maxName || strings.ContainsAny(n.MaskHost, "\r\n\x00 /") {
-		return kind.New(kind.Invalid, "check network", "", "the masked host cannot be")
+		return kind.New(kind.Invalid, "check network", "", "the masked host is not a valid host")
 	}
 	if err := n.checkPorts(); err != nil {
 		return err
@@ -45,17 +45,17 @@ func (n *Network) Check() error {
 	return n.checkTransforms()
 }
 
-// Rule names addresses: by a prefix, by a name, or by all names below one.
+// Rule matches addresses: by prefix, by domain name, or by all names below one.
 type Rule struct {
-	Net   netip.Prefix // not valid: by name
-	Name  string       // in lower case, without a dot at its end
-	Below bool         // the names below Name, and not Name itself; an empty Name is all
+	Net   netip.Prefix // invalid: the rule is by name
+	Name  string       // in lower case, without a trailing dot
+	Below bool         // match the names below Name but not Name itself; with an empty Name: all
 }
 
-// maxName is the longest name there is.
+// maxName is the maximum length of a domain name.
 const maxName = 253
 
-// ParseRule reads "10.0.0.0/8", "::1", "example.com", "*.example.com" or "*".
+// ParseRule parses "10.0.0.0/8", "::1", "example.com", "*.example.com" or "*".
 func ParseRule(s string) (Rule, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return Rule{Net: p.Masked()}, nil
@@ -70,14 +70,14 @@ func ParseRule(s string) (Rule, error) {
 	rest, below := strings.CutPrefix(s, "*.")
 	name, ok := CleanName(rest)
 	if !ok {
-		return Rule{}, kind.Newf(kind.Invalid, "parse rule", "", "%q is no address, prefix or domain", s)
+		return Rule{}, kind.Newf(kind.Invalid, "parse rule", "", "%q is not an address, prefix or domain", s)
 	}
 	return Rule{Name: name, Below: below}, nil
 }
 
-// CleanName gives a domain's name in lower case without a dot at its end; false
-// if no domain is called so. A name whose last label is a number is none: some
-// take it for an address, as they take "0x7f.1" or "2130706433".
+// CleanName returns a domain name in lower case without a trailing dot; false if s is not a
+// valid domain name. A name whose last label is a number is not valid, because some
+// programs parse it as an address, like "0x7f.1" or "2130706433".
 func CleanName(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
 	if s == "" || len(s) > maxName {
@@ -94,12 +94,12 @@ func CleanName(s string) (string, bool) {
 	return s, !number
 }
 
-// Matches reports whether the rule names an address that was reached by a name,
-// which is empty if it was reached by itself.
+// Matches reports whether the rule matches an address that was resolved from name, which is
+// empty if the address was used directly.
 func (r *Rule) Matches(name string, addr netip.Addr) bool {
 	switch {
 	case r.Net.IsValid():
-		// E2B's word for everything, which has no other for IPv6.
+		// E2B's pattern for everything; it has no other for IPv6.
 		return r.Everything() || r.Net.Contains(addr)
 	case !r.Below:
 		return name == r.Name
@@ -109,5 +109,5 @@ func (r *Rule) Matches(name string, addr netip.Addr) bool {
 	return strings.HasSuffix(name, "."+r.Name)
 }
 
-// Everything reports whether the rule names all addresses.
+// Everything reports whether the rule matches all addresses.
 func (r *Rule) Everything() bool { return r.Net.IsValid() && r.Net.Bits() == 0 }

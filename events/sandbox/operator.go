@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// Operator is what the owner of hosts and gateways allows of what is not public.
+// Operator lists the non-public addresses that the operator of hosts and gateways allows.
 type Operator struct{ Allow []netip.Prefix }
 
-// special are the ranges that are not public. Of IPv6 that is all but 2000::/3, and some of it.
+// special are the ranges that are not public. In IPv6 that is everything but 2000::/3, and
+// parts of that.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 	"192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 	"::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "4000::/2", "8000::/1",
-	"168.63.129.16/32", // Azure's, public by its number
+	"168.63.129.16/32", // Azure's metadata address, in a public range
 )
 
-// lone are ranges of which an operator can allow single addresses only.
+// lone are ranges in which an operator can allow single addresses only.
 var lone = prefixes(
 	"169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"fd20:ce::254/128", "fd00:42::42/128", "fd00:c1::a9fe:a9fe/128", "fd00:a9fe:a9fe::1/128", // Google's, Scaleway's, Oracle's, Linode's
 )
 
-// Ranges are what the operator's word amounts to, for whoever judges packets: where
-// an address is in several, the first counts, and what is in none is allowed. The
-// host's own addresses are besides.
+// Ranges returns the operator's rules for packet filters. If an address is in several
+// ranges, the first list counts; an address in none is allowed. The host's own addresses
+// come on top.
 func (o *Operator) Ranges() (allowedOnes, refusedOnes, allowed, refused []netip.Prefix) {
 	for _, p := range o.Allow {
 		if p.IsSingleIP() {
@@ -63,7 +64,7 @@ func (o *Operator) Names(a netip.Addr) bool {
 	})
 }
 
-// Allows reports whether an address is public, or one that the operator names.
+// Allows reports whether an address is public or allowed by the operator.
 func (o *Operator) Allows(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.Zone() != "" {

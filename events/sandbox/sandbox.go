@@ -1,5 +1,5 @@
-// Package sandbox is the vocabulary of a sandbox's record: its events and what
-// they mean for its state. It does no I/O.
+// Package sandbox is the vocabulary of a sandbox's record: its events and their meaning for
+// its state. It does no I/O.
 package sandbox
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// ID names a sandbox: 1 to 40 of [a-z0-9]. Ours are "i" and 20 characters, as
-// E2B's are (WIRE-E2B 1).
+// ID identifies a sandbox: 1 to 40 of [a-z0-9]. New ones are "i" and 20 characters, like
+// E2B's.
 type ID string
 
 const (
@@ -21,11 +21,11 @@ const (
 	newPrefix = 'i'
 )
 
-// NewID makes an id of 103 random bits.
+// NewID returns an id of 103 random bits.
 func NewID() ID { return ID(newID(newPrefix)) }
 
-// KeyedID is the id that a key always has: who was cut off while he made the
-// sandbox finds it. Nobody else may know the key.
+// KeyedID returns the id derived from a key, so that an interrupted creation finds its
+// sandbox again. The key must be secret.
 func KeyedID(key string) ID { return ID(keyedID(newPrefix, key)) }
 
 func newID(prefix byte) string {
@@ -42,7 +42,7 @@ func keyedID(prefix byte, key string) string {
 	})
 }
 
-// makeID makes an id of what fill gives.
+// makeID makes an id from the bytes that fill supplies.
 func makeID(prefix byte, fill func(*[sha256.Size]byte)) string {
 	b := make([]byte, 0, newIDLen)
 	b = append(b, prefix)
@@ -58,8 +58,7 @@ func makeID(prefix byte, fill func(*[sha256.Size]byte)) string {
 	return string(b)
 }
 
-// ParseID checks an id that came from outside; past it, nobody thinks of
-// wildcards or paths again.
+// ParseID validates an id from outside. A parsed ID has no wildcards or path separators.
 func ParseID(s string) (ID, error) {
 	if len(s) == 0 || len(s) > maxIDLen {
 		return "", kind.New(kind.NotFound, "parse sandbox id", "", "sandbox not found")
@@ -85,16 +84,16 @@ type Event struct {
 //sumtype:decl
 type Body interface{ kind() string }
 
-// Requested is the first event: somebody wants a sandbox.
+// Requested is the first event: a client requested a sandbox.
 type Requested struct {
 	Template      string
 	Driver        string // empty: the host's default
 	Metadata      map[string]string
 	Env           map[string]string
-	Lifetime      time.Duration // counted from when it runs; 0: it has no end
-	PlaceBy       time.Time     // until then it waits for a host with free capacity; zero: it does not wait
-	RunBy         time.Time     // it ends if it does not run by then; zero: no bound
-	RequestHash   []byte        // of the request that was sent with an idempotency key; empty: it had none
+	Lifetime      time.Duration // starts when the sandbox runs; 0: unlimited
+	PlaceBy       time.Time     // queue timeout while no host has free capacity; zero: it is not queued
+	RunBy         time.Time     // the sandbox ends if it does not run by then; zero: no limit
+	RequestHash   []byte        // hash of a request with an idempotency key; empty: no key
 	Secure        bool          // data-plane requests need the sandbox's token
 	AllowInternet bool
 	CPUMilli      uint32
@@ -102,118 +101,117 @@ type Requested struct {
 	DiskMiB       uint32
 	PIDs          uint32
 	OnTimeout     string // OnTimeoutKill, OnTimeoutPause or OnTimeoutPauseFiles
-	AutoResume    bool   // whoever needs it while it is paused resumes it
+	AutoResume    bool   // a request resumes it while it is paused
 	Alias         string
-	Isolation     Isolation  // the least there must be; empty: the host's default
-	From          SnapshotID // what it begins from; empty: from the template alone
-	FromSandbox   ID         // that From was made of
-	FromHost      string     // that has From
-	Network       Network    // its Internet is AllowInternet
+	Isolation     Isolation  // minimum isolation; empty: the host's default
+	From          SnapshotID // snapshot to start from; empty: from the template alone
+	FromSandbox   ID         // the sandbox of From
+	FromHost      string     // the host of From
+	Network       Network    // its Internet field is AllowInternet
 	Volumes       []Mount
-	VolumeHost    string // that has all of Volumes
-	Built         string // the template as clients know it, where it was built; empty: Template
-	Build         string // the build that works in it: it is not listed
-	User          string // who runs what names no user; empty: the template's
-	Workdir       string // where; empty: the template's
-	Start         string // a command of the shell's that it begins with; empty: none
-	Ready         string // another, which ends with 0 when that one is ready
+	VolumeHost    string // the host of all Volumes
+	Built         string // the built template as clients know it; empty: Template
+	Build         string // the build that uses the sandbox, which is therefore not listed
+	User          string // default user of processes; empty: the template's
+	Workdir       string // default directory; empty: the template's
+	Start         string // shell command to run first; empty: none
+	Ready         string // shell command that exits with 0 once Start is ready
 	Identity      Identity
-	Demanded      []Limit // limits that must be enforced; the others may be only a default
+	Demanded      []Limit // limits that must be enforced; the others may be defaults
 }
 
-// What happens at a sandbox's deadline.
+// Actions at a sandbox's deadline.
 const (
 	OnTimeoutKill  = "kill"
 	OnTimeoutPause = "pause"
-	// OnTimeoutPauseFiles is a pause that keeps the files alone.
+	// OnTimeoutPauseFiles is a pause that keeps only the files.
 	OnTimeoutPauseFiles = "pause_files"
 )
 
-// Queued says that the sandbox waits for a host, and why: each host that could take
-// it is full, or is still starting.
+// Queued reports that the sandbox waits for a host, and why: each suitable host is full or
+// still starting.
 type Queued struct{ Reason string }
 
-// Placed says which host is to make it, and how; the first Placed wins.
+// Placed assigns the sandbox to a host and driver; the first Placed wins.
 type Placed struct {
 	Host   string
 	Epoch  uint64
 	Driver string // empty: the host's default
 }
 
-// Refused says that no host may take it. Kind is a kind.Kind: Exhausted where no
-// host has room, Unavailable where there is no host.
+// Refused reports that no host can take the sandbox. Kind is a kind.Kind: Exhausted if no
+// host has free capacity, Unavailable if there is no host.
 type Refused struct {
 	Kind   uint32
 	Reason string
 }
 
-// Running says that processes can be started in it, and what it really is.
+// Running reports that processes can be started in it, and its actual properties.
 type Running struct {
 	Driver    string
-	Isolation Isolation // empty: written before there were levels
+	Isolation Isolation // empty: written before isolation levels existed
 	Can       Abilities
-	// What its driver gives who asks for no limit, as a machine has some memory and some
-	// CPUs; 0: no limit.
+	// The driver's own limits if the request has none, like a machine's memory and CPUs; 0:
+	// no limit.
 	CPUMilli, MemoryMiB uint32
-	Unenforced          []Limit // limits of the request that its driver does not enforce
+	Unenforced          []Limit // limits of the request that the driver does not enforce
 }
 
-// Abilities are what can be done with a sandbox besides running processes.
+// Abilities are the operations that a sandbox supports besides running processes.
 type Abilities struct {
 	Pause  bool
-	Files  bool // a snapshot keeps its files
-	Memory bool // and its processes
+	Files  bool // snapshots keep its files
+	Memory bool // snapshots keep its processes, too
 }
 
-// Pausing says that it is to stand still; its host sees to it.
+// Pausing requests a pause, which its host performs.
 type Pausing struct {
 	Cause string
-	Files bool // only they are kept: its processes end when it goes on
+	Files bool // keep only the files: its processes end on resume
 }
 
-// Paused says that it stands still: no process of it runs, none has ended.
-type Paused struct{ Message string } // why it could not go on, if that was wanted
+// Paused reports that it is paused: its processes are suspended, none has ended.
+type Paused struct{ Message string } // why a requested resume failed
 
-// Resuming says that it is to go on; its host sees to it.
+// Resuming requests a resume, which its host performs.
 type Resuming struct {
 	Cause     string
-	OnTimeout string        // from now on; empty: as before
-	Reboot    bool          // its processes end before it goes on
-	Lifetime  time.Duration // counted from when it runs again; 0: its deadline stays
+	OnTimeout string        // new action at the deadline; empty: as before
+	Reboot    bool          // end its processes before it resumes
+	Lifetime  time.Duration // starts when the sandbox runs again; 0: the deadline stays
 }
 
-// Resumed says that it goes on.
-type Resumed struct{ Message string } // why it could not be paused, if that was wanted
+// Resumed reports that it runs again.
+type Resumed struct{ Message string } // why a requested pause failed
 
-// Snapshotted says that a snapshot of it was made.
+// Snapshotted reports that a snapshot of it was taken.
 type Snapshotted struct {
 	Snapshot SnapshotID
 	Memory   bool
 }
 
-// NetworkSet changes what it may reach and who may reach it; its host sees to it.
+// NetworkSet changes its network; its host applies the change.
 type NetworkSet struct{ Network Network }
 
-// NetworkUsed says how many bytes went out of it and came in since it was made,
-// through the proxy (what was carried) and through its interface (whole frames,
-// also those that were refused), as far as its host knows: what went through the
-// proxy in the last minute of a host's daemon that was killed is not counted, nor
-// what went through the interface in the last minute of a sandbox that ended by
-// itself.
+// NetworkUsed is the number of bytes sent and received since the sandbox was created,
+// through the proxy (payload) and through its interface (whole frames, including blocked
+// ones), as far as its host knows. Two losses are possible: the last minute of proxy
+// traffic before a kill of hostd, and the last minute of interface traffic of a sandbox
+// that ended by itself.
 type NetworkUsed struct {
 	Sent, Received uint64
-	Link           LinkUsed // is in these; zero: it has had no interface
+	Link           LinkUsed // included in the sums; zero: it had no interface
 }
 
-// LinkUsed is what an interface had counted when it was last read, from which
-// another life of the host counts on.
+// LinkUsed is the last reading of an interface's counters, from which the next run of the
+// host continues.
 type LinkUsed struct {
-	Index          uint32 // the kernel's number of it: a later one's is higher
+	Index          uint32 // the kernel's interface number: higher for a later interface
 	Sent, Received uint64
 }
 
-// Counted is u with what the interface says now; what was read earlier, of it or of
-// the one before, changes nothing.
+// Counted returns u updated with a new reading of the interface. An older reading, or one
+// of the previous interface, changes nothing.
 func (u NetworkUsed) Counted(now LinkUsed) NetworkUsed {
 	was := u.Link
 	switch {
@@ -225,19 +223,19 @@ func (u NetworkUsed) Counted(now LinkUsed) NetworkUsed {
 	return NetworkUsed{Sent: u.Sent + now.Sent - was.Sent, Received: u.Received + now.Received - was.Received, Link: now}
 }
 
-// DeadlineSet moves the hard end.
+// DeadlineSet moves the deadline.
 type DeadlineSet struct{ Deadline time.Time }
 
-// Stopping says that it is to end; its host destroys it.
+// Stopping requests the end; its host destroys the sandbox.
 type Stopping struct{ Cause string }
 
-// Destroyed says that nothing of it is left.
+// Destroyed reports that nothing of the sandbox is left.
 type Destroyed struct{ Cause string }
 
-// Lost says that its host fell silent.
+// Lost reports that its host stopped responding.
 type Lost struct{ Reason string }
 
-// Failed says that its host could not make it.
+// Failed reports that its host could not create it.
 type Failed struct{ Message string }
 
 func (Requested) kind() string   { return "requested" }
@@ -258,13 +256,13 @@ func (Destroyed) kind() string   { return "destroyed" }
 func (Lost) kind() string        { return "lost" }
 func (Failed) kind() string      { return "failed" }
 
-// Type is the event's name on text surfaces.
+// Type returns the event's name on text surfaces.
 func (e Event) Type() string { return e.Body.kind() }
 
-// The causes of an end, of a pause and of its end.
+// The causes of an end, a pause or a resume.
 const (
-	CauseUser    = "user"    // asked for
+	CauseUser    = "user"    // requested
 	CauseTimeout = "timeout" // its deadline passed
-	CauseTraffic = "traffic" // somebody needed it
+	CauseTraffic = "traffic" // a request needed it
 	CauseLate    = "late"    // it did not run by Requested.RunBy
 )

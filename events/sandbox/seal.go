@@ -7,17 +7,17 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Sealed is a text that must not be read in a record, as only a Sealer reads it.
+// Sealed is an encrypted text in a record. Only a Sealer can read it.
 type Sealed string
 
-// Sealer hides texts from whoever reads records: gateways seal, hosts open. Its
-// methods may be called concurrently.
+// Sealer encrypts texts against readers of records: gateways seal, hosts open. Its methods
+// may be called concurrently.
 type Sealer struct{ aead cipher.AEAD }
 
-// SealerSecret is the name of the cluster's secret that a Sealer is made of.
+// SealerSecret is the name of the cluster's secret from which a Sealer is made.
 const SealerSecret = "network"
 
-// NewSealer makes a Sealer of 32 secret bytes.
+// NewSealer returns a Sealer with a key of 32 bytes.
 func NewSealer(secret []byte) (*Sealer, error) {
 	block, err := aes.NewCipher(secret)
 	if err != nil {
@@ -30,7 +30,7 @@ func NewSealer(secret []byte) (*Sealer, error) {
 	return &Sealer{aead}, nil
 }
 
-// Seal hides a text. An empty one stays empty.
+// Seal encrypts a text. An empty one stays empty.
 func (s *Sealer) Seal(text string) Sealed {
 	if text == "" {
 		return ""
@@ -38,7 +38,8 @@ func (s *Sealer) Seal(text string) Sealed {
 	return Sealed(s.aead.Seal(nil, nil, []byte(text), nil))
 }
 
-// Open reads what Seal hid; Internal if that was another cluster's, or damaged.
+// Open decrypts a text from Seal. It returns Internal if the text is another cluster's, or
+// damaged.
 func (s *Sealer) Open(t Sealed) (string, error) {
 	if t == "" {
 		return "", nil

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Phase is where a sandbox is in its life.
+// Phase is the state of a sandbox.
 type Phase string
 
-// The phases; their names are shown as they stand.
+// The phases. Their names are shown to users.
 const (
 	PhaseNone      Phase = ""
 	PhaseRequested Phase = "requested"
@@ -28,7 +28,7 @@ const (
 	PhaseFailed    Phase = "failed"
 )
 
-// next is the whole state machine; a pair that is absent cannot happen.
+// next is the whole state machine; an absent pair cannot happen.
 var next = map[Phase]map[string]Phase{
 	PhaseNone:      {"requested": PhaseRequested},
 	PhaseRequested: {"queued": PhaseQueued, "placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseRequested, "stopping": PhaseDestroyed},
@@ -45,48 +45,48 @@ var next = map[Phase]map[string]Phase{
 	PhaseStopping: {"destroyed": PhaseDestroyed, "lost": PhaseLost, "failed": PhaseFailed, "snapshotted": PhaseStopping, "network_used": PhaseStopping},
 }
 
-// State is a sandbox as its record tells it. It is a value: Apply gives a new
-// one; its maps are shared and must not be changed.
+// State is a sandbox as folded from its record. It is a value: Apply returns a new one; its
+// maps are shared and must not be changed.
 type State struct {
 	ID       ID
 	Tenant   string
 	Phase    Phase
-	Request  Requested // once it runs, with the limits of its driver where it asks for none
+	Request  Requested // once running, with the driver's limits where it has none
 	Host     string    // empty until placed
 	Epoch    uint64
-	Driver   string    // that made it; until it runs: that is to make it
+	Driver   string    // the requested driver until running, then the actual one
 	Can      Abilities // zero until running
 	Created  time.Time
 	Started  time.Time     // zero until running
 	Still    time.Time     // since when it is paused; zero if it is not
-	Rests    []Rest        // its pauses that are over, the last maxRests of them; not to be changed
-	Ended    time.Time     // zero until it ended
-	Deadline time.Time     // zero until running, unless it was set before
+	Rests    []Rest        // its last maxRests past pauses; not to be changed
+	Ended    time.Time     // zero until it has ended
+	Deadline time.Time     // zero until running, unless set before
 	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
 	Queued   string        // why it waits for a host; empty unless queued
-	Reboot   bool          // its processes end when it goes on
+	Reboot   bool          // its processes end on resume
 	Message  string        // why the last pause or resume failed; empty: it did not
-	Cause    string        // why it stops, ended or was refused
+	Cause    string        // why it is stopping, ended or was refused
 	Refusal  kind.Kind
-	Network  Network     // what it may reach now
+	Network  Network     // current network
 	Used     NetworkUsed // as far as it is known
 
-	// Unenforced are the limits that it has and its driver does not enforce; none until running.
+	// Unenforced are the limits that its driver does not enforce; none until running.
 	Unenforced []Limit
 
-	// Isolation is what it really has; empty until running.
+	// Isolation is its actual isolation; empty until running.
 	Isolation Isolation
 
 	Seq uint64 // of the last event applied
-	Rev uint64 // stream sequence of the last message applied: what an append must expect
+	Rev uint64 // stream sequence of the last message applied, which an append must expect
 }
 
-// Rest is a time for which a sandbox was paused.
+// Rest is a period for which a sandbox was paused.
 type Rest struct{ From, To time.Time }
 
 const maxRests = 256
 
-// rested gives a copy of all with one more, unless that never began.
+// rested returns a copy of all with r appended, unless r never began.
 func rested(all []Rest, r Rest) []Rest {
 	if r.From.IsZero() {
 		return all
@@ -94,7 +94,7 @@ func rested(all []Rest, r Rest) []Rest {
 	return append(slices.Clip(all[max(0, len(all)-maxRests+1):]), r)
 }
 
-// Ended reports whether the sandbox is over, however it ended.
+// Over reports whether the sandbox has ended, for whatever reason.
 func (s *State) Over() bool {
 	switch s.Phase {
 	case PhaseRefused, PhaseDestroyed, PhaseLost, PhaseFailed:
@@ -114,30 +114,30 @@ func (s *State) Waits() bool { return s.Phase == PhaseRequested || s.Phase == Ph
 // Live reports whether processes may be started in it.
 func (s *State) Live() bool { return s.Phase == PhaseRunning }
 
-// Standing reports whether it is paused, or on its way there or back.
+// Standing reports whether it is pausing, paused or resuming.
 func (s *State) Standing() bool {
 	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
 }
 
-// Wakes reports whether whoever needs the sandbox while it is paused resumes it. One
-// that must begin anew does not wait for a request that would find nobody.
+// Wakes reports whether a request resumes the sandbox while it is paused. A reboot does not
+// wait for a request, which would find no server.
 func (s *State) Wakes() bool { return s.Request.AutoResume && !s.Reboot }
 
-// Names are the variables that tell the processes of a sandbox where they are.
+// Names returns the environment variables that identify the sandbox to its processes.
 func Names(id ID, r *Requested) map[string]string {
 	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": cmp.Or(r.Built, r.Template)}
 }
 
-// minAwake is the least time that a sandbox is given which traffic resumed.
+// minAwake is the minimum lifetime after a resume by traffic.
 const minAwake = 5 * time.Minute
 
-// Woken is what is appended to the record of a paused sandbox to resume it for
-// somebody who needs it: it lives on for as long as it was made for.
+// Woken returns the events that resume a paused sandbox for a request. Its lifetime starts
+// again.
 func (s *State) Woken() []Body {
 	return []Body{Resuming{Cause: CauseTraffic, Lifetime: max(minAwake, s.Request.Lifetime)}}
 }
 
-// runs counts the lifetime from now, when the sandbox runs or runs again.
+// runs starts the lifetime at now, when the sandbox runs or runs again.
 func (s *State) runs(now time.Time) {
 	if s.Lifetime > 0 {
 		s.Deadline = now.Add(s.Lifetime)
@@ -145,7 +145,7 @@ func (s *State) runs(now time.Time) {
 	s.Lifetime = 0
 }
 
-// Apply is the state after e, or an Internal error if e cannot follow s.
+// Apply returns the state after e, or an Internal error if e cannot follow s.
 func (s State) Apply(e Event) (State, error) {
 	to, ok := next[s.Phase][e.Body.kind()]
 	if !ok {
@@ -159,7 +159,7 @@ func (s State) Apply(e Event) (State, error) {
 	return s, nil
 }
 
-// fold takes over what an event says, once it is known that it may follow.
+// fold applies an event that may follow.
 func (s *State) fold(e Event) {
 	switch b := e.Body.(type) {
 	case Requested:
@@ -183,7 +183,7 @@ func (s *State) fold(e Event) {
 		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
 		s.Lifetime = 0
-		s.Message, s.Still = b.Message, cmp.Or(s.Still, e.Time) // one that does not wake stood still all the time
+		s.Message, s.Still = b.Message, cmp.Or(s.Still, e.Time) // a failed resume does not interrupt the pause
 	case Resuming:
 		s.Cause, s.Reboot, s.Lifetime = b.Cause, s.Reboot || b.Reboot, b.Lifetime
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
@@ -191,7 +191,7 @@ func (s *State) fold(e Event) {
 		s.Rests = rested(s.Rests, Rest{s.Still, e.Time})
 		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
 		s.runs(e.Time)
-	case Snapshotted: // a fact about its past that changes nothing
+	case Snapshotted: // a fact that changes nothing
 	case NetworkSet:
 		s.Network = b.Network
 	case NetworkUsed:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// life applies bodies in order, one second apart, and stops at the first that
-// cannot follow.
+// life applies bodies in order, one second apart, and stops at the first that cannot
+// follow.
 func life(bodies ...Body) (State, error) {
 	var s State
 	var err error
@@ -31,12 +31,12 @@ func TestPausesInARecord(t *testing.T) {
 		{"paused and resumed", []Body{Pausing{}, Paused{}, Resuming{}, DeadlineSet{}, Resumed{}}, PhaseRunning, true},
 		{"a pause that failed", []Body{Pausing{}, Resumed{Message: "no"}}, PhaseRunning, true},
 		{"a resume that failed", []Body{Pausing{}, Paused{}, Resuming{}, Paused{Message: "no"}}, PhasePaused, true},
-		{"ended while it stood still", []Body{Pausing{}, Paused{}, Stopping{}, Destroyed{}}, PhaseDestroyed, true},
-		{"lost while it stood still", []Body{Pausing{}, Paused{}, Lost{}}, PhaseLost, true},
+		{"ended while paused", []Body{Pausing{}, Paused{}, Stopping{}, Destroyed{}}, PhaseDestroyed, true},
+		{"lost while paused", []Body{Pausing{}, Paused{}, Lost{}}, PhaseLost, true},
 		{"snapshots change nothing", []Body{Snapshotted{}, Pausing{}, Snapshotted{}, Paused{}, Snapshotted{}}, PhasePaused, true},
-		{"still without being asked", []Body{Paused{}}, PhaseRunning, false},
+		{"paused without a request", []Body{Paused{}}, PhaseRunning, false},
 		{"paused twice", []Body{Pausing{}, Paused{}, Pausing{}}, PhasePaused, false},
-		{"resumed without being asked", []Body{Resumed{}}, PhaseRunning, false},
+		{"resumed without a request", []Body{Resumed{}}, PhaseRunning, false},
 		{"resumed after its end", []Body{Stopping{}, Destroyed{}, Resuming{}}, PhaseDestroyed, false},
 	}
 	for _, tt := range tests {
@@ -46,7 +46,7 @@ func TestPausesInARecord(t *testing.T) {
 				t.Errorf("%q, %v; want %q, ok %v", s.Phase, err, tt.want, tt.ok)
 			}
 			if s.Standing() != (tt.want == PhasePaused) || (s.Phase == PhasePaused) == s.Still.IsZero() && !s.Over() {
-				t.Errorf("standing %v, still since %v", s.Standing(), s.Still)
+				t.Errorf("standing %v, paused since %v", s.Standing(), s.Still)
 			}
 		})
 	}
@@ -56,7 +56,7 @@ func TestPausesInARecord(t *testing.T) {
 	}
 }
 
-// A sandbox that somebody failed to resume has stood still since it was paused.
+// A failed resume does not interrupt a pause.
 func TestAResumeThatFailedIsNoBreakOfAPause(t *testing.T) {
 	tried := []Body{Requested{}, Placed{}, Running{}, Pausing{}, Paused{}, Resuming{}, Paused{Message: "no"}}
 	for _, tt := range []struct {
@@ -65,21 +65,21 @@ func TestAResumeThatFailedIsNoBreakOfAPause(t *testing.T) {
 		still time.Time
 		rests []Rest
 	}{
-		{"it stands still", nil, time.Unix(5, 0), nil},
-		{"it went on at last", []Body{Resuming{}, Resumed{}}, time.Time{}, []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
+		{"it is still paused", nil, time.Unix(5, 0), nil},
+		{"it resumed later", []Body{Resuming{}, Resumed{}}, time.Time{}, []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
 		{"it was paused again", []Body{Resuming{}, Resumed{}, Pausing{}, Paused{}}, time.Unix(11, 0), []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := life(slices.Concat(tried, tt.then)...)
 			if err != nil || s.Still != tt.still || !slices.Equal(s.Rests, tt.rests) {
-				t.Errorf("still since %v, rests %v, %v; want %v, %v", s.Still, s.Rests, err, tt.still, tt.rests)
+				t.Errorf("paused since %v, rests %v, %v; want %v, %v", s.Still, s.Rests, err, tt.still, tt.rests)
 			}
 		})
 	}
 }
 
-// A sandbox of which files alone were kept begins anew, however it is resumed; one
-// that could not be paused goes on as it was.
+// A sandbox of which only the files were kept reboots, however it is resumed. One that
+// could not be paused continues as before.
 func TestReboot(t *testing.T) {
 	run := []Body{Requested{AutoResume: true}, Placed{}, Running{Can: Abilities{Pause: true}}}
 	for _, tt := range []struct {
@@ -92,7 +92,7 @@ func TestReboot(t *testing.T) {
 		{"rebooted", []Body{Pausing{}, Paused{}, Resuming{Reboot: true}}, true, false},
 		{"files alone", []Body{Pausing{Files: true}, Paused{}}, true, false},
 		{"files alone, resumed", []Body{Pausing{Files: true}, Paused{}, Resuming{}}, true, false},
-		{"files alone, in vain", []Body{Pausing{Files: true}, Resumed{Message: "no"}}, false, true},
+		{"files alone, but the pause failed", []Body{Pausing{Files: true}, Resumed{Message: "no"}}, false, true},
 		{"the next pause", []Body{Pausing{Files: true}, Paused{}, Resuming{}, Resumed{}, Pausing{}, Paused{}}, false, true},
 	} {
 		s, err := life(append(run[:3:3], tt.then...)...)
@@ -119,7 +119,7 @@ func TestAtLeast(t *testing.T) {
 		}
 	}
 	if _, err := ParseIsolation("fortress"); err == nil {
-		t.Error("fortress was taken")
+		t.Error("an unknown level was accepted")
 	}
 }
 
@@ -130,12 +130,12 @@ func TestSnapshotIDs(t *testing.T) {
 	}
 	for _, bad := range []string{"", "s", "../../../etc/passwd00", string(NewID()), string(id) + "0", "s*.>0123456789012345a"} {
 		if _, err := ParseSnapshotID(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
 
-// A record knows its last pauses, and no copy of it sees those of another.
+// A record has its last pauses, and copies of it do not share them.
 func TestPausesThatAreOver(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	s := State{Phase: PhaseRunning}
@@ -160,7 +160,7 @@ func TestPausesThatAreOver(t *testing.T) {
 	}
 }
 
-// Who asked for no limit has his driver's, where it has one.
+// A request without a limit gets the driver's, if that has one.
 func TestLimitsOfTheDriver(t *testing.T) {
 	for _, asked := range []Requested{{}, {CPUMilli: 7, MemoryMiB: 8}} {
 		run := Running{Driver: "d", CPUMilli: 1000, MemoryMiB: 512}

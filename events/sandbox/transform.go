@@ -10,30 +10,28 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Transform sets headers of the requests that a sandbox sends to a domain. It
-// does not allow the domain. Of several that name a host, the exact one counts,
-// else the one with the longest name; those of one domain count together, in
-// order.
+// Transform sets headers in a sandbox's requests to a domain. It does not allow the domain.
+// If several match a host, the exact one applies, otherwise the one with the longest name.
+// All transforms of one domain apply, in order.
 type Transform struct {
-	Domain  string // a name in lower case, or "*." and one: the names below it
+	Domain  string // a name in lower case, or "*." and a name for all names below it
 	Headers []Header
 }
 
-// Header is set in place of what a request has under its name.
+// Header replaces a request's headers of that name.
 type Header struct {
 	Name  string
 	Value Sealed
 }
 
-// Proxy is a SOCKS5 proxy through which a sandbox's connections go, once they
-// are allowed.
+// Proxy is a SOCKS5 proxy for a sandbox's connections, once they are allowed.
 type Proxy struct {
 	Address  string // host:port
-	User     string // empty: it asks for no name
+	User     string // empty: no authentication
 	Password Sealed
 }
 
-// The most that there may be, as E2B has them.
+// Limits, equal to E2B's.
 const (
 	maxDomains     = 10
 	maxTransforms  = 100 // of all domains
@@ -44,11 +42,11 @@ const (
 	envdPort       = 49983
 )
 
-// ParseDomain reads the domain of a transform: "example.com" or "*.example.com".
+// ParseDomain parses the domain of a transform: "example.com" or "*.example.com".
 func ParseDomain(s string) (string, error) {
 	r, err := ParseRule(s)
 	if err != nil || r.Net.IsValid() || r.Name == "" {
-		return "", kind.Newf(kind.Invalid, "check network", "", "rules: %q is no domain", s)
+		return "", kind.Newf(kind.Invalid, "check network", "", "rules: %q is not a domain", s)
 	}
 	if r.Below {
 		return "*." + r.Name, nil
@@ -56,12 +54,12 @@ func ParseDomain(s string) (string, error) {
 	return r.Name, nil
 }
 
-// ParseHeader checks a header that came from outside, and seals its value. Its
-// errors do not have the value.
+// ParseHeader validates a header from outside, and seals its value. Its errors do not
+// contain the value.
 func ParseHeader(s *Sealer, name, value string) (Header, error) {
 	switch {
 	case name == "" || len(name) > maxName || strings.Trim(name, tokenChars) != "":
-		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: %q is no header's name", name)
+		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: %q is not a valid header name", name)
 	case reserved(name):
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: the header %s belongs to the connection", name)
 	case len(value) > maxHeaderValue:
@@ -76,9 +74,9 @@ func ParseHeader(s *Sealer, name, value string) (Header, error) {
 
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// In a header's value a secret of the tenant's stands as ${e2b.secrets.NAME}, and a
-// token of the sandbox's as ${e2b.identity.tokens.NAME}: what they are then is looked
-// up for each request.
+// In a header's value, ${e2b.secrets.NAME} stands for a secret of the tenant and
+// ${e2b.identity.tokens.NAME} for a token of the sandbox. They are replaced in each
+// request.
 const (
 	markerOpen  = "${e2b."
 	secretOpen  = "${e2b.secrets."
@@ -86,13 +84,13 @@ const (
 	markerClose = "}"
 )
 
-// Markers give what stands in a marker's place, by its name.
+// Markers returns the replacement of a marker, by its name.
 type Markers struct {
 	Secret, Token func(name string) (string, error)
 }
 
-// Expand puts secrets and tokens where a header's value names them. An error of
-// theirs ends it, and what cannot be in a header is one: Precondition.
+// Expand replaces the secrets and tokens in a header's value. It returns their errors, or
+// Precondition if a replacement is not valid in a header.
 func (m *Markers) Expand(value string) (string, error) {
 	var out strings.Builder
 	for {
@@ -109,7 +107,7 @@ func (m *Markers) Expand(value string) (string, error) {
 		name, known := strings.CutPrefix(rest, open)
 		name, after, closed := strings.Cut(name, markerClose)
 		if !known || !closed {
-			return "", kind.New(kind.Precondition, "expand", "", "a marker has no end, or is none of ours")
+			return "", kind.New(kind.Precondition, "expand", "", "a marker is not terminated, or unknown")
 		}
 		text, err := what(name)
 		if err != nil {
@@ -125,8 +123,8 @@ func (m *Markers) Expand(value string) (string, error) {
 
 func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// reserved reports whether a header is about the connection, the body or the
-// host of a request, and not the server's affair.
+// reserved reports whether a header concerns the connection, the body or the host of a
+// request, not its server.
 func reserved(name string) bool {
 	switch textproto.CanonicalMIMEHeaderKey(name) {
 	case "Host", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
@@ -136,16 +134,15 @@ func reserved(name string) bool {
 	return false
 }
 
-// ParseProxy checks a proxy that came from outside, and seals its password. An
-// address that the operator does not allow is Invalid; what a name leads to is for
-// hosts to judge when they dial it.
+// ParseProxy validates a proxy from outside, and seals its password. An address that the
+// operator does not allow is Invalid. A name is checked by hosts when they dial it.
 func ParseProxy(s *Sealer, o *Operator, address, user, password string) (*Proxy, error) {
 	host, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	r, rerr := ParseRule(host)
 	switch {
 	case err != nil || perr != nil || n == 0 || rerr != nil || r.Below || r.Net.IsValid() && !r.Net.IsSingleIP():
-		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %q is no host and port", address)
+		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %q is not a host and port", address)
 	case r.Net.IsValid() && !o.Allows(r.Net.Addr()), r.Name == "localhost" && !o.Names(netip.IPv6Loopback()) && !o.Names(netip.AddrFrom4([4]byte{127, 0, 0, 1})):
 		return nil, kind.Newf(kind.Invalid, "check network", "", "egressProxy: %s is not public", address)
 	case len(user) > maxSocksWord || len(password) > maxSocksWord:
@@ -156,7 +153,7 @@ func ParseProxy(s *Sealer, o *Operator, address, user, password string) (*Proxy,
 	return &Proxy{Address: address, User: user, Password: s.Seal(password)}, nil
 }
 
-// checkTransforms says what is wrong with their number.
+// checkTransforms checks the number of transforms.
 func (n *Network) checkTransforms() error {
 	domains := make(map[string]struct{})
 	for _, t := range n.Transforms {
@@ -177,7 +174,7 @@ func (n *Network) checkPorts() error {
 	}
 	for _, p := range n.HTTPSPorts {
 		if p < 1 || p > 1<<16-1 || p == envdPort {
-			return kind.Newf(kind.Invalid, "check network", "", "httpsPorts: %d cannot be one", p)
+			return kind.Newf(kind.Invalid, "check network", "", "httpsPorts: %d is not allowed", p)
 		}
 	}
 	return nil

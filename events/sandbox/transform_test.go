@@ -31,7 +31,7 @@ func TestDomainsOfTransforms(t *testing.T) {
 	}
 }
 
-// No error tells a value.
+// No error contains a value.
 func TestHeadersOfTransforms(t *testing.T) {
 	s := sealer(t)
 	for _, tt := range []struct {
@@ -54,7 +54,7 @@ func TestHeadersOfTransforms(t *testing.T) {
 		}
 	}
 	if one, other := s.Seal("a"), s.Seal("a"); one == other {
-		t.Error("the same text can be told by how it is sealed")
+		t.Error("two seals of the same text are equal")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestProxies(t *testing.T) {
 			t.Errorf("%q: %v", tt.address, err)
 		}
 		if p != nil && strings.Contains(string(p.Password), "canary") {
-			t.Errorf("%q: the password can be read", tt.address)
+			t.Errorf("%q: the password is not sealed", tt.address)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func TestCounted(t *testing.T) {
 		{"none", LinkUsed{}, begin},
 		{"more of the same", LinkUsed{7, 31, 42}, NetworkUsed{101, 202, LinkUsed{7, 31, 42}}},
 		{"the same", LinkUsed{7, 30, 40}, begin},
-		{"an older look", LinkUsed{7, 29, 40}, begin},
+		{"an older reading", LinkUsed{7, 29, 40}, begin},
 		{"the one before", LinkUsed{6, 1000, 1000}, begin},
 		{"the next", LinkUsed{8, 5, 6}, NetworkUsed{105, 206, LinkUsed{8, 5, 6}}},
 	} {

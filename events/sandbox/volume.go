@@ -9,16 +9,16 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// VolumeID names a volume: "v" and 20 of [a-z0-9]. It is a name of a directory,
-// so that what comes from outside is parsed.
+// VolumeID identifies a volume: "v" and 20 of [a-z0-9]. It is a directory name, so ids from
+// outside must be parsed.
 type VolumeID string
 
 const volumePrefix = 'v'
 
-// NewVolumeID makes an id of 103 random bits.
+// NewVolumeID returns an id of 103 random bits.
 func NewVolumeID() VolumeID { return VolumeID(newID(volumePrefix)) }
 
-// ParseVolumeID checks an id that came from outside.
+// ParseVolumeID validates an id from outside.
 func ParseVolumeID(s string) (VolumeID, error) {
 	id, err := ParseID(strings.Clone(s))
 	if err != nil || len(s) != newIDLen || s[0] != volumePrefix {
@@ -27,30 +27,30 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return VolumeID(id), nil
 }
 
-// Volume is a directory that outlives sandboxes, and that several may see at once.
+// Volume is a directory that outlives sandboxes and that several can share.
 //
-// # Where it is
-// Its files are on one host's disk, and nowhere else: sandboxes that use it are
-// placed there, and while that host is away it cannot be used, which every call
-// says. A host never makes a volume anew that it once had: one whose files are
-// gone from its disk is an error, not an empty directory. It is as safe as that
-// disk, and has no bound of its own; where it fills the disk, those who see it are ended.
+// # Location
+// Its files are on one host's disk only. Sandboxes that use it are placed there, and while
+// that host is down the volume is unavailable, which every call reports. A host never
+// recreates a volume that it once had: if the files are missing from its disk, that is an
+// error, not an empty directory. A volume is as durable as that disk and has no size limit.
+// If it fills the disk, its sandboxes are evicted.
 type Volume struct {
 	ID      VolumeID
 	Tenant  string
-	Name    string // that no other volume of the tenant has
-	Host    string // that has its files
+	Name    string // unique among the tenant's volumes
+	Host    string // the host of its files
 	Created time.Time
-	Made    bool // its host has its directory
-	Deleted bool // it is gone for clients; its host removes the files once no sandbox uses them, and then it is not made
+	Made    bool // its host has created the directory
+	Deleted bool // deleted for clients; its host removes the files, and resets Made, once no sandbox uses them
 	Rev     uint64
-	Changed time.Time // when its record was
+	Changed time.Time // time of the last change of its record
 }
 
-// Over reports whether nothing is left of it but its record.
+// Over reports whether only its record is left.
 func (v *Volume) Over() bool { return v.Deleted && !v.Made }
 
-// Mount says where in a sandbox a volume is seen.
+// Mount is the path of a volume in a sandbox.
 type Mount struct {
 	Volume VolumeID
 	Name   string
@@ -64,8 +64,7 @@ const (
 	maxPathName   = 255
 )
 
-// CheckVolumeName says whether a volume may be called so; its name is a token of a
-// subject.
+// CheckVolumeName validates a volume's name, which is a token of a subject.
 func CheckVolumeName(s string) error {
 	ok := len(s) > 0 && len(s) <= maxVolumeName
 	for i := 0; ok && i < len(s); i++ {
@@ -78,8 +77,8 @@ func CheckVolumeName(s string) error {
 	return nil
 }
 
-// CheckMounts says what is wrong with where volumes are to be seen: each path is
-// absolute, clean, of no other mount, and none that a sandbox cannot be without.
+// CheckMounts validates the paths of volumes: each must be absolute, clean, used once, and
+// not one that a sandbox needs.
 func CheckMounts(mounts []Mount) error {
 	if len(mounts) > maxMounts {
 		return kind.Newf(kind.Invalid, "check mounts", "", "more than %d volumeMounts", maxMounts)
@@ -91,7 +90,7 @@ func CheckMounts(mounts []Mount) error {
 		case len(p) > maxMountPath || strings.IndexByte(p, 0) >= 0:
 			return kind.Newf(kind.Invalid, "check mounts", "", "the path of a volume mount has a NUL or more than %d bytes", maxMountPath)
 		case !strings.HasPrefix(p, "/") || path.Clean(p) != p:
-			return kind.Newf(kind.Invalid, "check mounts", "", "%q: the path of a volume mount is absolute and clean", p)
+			return kind.Newf(kind.Invalid, "check mounts", "", "%q: the path of a volume mount must be absolute and clean", p)
 		case slices.ContainsFunc(strings.Split(p, "/"), func(name string) bool { return len(name) > maxPathName }):
 			return kind.Newf(kind.Invalid, "check mounts", "", "the path of a volume mount has a name of more than %d bytes", maxPathName)
 		case needed(p):
@@ -104,7 +103,7 @@ func CheckMounts(mounts []Mount) error {
 	return nil
 }
 
-// needed reports whether a sandbox needs what is at a path.
+// needed reports whether a sandbox needs the files at a path.
 func needed(p string) bool {
 	first, below, _ := strings.Cut(p[1:], "/")
 	switch first {
@@ -118,8 +117,7 @@ func needed(p string) bool {
 	return false
 }
 
-// ByDepth gives mounts in an order in which they can be made: a path before those
-// in it.
+// ByDepth returns the mounts in an order in which they can be mounted: parents first.
 func ByDepth(mounts []Mount) []Mount {
 	out := slices.Clone(mounts)
 	slices.SortFunc(out, func(a, b Mount) int { return strings.Compare(a.Path, b.Path) })

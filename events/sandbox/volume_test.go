@@ -22,6 +22,6 @@ func TestCheckMounts(t *testing.T) {
 		}
 	}
 	if CheckMounts([]Mount{{Path: "/a"}, {Path: "/a"}}) == nil {
-		t.Error("two at one place")
+		t.Error("two volumes at one path were accepted")
 	}
 }

@@ -51,7 +51,7 @@ func sample() Manifest {
 	}
 }
 
-// Only what may be an id of a build's cannot be a name.
+// Only a name that may be a build's id is rejected.
 func TestNamesThatLookLikeIDs(t *testing.T) {
 	id := string(BuiltID("alice", "name"))
 	for name, looks := range map[string]bool{id: true, "t" + id: false, "t15468-e2b245-builder": false, "team_api-server-v1-x2": false} {
@@ -73,7 +73,7 @@ func TestManifestIsCanonical(t *testing.T) {
 	if id != ID(SumOf(b)) {
 		t.Errorf("id %s is not the sum of the bytes", id)
 	}
-	// For ever: an id that changes loses every template there is.
+	// Stored ids depend on it: a changed id loses every existing template.
 	if want := ID("b81597cbca1989f6b650fa87e49d39e678b655262c1dbd38066edd39b0bb7102"); id != want {
 		t.Errorf("id %s, want %s", id, want)
 	}

@@ -2,9 +2,9 @@
 // receive them. It does no I/O.
 //
 // # Lifecycle events
-// A lifecycle event is a projection of one event of a sandbox's record, in the
-// words of E2B's API. [Fold] makes them from a record. The same event has the same
-// id at every reader, however often it is read or delivered.
+// A lifecycle event is a projection of one event of a sandbox's record, in the format of
+// E2B's API. [Fold] derives them from a record. An event has the same id for every reader,
+// however often it is read or delivered.
 //
 // # Order
 // [Position] orders the lifecycle events of all sandboxes of a tenant, and those of

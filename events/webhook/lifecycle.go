@@ -23,10 +23,11 @@ const (
 	Checkpointed Type = "sandbox.lifecycle.checkpointed"
 )
 
-// Types returns all types. The index of one in it is stored, so that new ones come last.
+// Types returns all types. Their indexes are stored, so new ones must come last.
 func Types() []Type { return []Type{Created, Updated, Paused, Resumed, Killed, Checkpointed} }
 
-// ParseTypes checks types from outside and drops repeated ones. Invalid if one is unknown.
+// ParseTypes validates types from outside and drops duplicates. It returns Invalid if one
+// is unknown.
 func ParseTypes(names []string) ([]Type, error) {
 	var out []Type
 	for _, name := range names {
@@ -41,7 +42,7 @@ func ParseTypes(names []string) ([]Type, error) {
 	return out, nil
 }
 
-// Label is the short name of a type, which older receivers read.
+// Label returns the short name of a type, for older receivers.
 func (t Type) Label() string {
 	switch t {
 	case Created:
@@ -60,11 +61,11 @@ func (t Type) Label() string {
 	return ""
 }
 
-// Category is what all types belong to.
+// Category is the category of all types.
 const Category = "lifecycle"
 
 // Position orders lifecycle events: the stream sequence of the message, and the index of
-// the event in that message.
+// the event in it.
 type Position uint64
 
 const indexBits = 8
@@ -75,14 +76,15 @@ func At(rev uint64, index int) Position {
 	return Position(rev<<indexBits | uint64(min(index, 1<<indexBits-1)))
 }
 
-// Through returns the position behind all events of a message and of those before it.
+// Through returns the position after all events of a message and of earlier ones.
 func Through(rev uint64) Position { return At(rev+1, 0) - 1 }
 
 // Rev returns the stream sequence of the event's message.
 func (p Position) Rev() uint64 { return uint64(p) >> indexBits }
 
-// TypeOf returns the type of the lifecycle event that e is for a sandbox in state s; false
-// if it is none. A sandbox has none before it first ran, and none if it works for a build.
+// TypeOf returns the type of lifecycle event for e in a sandbox in state s; false if there
+// is none. A sandbox has no lifecycle events before it first runs, and none at all if it
+// belongs to a build.
 func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
 	if s.Request.Build != "" {
 		return "", false
@@ -90,11 +92,11 @@ func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
 	switch e.(type) {
 	case sandbox.Running:
 		return Created, true
-	case sandbox.Paused: // from PhaseResuming it is a resume that failed
+	case sandbox.Paused: // in PhaseResuming it is a failed resume
 		return Paused, s.Phase == sandbox.PhasePausing
-	case sandbox.Resumed: // from PhasePausing it is a pause that failed
+	case sandbox.Resumed: // in PhasePausing it is a failed pause
 		return Resumed, s.Phase == sandbox.PhaseResuming
-	case sandbox.DeadlineSet: // while it resumes, it is a part of that
+	case sandbox.DeadlineSet: // during a resume it is a part of that
 		return Updated, !s.Started.IsZero() && s.Phase != sandbox.PhaseResuming
 	case sandbox.NetworkSet:
 		return Updated, !s.Started.IsZero()
@@ -102,7 +104,7 @@ func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
 		return Checkpointed, true
 	case sandbox.Destroyed, sandbox.Lost, sandbox.Failed:
 		return Killed, !s.Started.IsZero()
-	default: // requests, refusals and figures change nothing that E2B reports
+	default: // E2B reports no event for the others
 		return "", false
 	}
 }
@@ -119,13 +121,13 @@ type Event struct {
 	Tenant    string
 
 	Metadata map[string]string
-	Deadline time.Time      // new one, of Updated; zero: another setting changed
+	Deadline time.Time      // of Updated: the new one; zero: another setting changed
 	Snapshot string         // of Checkpointed
 	Reason   string         // of Killed and Paused
 	Ran      *ExecutionData // of Killed and Paused
 }
 
-// ExecutionData says what a run of a sandbox was.
+// ExecutionData describes a run of a sandbox.
 type ExecutionData struct {
 	Started   time.Time
 	CPUs      uint32 // 0: no limit
@@ -133,16 +135,16 @@ type ExecutionData struct {
 	Took      time.Duration
 }
 
-// Fold makes the lifecycle events of one sandbox from its record. The zero value is the
+// Fold derives the lifecycle events of one sandbox from its record. The zero value is the
 // beginning of a record. It belongs to one goroutine.
 type Fold struct {
 	State sandbox.State
-	run   int       // executions so far
-	since time.Time // the last one began
+	run   int       // number of executions so far
+	since time.Time // start of the last one
 }
 
-// Apply takes the next event of the record, which is at a position, and returns the lifecycle
-// event that it is, if any. An event that cannot follow is left out.
+// Apply processes the next event of the record, at the given position, and returns its
+// lifecycle event, if any. It skips an event that cannot follow.
 func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
 	t, ok := TypeOf(&f.State, e.Body)
 	before := f.State
@@ -174,7 +176,7 @@ func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
 		out.Deadline = b.Deadline
 	case sandbox.Snapshotted:
 		out.Snapshot = string(b.Snapshot)
-	default: // its type says it all
+	default: // its type is enough
 	}
 	if t == Killed || t == Paused {
 		out.Reason = cmp.Or(s.Cause, before.Cause)
@@ -183,7 +185,8 @@ func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
 	return out, true
 }
 
-// ran describes the run that ends now. A sandbox that ends while it is paused ran until then.
+// ran describes the run that ends now. If the sandbox ends while paused, the run ended with
+// the pause.
 func (f *Fold) ran(before *sandbox.State, now time.Time) *ExecutionData {
 	if !before.Still.IsZero() {
 		now = before.Still

@@ -18,8 +18,8 @@ const (
 	payloadVersion   = "v2"
 )
 
-// Sign returns the signature of a payload as receivers check it: the SHA-256 of the
-// secret followed by the payload, in base64 without padding.
+// Sign returns the signature of a payload: the SHA-256 of the secret followed by the
+// payload, in base64 without padding.
 func Sign(secret string, payload []byte) string {
 	h := sha256.New()
 	h.Write([]byte(secret)) //nolint:errcheck // a hash never fails
@@ -27,7 +27,7 @@ func Sign(secret string, payload []byte) string {
 	return base64.RawStdEncoding.EncodeToString(h.Sum(nil))
 }
 
-// Data is what an event says besides: event_data.
+// Data is the event_data of an event.
 type Data struct {
 	Metadata  map[string]string `json:"sandbox_metadata,omitempty"`
 	Execution *executionBody    `json:"execution,omitempty"`
@@ -43,7 +43,7 @@ type executionBody struct {
 	ExecutionTime int64     `json:"execution_time"` // milliseconds
 }
 
-// Data returns what the event says besides, or nil if that is nothing.
+// Data returns the event_data of the event, or nil if it is empty.
 func (e *Event) Data() *Data {
 	d := Data{Metadata: e.Metadata, Snapshot: e.Snapshot, Reason: e.Reason}
 	if !e.Deadline.IsZero() {
@@ -62,7 +62,7 @@ func (e *Event) Data() *Data {
 	return &d
 }
 
-// payload is the body of a delivery, in the field names that receivers know.
+// payload is the body of a delivery, with the field names that receivers expect.
 type payload struct {
 	ID          string    `json:"id"`
 	Version     string    `json:"version"`
@@ -86,7 +86,7 @@ func (e *Event) Payload() ([]byte, error) {
 	})
 }
 
-// Listed is an event as lists show it: the payload's fields, named as E2B's lists do.
+// Listed is an event in a list: the payload's fields, named as in E2B's lists.
 type Listed struct {
 	ID          string    `json:"id"`
 	Version     string    `json:"version"`
@@ -102,7 +102,7 @@ type Listed struct {
 	Timestamp   time.Time `json:"timestamp"`
 }
 
-// Listed returns the event as lists show it.
+// Listed returns the event in its form for lists.
 func (e *Event) Listed() Listed {
 	return Listed{
 		ID: e.ID, Version: payloadVersion, Type: e.Type, Category: Category, Label: e.Type.Label(), Data: e.Data(),

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// ID names a webhook: a UUID in lower case, which is a token of a subject.
+// ID identifies a webhook: a UUID in lower case, which is a token of a subject.
 type ID string
 
 // NewID returns a random id.
@@ -25,9 +25,9 @@ func NewID() ID {
 	return ID(formatUUID(raw, 4))
 }
 
-// ParseID checks an id from outside. NotFound if it is not a UUID.
+// ParseID validates an id from outside. It returns NotFound if it is not a UUID.
 func ParseID(s string) (ID, error) {
-	s = strings.Clone(strings.ToLower(s)) // not of a request's buffer
+	s = strings.Clone(strings.ToLower(s)) // does not share a request's buffer
 	raw, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
 	if err != nil || len(raw) != 16 || len(s) != 36 || formatDashes([16]byte(raw)) != s {
 		return "", kind.New(kind.NotFound, "parse webhook id", "", "webhook not found")
@@ -47,13 +47,13 @@ func formatDashes(raw [16]byte) string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// NamedUUID returns the UUID that the given words always have.
+// NamedUUID returns the UUID derived from the given words.
 func NamedUUID(words ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return formatUUID([16]byte(sum[:16]), 8)
 }
 
-// Webhook is where a tenant receives lifecycle events.
+// Webhook is a receiver of a tenant's lifecycle events.
 type Webhook struct {
 	ID      ID
 	Tenant  string
@@ -66,7 +66,7 @@ type Webhook struct {
 	From    Position // events up to this position are not delivered
 	Removed bool
 
-	Rev     uint64    // stream sequence of its last change: what the next must expect
+	Rev     uint64    // stream sequence of its last change, which the next change must expect
 	Changed time.Time // when that was stored
 }
 
@@ -80,7 +80,7 @@ const (
 	MaxSecret = 1024
 )
 
-// CheckName reports as Invalid a name that cannot be shown.
+// CheckName returns Invalid for a name that cannot be displayed.
 func CheckName(s string) error {
 	if s == "" || len(s) > MaxName || strings.ContainsFunc(s, unicode.IsControl) {
 		return kind.Newf(kind.Invalid, "check webhook", "", "name must have 1 to %d bytes and no control characters", MaxName)
@@ -88,7 +88,7 @@ func CheckName(s string) error {
 	return nil
 }
 
-// CheckSecret reports as Invalid a secret that nothing can be signed with.
+// CheckSecret returns Invalid for a secret that cannot sign.
 func CheckSecret(s string) error {
 	if s == "" || len(s) > MaxSecret {
 		return kind.Newf(kind.Invalid, "check webhook", "", "signatureSecret must have 1 to %d bytes", MaxSecret)
@@ -96,9 +96,8 @@ func CheckSecret(s string) error {
 	return nil
 }
 
-// CheckURL reports as Invalid a URL that deliveries cannot go to. An address that is
-// not public is refused here already where the URL names it; names are resolved, and
-// judged again, at each delivery.
+// CheckURL returns Invalid for a URL to which nothing can be delivered. It rejects
+// addresses that are not public; host names are resolved and checked at each delivery.
 func CheckURL(s string, operator *sandbox.Operator) error {
 	u, err := url.Parse(s)
 	switch {
@@ -117,31 +116,31 @@ func CheckURL(s string, operator *sandbox.Operator) error {
 	return nil
 }
 
-// Cursor is how far a webhook's events were delivered, and by which deliverer.
+// Cursor is the state of a webhook's deliveries.
 type Cursor struct {
-	At       Position // every wanted event up to this one was delivered or given up
-	Holder   string   // deliverer that delivers now; empty: none
+	At       Position // all matching events up to this one were delivered or given up
+	Holder   string   // current deliverer; empty: none
 	Attempts uint64   // requests sent
 	Done     uint64   // events delivered
 	GivenUp  uint64   // events whose last attempt failed
 
-	Rev   uint64    // stream sequence: what the next must expect; 0: there is none
-	Heard time.Time // by the clock of here: when it came
+	Rev   uint64    // stream sequence, which the next change must expect; 0: none
+	Heard time.Time // local time of its receipt
 }
 
-// Ref says where in the log a lifecycle event is.
+// Ref locates a lifecycle event in the log.
 type Ref struct {
 	Sandbox  sandbox.ID
 	Position Position
 }
 
-// MaxAgain is how many events of a webhook may wait for redelivery.
+// MaxAgain is the maximum number of a webhook's events that wait for redelivery.
 const MaxAgain = 100
 
-// Again are the events of a webhook that are to be delivered once more.
+// Again lists the events of a webhook to redeliver.
 type Again struct {
 	Events []Ref
-	Rev    uint64 // stream sequence: what the next must expect; 0: there is none
+	Rev    uint64 // stream sequence, which the next change must expect; 0: none
 }
 
 // Attempt is one delivery of an event to a webhook: one HTTP request.
@@ -154,11 +153,11 @@ type Attempt struct {
 	Time     time.Time
 	Took     time.Duration
 	URL      string
-	Status   uint32 // of the response; 0: there was none
-	Error    string // why it failed; empty: it did not
+	Status   uint32 // of the response; 0: no response
+	Error    string // why it failed; empty: it succeeded
 	Response string // the beginning of the response's body
 	Last     bool   // it failed, and no other attempt follows
 }
 
-// Failed reports whether the receiver did not take the event.
+// Failed reports whether the receiver did not accept the event.
 func (a *Attempt) Failed() bool { return a.Error != "" }

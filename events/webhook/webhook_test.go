@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// record folds a record of one event a second, each in a message of its own.
+// record folds a record of one event per second, each in a message of its own.
 func record(t *testing.T, bodies ...sandbox.Body) []Event {
 	t.Helper()
 	f := Fold{State: sandbox.State{ID: "i1", Tenant: "t"}}
@@ -62,7 +62,7 @@ func TestLifecycleOfRecord(t *testing.T) {
 	}
 }
 
-// What a run was is told by its end, and each run has an id of its own.
+// The end of a run describes it, and each run has an id of its own.
 func TestExecutions(t *testing.T) {
 	all := record(t, sandbox.Requested{CPUMilli: 1500, MemoryMiB: 512}, sandbox.Placed{}, sandbox.Running{}, // 2 s
 		sandbox.Pausing{Cause: "timeout"}, sandbox.Paused{}, sandbox.Resuming{}, sandbox.Resumed{}, // 4 s, 6 s
@@ -84,7 +84,7 @@ func TestExecutions(t *testing.T) {
 	}
 }
 
-// Another reader of the same record makes the same payload: receivers deduplicate by its id.
+// Two readers of a record produce the same payload: receivers deduplicate by its id.
 func TestPayloadIsTheSame(t *testing.T) {
 	bodies := []sandbox.Body{sandbox.Requested{Template: "base", Metadata: map[string]string{"k": "v"}}, sandbox.Placed{}, sandbox.Running{}}
 	a, b := record(t, bodies...)[0], record(t, bodies...)[0]
@@ -107,7 +107,7 @@ func TestPayloadIsTheSame(t *testing.T) {
 	}
 }
 
-// The value was computed with Node's crypto, as E2B's documentation has it.
+// The value was computed with Node's crypto, as in E2B's documentation.
 func TestSign(t *testing.T) {
 	if got, want := Sign("secret", []byte(`{"a":1}`)), "N7005LKS7534v+cOP1BSYTkklJDDwllM8gF1unZl4B0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
