@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// BenchmarkAppend is the durable rate of one process, stop and wait.
+// BenchmarkAppend measures the durable rate of one process with one message in flight.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{64, 4 << 10, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -27,7 +27,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkAppendToReader is the same with a live reader beside.
+// BenchmarkAppendToReader is BenchmarkAppend with a live reader.
 func BenchmarkAppendToReader(b *testing.B) {
 	for _, size := range []int{64, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -59,8 +59,8 @@ func BenchmarkAppendToReader(b *testing.B) {
 	}
 }
 
-// BenchmarkResume is the time from Read on another connection to the first
-// event, at random places of a record of a million events.
+// BenchmarkResume measures the time from Read on another connection to the first event, at
+// random positions in a record of a million events.
 func BenchmarkResume(b *testing.B) {
 	srv := eventstest.Start(b)
 	log := eventstest.Open(b, srv)

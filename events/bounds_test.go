@@ -46,8 +46,8 @@ func jetStream(t *testing.T, s nats.InProcessConnProvider) jetstream.JetStream {
 	return js
 }
 
-// What no message can hold is refused at once, and not tried until it fits.
-func TestWhatIsTooLargeIsRefused(t *testing.T) {
+// A message that exceeds the size limit is rejected at once, without retries.
+func TestATooLargeMessageIsRejected(t *testing.T) {
 	log := openWith(t, eventstest.Start(t), events.Config{})
 	s, err := log.AppendBuild(t.Context(), &build.State{ID: build.NewID(), Tenant: "alice"}, build.Requested{Name: "app"})
 	if err != nil {
@@ -66,9 +66,9 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// A process that prints for ever must not fill the store: what is oldest goes,
-// and everything else can still be stored.
-func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
+// A process that prints for ever must not fill the store: the oldest output is dropped, and
+// everything else can still be stored.
+func TestTheOldestOutputIsDroppedAtTheLimit(t *testing.T) {
 	s := eventstest.Start(t)
 	log := openWith(t, s, events.Config{MaxOutput: 4 << 20})
 	ref, all := newRef(), script(4)
@@ -107,9 +107,9 @@ func TestOutputIsBoundedAndTheOldestGoes(t *testing.T) {
 	}
 }
 
-// Whatever small room there is, all streams have some of it, and records that are not
-// bounded by themselves have, too.
-func TestStreamsFitInAnySmallRoom(t *testing.T) {
+// On a disk of any small size each stream gets some space, and so do records without a
+// limit of their own.
+func TestStreamsFitOnAnySmallDisk(t *testing.T) {
 	for mib := int64(96); mib <= 2048; mib += 61 {
 		srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: mib << 20})
 		if err != nil {
@@ -131,10 +131,10 @@ func TestStreamsFitInAnySmallRoom(t *testing.T) {
 	}
 }
 
-func TestStreamsFitWhereThereIsLittleRoom(t *testing.T) {
+func TestStreamLimitsShrinkToTheDisk(t *testing.T) {
 	s := eventstest.Start(t)
 	const shards = 4
-	for range 2 { // the second finds what the first made
+	for range 2 { // the second finds the streams of the first
 		openWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second, Shards: shards})
 	}
 	js, all := jetStream(t, s), int64(0)
@@ -149,23 +149,23 @@ func TestStreamsFitWhereThereIsLittleRoom(t *testing.T) {
 		}
 		all += got
 	}
-	// As much again can still be set aside for the rest.
+	// As many bytes can still be reserved by others.
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "REST", Subjects: []string{"rest"}, MaxBytes: all - 1<<30})
 	if err != nil {
-		t.Errorf("nothing is left: %v", err)
+		t.Errorf("nothing is left for others: %v", err)
 	}
 }
 
-// A process may be silent for longer than its output is kept.
-func TestAWriterGoesOnAfterItsRecordFellOutOfRetention(t *testing.T) {
+// A process may be silent for longer than the retention.
+func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 	s := eventstest.Start(t)
 	log := eventstest.Open(t, s)
-	for _, newLife := range []bool{false, true} {
+	for _, newRun := range []bool{false, true} {
 		ref, all := newRef(), script(6)
 		w := log.Writer(ref, 1)
 		appendAll(t, w, all[:3], 2)
 		eventstest.Forget(t, s, "OUT_")
-		if newLife {
+		if newRun {
 			w = log.Writer(ref, 2)
 			if _, err := w.Recover(t.Context()); !kind.Is(err, kind.NotFound) {
 				t.Fatalf("recover: %v", err)
@@ -177,10 +177,10 @@ func TestAWriterGoesOnAfterItsRecordFellOutOfRetention(t *testing.T) {
 		batch, err := r.Next(t.Context(), time.Minute)
 		r.Close()
 		if err != nil || len(batch) == 0 || batch[0].Seq != 4 {
-			t.Errorf("new life %t: %v, %v", newLife, batch, err)
+			t.Errorf("new run %t: %v, %v", newRun, batch, err)
 		}
 		if tip, err := log.Tip(t.Context(), ref); err != nil || tip.Finished == nil || tip.Last != 6 {
-			t.Errorf("new life %t: tip %+v, %v", newLife, tip, err)
+			t.Errorf("new run %t: tip %+v, %v", newRun, tip, err)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// BenchmarkCatalogue is what commands on record cost a service that begins: the server
-// until it serves, the view until it has caught up, and the memory of both. Run it with
-// -benchtime 1x.
+// BenchmarkCatalogue measures what the commands on record cost a service at its start: the
+// time until the server accepts clients and until the view has caught up, and the memory of
+// both. Run it with -benchtime 1x.
 func BenchmarkCatalogue(b *testing.B) {
 	for _, count := range []int{10_000, 200_000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkCatalogue(b *testing.B) {
 	}
 }
 
-// heap is what lives.
+// heap returns the bytes of live heap memory.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -56,7 +56,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// record has as many commands on record, a hundred of each sandbox.
+// record stores count commands, a hundred per sandbox.
 func record(b *testing.B, log *events.Log, count int) {
 	b.Helper()
 	var g errgroup.Group
@@ -77,7 +77,7 @@ func record(b *testing.B, log *events.Log, count int) {
 	}
 }
 
-// command is one that printed a line and ended.
+// command stores a command that printed a line and ended.
 func command(b *testing.B, log *events.Log, id process.ID) error {
 	now, code := time.Now(), int32(0)
 	spec := process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "echo hello"}, Cwd: "/home/user", User: "user"}

@@ -13,13 +13,13 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// quiet is a record that is quiet among busy ones.
+// quiet is a quiet record among busy ones.
 type quiet struct {
 	nc  *nats.Conn
-	log *events.Log // it has not been read by
+	log *events.Log // a connection that has not read the record
 	ref events.Ref
 
-	reads chan *nats.Msg // what the store was asked for
+	reads chan *nats.Msg // requests to the store
 }
 
 const quietEvents, busyBetween = 150, 100
@@ -59,10 +59,10 @@ func newQuiet(t *testing.T) *quiet {
 	return q
 }
 
-// spied counts the reads so far, and those that let the store look for a message.
+// spied returns the number of reads so far, and of those that made the store search.
 func (q *quiet) spied(t *testing.T) (asked, walked int) {
 	t.Helper()
-	if err := q.nc.Flush(); err != nil { // then they are all there
+	if err := q.nc.Flush(); err != nil { // all requests have arrived
 		t.Fatal(err)
 	}
 	for {
@@ -85,8 +85,7 @@ func (q *quiet) spied(t *testing.T) (asked, walked int) {
 	}
 }
 
-// read reads the record's events after one seq to its end, and tells how often
-// the store was asked, and had to look.
+// read reads the record's events after one seq to its end, and returns the result of spied.
 func (q *quiet) read(t *testing.T, after process.Seq) (asked, walked int) {
 	t.Helper()
 	r := q.log.Read(q.ref, after)
@@ -105,19 +104,19 @@ func (q *quiet) read(t *testing.T, after process.Seq) (asked, walked int) {
 	return q.spied(t)
 }
 
-// The store would walk over 100 messages of others for each of a quiet record's,
-// and serve nobody else meanwhile.
-func TestAQuietRecordIsReadWithoutALookAtOthers(t *testing.T) {
+// The store would scan 100 messages of other records for each message of a quiet one, and
+// block other requests meanwhile.
+func TestAQuietRecordIsReadWithoutScanningOthers(t *testing.T) {
 	q := newQuiet(t)
 	for _, after := range []process.Seq{0, 1, 40, quietEvents - 1} {
 		asked, walked := q.read(t, after)
 		if asked < quietEvents-int(after) || walked > 40 {
-			t.Errorf("after %d: asked %d times, %d of them to look among others; want one for each event, and a few to find a place", after, asked, walked)
+			t.Errorf("after %d: %d reads, %d of them searches; want one per event, and a few searches", after, asked, walked)
 		}
 	}
 }
 
-func TestAQuietRecordWhoseBeginningIsGoneSaysSo(t *testing.T) {
+func TestAQuietRecordWithoutItsBeginningIsGone(t *testing.T) {
 	q := newQuiet(t)
 	js, err := jetstream.New(q.nc)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// TORTURE 58: the leader of the output is killed under load; every reader still
-// sees each event once, in order.
+// The leader of the output is stopped under load. Every reader still gets each event once,
+// in order.
 func TestReadersAndWritersSurviveTheLossOfALeader(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds")
@@ -61,9 +61,9 @@ func TestReadersAndWritersSurviveTheLossOfALeader(t *testing.T) {
 	<-cont
 }
 
-// TORTURE 59: with two of three servers away, what is stored is read, its end
-// included, and nothing is stored.
-func TestAMinorityIsReadAndNotWritten(t *testing.T) {
+// With two of three servers down, stored records can be read, including their end, and
+// nothing can be stored.
+func TestAMinorityServesReadsButNoWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds")
 	}
@@ -83,7 +83,7 @@ func TestAMinorityIsReadAndNotWritten(t *testing.T) {
 	if got := readAll(t, log.Read(ended, 0), 0); len(got) != n {
 		t.Errorf("an ended record: %d events, want %d", len(got), n)
 	}
-	for lags := false; !lags; { // at first the one that is left may lead, and not know that it is alone
+	for lags := false; !lags; { // at first the remaining server may still believe that it leads
 		tip, err := log.Glance(t.Context(), running)
 		if err != nil || tip.Finished != nil || tip.Last != n/2 {
 			t.Fatalf("the end of a running record: %+v, %v", tip, err)
@@ -102,16 +102,16 @@ func TestAMinorityIsReadAndNotWritten(t *testing.T) {
 	}
 }
 
-// What is asked for first may be nearly all the room that the servers have: it must
-// not be asked for when others have a part of it, of which the servers don't know
-// yet. A server that promised too much refuses to take any of it back.
-func TestStreamsFitWhereAClusterHasHardlyMoreThanWhatIsAskedFor(t *testing.T) {
+// The first request may need nearly all the disk space of the servers. It must not come
+// when others hold a part of it that the servers do not know of yet: a server that has
+// reserved too much refuses to release any.
+func TestStreamsFitInAClusterWithHardlyEnoughDisk(t *testing.T) {
 	if testing.Short() {
-		t.Skip("servers tell of their room every ten seconds")
+		t.Skip("servers report their capacity every ten seconds")
 	}
 	for _, beside := range []int64{1, 300 << 20} {
 		t.Run(strconv.FormatInt(beside, 10), func(t *testing.T) {
-			t.Parallel() // it waits for the most part
+			t.Parallel() // it mostly waits
 			log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
 			appendAll(t, log.Writer(newRef(), 1), script(4), 2)
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Every kind of event of a sandbox's record is read as it was written.
+// Every kind of event in a sandbox's record survives a round trip.
 func TestSandboxRoundTrip(t *testing.T) {
 	bodies := []sandbox.Body{
 		sandbox.Requested{
@@ -45,7 +45,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 	}
 }
 
-// A record that the first version wrote, with all it could say.
+// firstVersion is a record written by the first version, with every field of that version.
 const firstVersion = "0801120269301a017420012a3d088294ebdc0312350a04626173651201641a060a016b12017622060a01451201312889b4c4c321300138014001480250035a05706175736560016a01612a0d088294ebdc031a050a016810032a13088294ebdc032a0b0a096e616d6573706163652a0e088294ebdc03320608808cee891a"
 
 func TestFirstVersionDecodes(t *testing.T) {

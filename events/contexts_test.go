@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// All that builds copy has a bound: what is past it is refused in words of its own,
-// and what was stored can still be read.
+// Files of builds have a size limit. Uploads beyond it are rejected with an error of their
+// own, and stored files remain readable.
 func TestFilesOfBuildsAreBounded(t *testing.T) {
 	const each, most = 1 << 20, 5
 	log := openWith(t, eventstest.Start(t), events.Config{MaxContexts: most << 20})
@@ -25,15 +25,15 @@ func TestFilesOfBuildsAreBounded(t *testing.T) {
 			stored++
 			continue
 		}
-		if !kind.Is(err, kind.Exhausted) || kind.Message(err) != "there is no room for more files of builds: the oldest go when they are a week old" {
+		if !kind.Is(err, kind.Exhausted) || kind.Message(err) != "the store of build files is full: files expire after a week" {
 			t.Errorf("past %d: %v", stored, err)
 		}
 	}
 	if stored < 3 || stored > most {
-		t.Errorf("%d MiB of %d were taken", stored, most)
+		t.Errorf("%d MiB of %d were accepted", stored, most)
 	}
 	if has, err := log.HasContext(t.Context(), "alice", string(rune('a'+most))); has || err != nil {
-		t.Errorf("what was refused is there: %v, %v", has, err)
+		t.Errorf("the rejected upload exists: %v, %v", has, err)
 	}
 	r, err := log.Context(t.Context(), "alice", "a")
 	if err != nil {
@@ -44,8 +44,8 @@ func TestFilesOfBuildsAreBounded(t *testing.T) {
 	}
 }
 
-// A bound that the servers cannot set aside is made smaller.
-func TestFilesOfBuildsFitWhereThereIsLittleRoom(t *testing.T) {
+// A limit that the servers cannot reserve is reduced.
+func TestTheLimitOfBuildFilesShrinksToTheDisk(t *testing.T) {
 	log := openWith(t, eventstest.Start(t), events.Config{MaxContexts: 1 << 60})
 	if err := log.PutContext(t.Context(), "alice", "a", bytes.NewReader([]byte("x"))); err != nil {
 		t.Error(err)

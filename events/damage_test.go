@@ -19,12 +19,13 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// damagedBlock is a block of the stream HOSTS as nats-server 2.15.2 left it after kills, when
-// the stream was compressed.
+// damagedBlock is a block of the stream HOSTS as nats-server 2.15.2 left it after kills,
+// when the stream was compressed.
 const damagedBlock = "testdata/nats-2.15.2-damaged-HOSTS.blk"
 
-// damage puts the head of the damaged block over that of the stream HOSTS on a server that is
-// stopped. The server does not notice when it starts, since it looks at the last record only.
+// damage overwrites the head of a block of the stream HOSTS with that of the damaged block,
+// on a stopped server. The server does not notice at its start, because it checks the last
+// record only.
 func damage(t *testing.T, dir string) (path string, content []byte) {
 	t.Helper()
 	head, err := os.ReadFile(damagedBlock)
@@ -46,8 +47,8 @@ func damage(t *testing.T, dir string) (path string, content []byte) {
 	return filepath.Base(path), content
 }
 
-// A server whose files are damaged gets the stream again from the other two, and they have
-// it all the time.
+// A server with damaged files gets the stream again from the other two, which serve it all
+// the time.
 func TestADamagedCopyIsRebuiltFromTheOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds")
@@ -93,14 +94,14 @@ func TestADamagedCopyIsRebuiltFromTheOthers(t *testing.T) {
 			t.Fatalf("the copy is not complete: %s", last)
 		}
 	}
-	// What the rebuilt copy has is what a leader on it has.
+	// A leader on the rebuilt copy has all messages.
 	c.Stop((victim + 1) % 3)
 	beat(20)
 }
 
-// A server alone has nobody to get a damaged stream from. It goes on without it, and whoever
-// monitors the log knows within seconds; it does not restart for ever.
-func TestADamagedStreamOfAServerAloneRaisesAnAlarm(t *testing.T) {
+// A lone server cannot get a damaged stream from others. It continues without it, and
+// monitors of the log report that within seconds; it does not restart for ever.
+func TestADamagedStreamOfALoneServerRaisesAnAlarm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts take seconds")
 	}
@@ -120,10 +121,10 @@ func TestADamagedStreamOfAServerAloneRaisesAnAlarm(t *testing.T) {
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
-		for rev := uint64(20); ctx.Err() == nil; { // as a host does
+		for rev := uint64(20); ctx.Err() == nil; { // like a host
 			next, err := log.PutLease(ctx, fleet.Lease{Host: "h", Epoch: 1, TTL: time.Minute}, rev)
 			if rev = next; kind.Is(err, kind.Conflict) {
-				_, rev, _, _ = log.Lease(ctx, "h") //nolint:errcheck // then it is 0
+				_, rev, _, _ = log.Lease(ctx, "h") //nolint:errcheck // an error leaves it 0
 			}
 		}
 	}()
@@ -136,14 +137,14 @@ func TestADamagedStreamOfAServerAloneRaisesAnAlarm(t *testing.T) {
 		if kind.Is(err, kind.Unavailable) && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "write error") {
 			return
 		}
-		<-time.After(50 * time.Millisecond) // between two questions
+		<-time.After(50 * time.Millisecond) // between two checks
 		if time.Now().After(deadline) {
 			t.Fatalf("no alarm: %v", err)
 		}
 	}
 }
 
-// incomplete says why not all copies of a stream are complete; empty: they are.
+// incomplete returns why not all copies of a stream are complete; "" if they are.
 func incomplete(ctx context.Context, js jetstream.JetStream, stream string) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -154,14 +155,14 @@ func incomplete(ctx context.Context, js jetstream.JetStream, stream string) stri
 	info := s.CachedInfo().Cluster
 	for _, r := range info.Replicas {
 		if !r.Current || r.Offline {
-			raw, _ := json.Marshal(info) //nolint:errcheck // it is for people
+			raw, _ := json.Marshal(info) //nolint:errcheck // for a message only
 			return string(raw)
 		}
 	}
 	return ""
 }
 
-// leaseLoop returns a function that renews a lease so many times, one after the other.
+// leaseLoop returns a function that renews a lease n times in a row.
 func leaseLoop(t *testing.T, log *events.Log) func(n int) {
 	t.Helper()
 	var rev uint64

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// outlived is a record whose process ended with 3 and left children that print so much.
+// outlived returns a record whose process exited with 3 and left children that print the
+// given number of times.
 func outlived(prints int) []process.Event {
 	code := int32(3)
 	all := script(4)[:2]
@@ -24,23 +25,23 @@ func outlived(prints int) []process.Event {
 	return all
 }
 
-// told checks that an exit is outlived's.
-func told(t *testing.T, who string, x *process.Exit) {
+// told checks that x is the exit of outlived. label names its source.
+func told(t *testing.T, label string, x *process.Exit) {
 	t.Helper()
 	if x == nil || x.Code == nil || *x.Code != 3 {
-		t.Errorf("%s says that it ended as %+v", who, x)
+		t.Errorf("%s has the exit %+v", label, x)
 	}
 }
 
-// However much the children print that outlived a process, the end of its record tells how
-// it ended, in each message that begins after it.
-func TestTheEndOfARecordTellsAnExitThatIsLongAgo(t *testing.T) {
+// However much the children of an ended process print, each message after its end contains
+// its exit.
+func TestLaterMessagesRepeatTheExit(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref, all := newRef(), outlived(300)
 	w := log.Writer(ref, 1)
 	appendAll(t, w, all[:2], 1)
 	if w.Exited() != nil {
-		t.Error("it has ended before its Exited is stored")
+		t.Error("Exited is set before the event is stored")
 	}
 	appendAll(t, w, all[2:], 1)
 	told(t, "its writer", w.Exited())
@@ -48,7 +49,7 @@ func TestTheEndOfARecordTellsAnExitThatIsLongAgo(t *testing.T) {
 	if tip, err := next.Recover(t.Context()); err != nil || tip.Last != process.Seq(len(all)) {
 		t.Fatalf("%+v, %v", tip, err)
 	}
-	told(t, "the next life", next.Exited())
+	told(t, "the next run", next.Exited())
 	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
@@ -61,11 +62,11 @@ func TestTheEndOfARecordTellsAnExitThatIsLongAgo(t *testing.T) {
 	if _, err := last.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	told(t, "the life after the one that followed", last.Exited())
+	told(t, "the run after that", last.Exited())
 }
 
-// An append that was given up may have stored the Exited, and the next one does not have it.
-func TestAnExitOfATryThatWasGivenUpIsKnown(t *testing.T) {
+// An abandoned append may have stored the Exited, and the next append does not have it.
+func TestAnExitOfAnAbandonedAppendIsFound(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref, all := newRef(), outlived(1)
@@ -75,14 +76,14 @@ func TestAnExitOfATryThatWasGivenUpIsKnown(t *testing.T) {
 	if _, err := lost.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	appendAll(t, lost, all[1:], len(all)) // what w does not hear of
+	appendAll(t, lost, all[1:], len(all)) // w does not learn of it
 	if err := w.Append(t.Context(), all[1:2]); err != nil {
 		t.Fatal(err)
 	}
 	told(t, "its writer", w.Exited())
 }
 
-// putOld stores a record, of which each message has one event, as version 1 did.
+// putOld stores a record with one event per message, as version 1 did.
 func putOld(t *testing.T, srv *eventstest.Server, ref events.Ref, all []process.Event) {
 	t.Helper()
 	js := eventstest.JetStream(t, srv)
@@ -91,16 +92,16 @@ func putOld(t *testing.T, srv *eventstest.Server, ref events.Ref, all []process.
 		b := process.AppendBatch(nil, &process.Batch{
 			Sandbox: string(ref.ID.Sandbox()), Process: ref.ID.Token(), Host: ref.Host, Epoch: 1, FirstSeq: all[i].Seq, Events: all[i : i+1],
 		})
-		b[1] = 1 // the value of v, which is first
+		b[1] = 1 // the value of v, the first field
 		if _, err := js.Publish(t.Context(), subject, b); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// Records of versions that did not tell are searched as far as those did, and as far as
-// they are left.
-func TestTheExitInAnOldRecordIsLookedFor(t *testing.T) {
+// Records of versions that did not repeat the exit are searched as far as those versions
+// did, and as far as they are left.
+func TestTheExitInAnOldRecordIsFound(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref, all := newRef(), outlived(40)
@@ -110,11 +111,11 @@ func TestTheExitInAnOldRecordIsLookedFor(t *testing.T) {
 	}
 	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil || len(tips) != 0 {
-		t.Errorf("%v, %v: a tip that does not tell can be followed", tips, err)
+		t.Errorf("%v, %v: a tip of an old version was returned", tips, err)
 	}
 	w := log.Writer(ref, 2)
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	told(t, "the next life", w.Exited())
+	told(t, "the next run", w.Exited())
 }

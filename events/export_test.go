@@ -38,7 +38,7 @@ func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Durat
 	return l.hasPart(ctx, string(sum), age)
 }
 
-// PartTime is when a part looks to have been stored.
+// PartTime returns the modification time of a part.
 func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error) {
 	_, info, err := l.whole(ctx, bucketTemplates, string(sum))
 	if err != nil {
@@ -47,18 +47,18 @@ func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error)
 	return info.ModTime, nil
 }
 
-// HurryTunnels has the ends of tunnels wait for each other so many times less long; both
-// must, and before there are any.
+// HurryTunnels divides the timeouts of tunnels by times. It must be called at both ends,
+// before the first tunnel.
 func (l *Log) HurryTunnels(times time.Duration) {
 	l.tunnels.hello /= times
 	l.tunnels.ping /= times
 }
 
-// Hurry is HurryTunnels.
+// Hurry calls HurryTunnels.
 func (t *Tunnels) Hurry(times time.Duration) { t.l.HurryTunnels(times) }
 
-// TunnelHearsAfter is what an end of a tunnel hears when the other one goes: after a message
-// that was stored or, where it was given up before, was not.
+// TunnelHearsAfter returns the error that one end of a tunnel gets when the other end
+// closes, after a message that was stored, or after one that was abandoned.
 func (l *Log) TunnelHearsAfter(ctx context.Context, name string, stored bool) error {
 	w := tunnelWriter{t: l.newTunnel(name+tunnelDown, name+tunnelUp, mux.Config{})}
 	if err := w.put(ctx); err != nil {
@@ -72,25 +72,25 @@ func (l *Log) TunnelHearsAfter(ctx context.Context, name string, stored bool) er
 	if err := w.put(given); (err == nil) != stored {
 		return err
 	}
-	w.unsure = true // where it was stored, as if nobody had told
+	w.unsure = true // even if it was stored, as if its ack were lost
 	w.bye()
 	return l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: func(*mux.Stream) {}}).receive(ctx)
 }
 
-// Forget is forget.
+// Forget calls forget.
 func (v *View) Forget(before time.Time) { v.forget(before) }
 
-// How messages are packed.
+// Compression of messages.
 var (
 	PackBatch   = packBatch
 	UnpackBatch = unpackBatch
 	ParseBatch  = parseBatch
 )
 
-// TunnelMux gives what carries the streams of a tunnel's end.
+// TunnelMux returns the Mux of a tunnel's end.
 func TunnelMux(cfg mux.Config) *mux.Mux { return new(Log).newTunnel("", "", cfg).mux }
 
-// Reach makes the tunnel to a host if there is none.
+// Reach creates the tunnel to a host if necessary.
 func (t *Tunnels) Reach(ctx context.Context, host string) error {
 	_, err := t.to(ctx, host, 1)
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 )
 
-// lagging answers direct gets of a stream as replicas may: first that no server has the
-// stream, then that there is no such message. It counts them.
+// lagging answers direct gets of a stream as lagging replicas may: first that no server has
+// the stream, then that the message does not exist. It counts them.
 func lagging(t *testing.T, l *Log, stream string) *atomic.Int32 {
 	t.Helper()
 	var asked atomic.Int32
@@ -32,9 +32,9 @@ func lagging(t *testing.T, l *Log, stream string) *atomic.Int32 {
 	return &asked
 }
 
-// The last message of a record is followed by nothing that would cause another read. So a read
-// that fails is made again, and what a replica does not get is read from the leader.
-func TestAFeedReadsTheLastMessageInTheEnd(t *testing.T) {
+// No message follows the last one of a record to cause another read. So a failed read is
+// retried, and a message that a replica does not have is read from the leader.
+func TestAFeedReadsTheLastMessageDespiteALaggingReplica(t *testing.T) {
 	srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: 4 << 30})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestAFeedReadsTheLastMessageInTheEnd(t *testing.T) {
 	}
 	t.Cleanup(f.close)
 	f.target = 1  // a live message was seen, and no other follows
-	f.idle.Stop() // nor does the timer help
+	f.idle.Stop() // the timer causes no read either
 	if _, err := l.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LATE", Subjects: []string{"late.>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestAFeedReadsTheLastMessageInTheEnd(t *testing.T) {
 	}
 }
 
-// Silence is reported although the store is away.
+// Silence is reported even while the store is unavailable.
 func TestAFeedReportsSilenceDuringAnOutage(t *testing.T) {
 	srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), MaxStore: 4 << 30})
 	if err != nil {

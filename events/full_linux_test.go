@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 )
 
-// TestADiskThatWasFull: as soon as there is room again, what waits is stored, and all
-// that was acknowledged is there.
-func TestADiskThatWasFull(t *testing.T) {
+// As soon as a full disk has space again, waiting messages are stored, and all acknowledged
+// ones are there.
+func TestAServerRecoversFromAFullDisk(t *testing.T) {
 	dir := smallDisk(t, 96<<20)
 	srv, err := natsd.Start(natsd.Config{Dir: dir})
 	if err != nil {
@@ -67,7 +67,7 @@ func TestADiskThatWasFull(t *testing.T) {
 	want := stored + 20
 	for deadline := time.Now().Add(time.Minute); stored < want; {
 		if err := store(); err != nil && time.Now().After(deadline) {
-			t.Fatalf("not stored though there is room: %v", err)
+			t.Fatalf("not stored although there is space: %v", err)
 		}
 	}
 	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
@@ -80,15 +80,15 @@ func TestADiskThatWasFull(t *testing.T) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 		var n int
-		if fmt.Sscan(string(msg.Data()), &n); n != i { //nolint:errcheck // n tells
+		if fmt.Sscan(string(msg.Data()), &n); n != i { //nolint:errcheck // n shows it
 			t.Fatalf("message %d is %d", i, n)
 		}
 	}
 }
 
-// A server that begins on a full disk takes something as soon as there is room, and in the end
-// as much as one that began with that room.
-func TestAServerThatBeginsOnAFullDisk(t *testing.T) {
+// A server that starts on a full disk stores messages as soon as there is space, and in the
+// end as many as a server that started with that space.
+func TestAServerThatStartsOnAFullDiskRecovers(t *testing.T) {
 	dir := smallDisk(t, 128<<20)
 	begin := func() *natsd.Server {
 		srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
@@ -101,7 +101,7 @@ func TestAServerThatBeginsOnAFullDisk(t *testing.T) {
 	storeMiB(t, srv, 0, 1)
 	srv.Stop()
 	fill := filepath.Join(dir, "fill")
-	takeAll(fill) //nolint:errcheck // it is full
+	takeAll(fill) //nolint:errcheck // the error is that it is full
 	srv = begin()
 	defer func() { srv.Stop() }()
 	if err := os.Remove(fill); err != nil {
@@ -110,7 +110,7 @@ func TestAServerThatBeginsOnAFullDisk(t *testing.T) {
 	storeMiB(t, srv, 1, 80)
 }
 
-// storeMiB stores messages of a MiB each, from one number to before another.
+// storeMiB stores messages of 1 MiB each, numbered from from to before to.
 func storeMiB(t *testing.T, srv *natsd.Server, from, to int) {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
@@ -126,7 +126,7 @@ func storeMiB(t *testing.T, srv *natsd.Server, from, to int) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); from < to; {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a server that ends does not answer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a stopping server does not respond
 		_, err := js.Publish(ctx, "s", make([]byte, 1<<20), jetstream.WithMsgID(strconv.Itoa(from)), jetstream.WithRetryAttempts(0))
 		cancel()
 		switch {
@@ -138,7 +138,7 @@ func storeMiB(t *testing.T, srv *natsd.Server, from, to int) {
 	}
 }
 
-// smallDisk is a directory on a disk of its own.
+// smallDisk returns a directory on a file system of its own.
 func smallDisk(t *testing.T, size int64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -153,13 +153,13 @@ func smallDisk(t *testing.T, size int64) string {
 	return dir
 }
 
-// takeAll writes to the file until there is no room.
+// takeAll writes to the file until the disk is full.
 func takeAll(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // Write told
+	defer f.Close() //nolint:errcheck // Write reported errors
 	for size := 1 << 20; size > 0; size /= 2 {
 		for err = nil; err == nil; _, err = f.Write(make([]byte, size)) {
 		}

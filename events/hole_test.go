@@ -33,14 +33,14 @@ func write(t *testing.T, log *events.Log, ref events.Ref, n, size int) *events.W
 	return w
 }
 
-// noise is bytes that do not compress, the same for the same seed.
+// noise returns incompressible bytes, the same for the same seed.
 func noise(seed, size int) []byte {
 	b := make([]byte, size)
 	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) //nolint:errcheck // it never fails
 	return b
 }
 
-func TestWhatFellOutOfRetentionIsGoneAndSaysWhatIsLeft(t *testing.T) {
+func TestGoneReportsTheFirstRemainingEvent(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref := newRef()
@@ -76,7 +76,7 @@ func TestWhatFellOutOfRetentionIsGoneAndSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestADamagedBlockIsAGapNeverSilence(t *testing.T) {
+func TestADamagedBlockIsReportedAsAGap(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref := newRef()
@@ -136,7 +136,7 @@ func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 	const n = 300
 	all := script(n)
 	for i, used := 0, 0; i < n; {
-		step := min(1+i%13, n-i) // messages of 1 to 13 events, clusters far apart
+		step := min(1+i%13, n-i) // messages of 1 to 13 events, in distant clusters
 		appendAll(t, w, all[i:i+step], step)
 		i += step
 		if i%5 == 0 {
@@ -155,7 +155,7 @@ func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 	}
 }
 
-func TestNearFindsEveryMomentOfAnUnevenRecord(t *testing.T) {
+func TestNearFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref, noise := newRef(), newRef()
 	w, other := log.Writer(ref, 1), log.Writer(noise, 1)
@@ -164,7 +164,7 @@ func TestNearFindsEveryMomentOfAnUnevenRecord(t *testing.T) {
 	all := script(n)
 	begin := time.Unix(1_700_000_000, 0)
 	for i := range all {
-		all[i].Time = begin.Add(time.Duration(i/3*i) * time.Millisecond) // two or three at once, ever rarer
+		all[i].Time = begin.Add(time.Duration(i/3*i) * time.Millisecond) // two or three at once, at growing intervals
 	}
 	for i, used := 0, 0; i < n; {
 		step := min(1+i%13, n-i)
@@ -185,6 +185,6 @@ func TestNearFindsEveryMomentOfAnUnevenRecord(t *testing.T) {
 		}
 	}
 	if _, _, err := log.Near(t.Context(), newRef(), begin); !kind.Is(err, kind.NotFound) {
-		t.Errorf("of no record: %v", err)
+		t.Errorf("without a record: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/events/webhook"
 )
 
-// Events of a record that is not there any more, or is another tenant's, are left out.
-func TestLifecycleEventsThatAreGone(t *testing.T) {
+// Events of a missing record, or of another tenant's, are omitted.
+func TestMissingLifecycleEventsAreOmitted(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	id := sandbox.NewID()
 	rev, err := log.AppendSandbox(t.Context(), "t", id, 0, 1, sandbox.Requested{Template: "base"}, sandbox.Placed{}, sandbox.Running{})
@@ -29,8 +29,8 @@ func TestLifecycleEventsThatAreGone(t *testing.T) {
 	}
 }
 
-// A webhook is read as it was written; the cursor and what is to be sent again are its own, and
-// each is written under the condition of what was read.
+// A webhook survives a round trip. The cursor and the redeliveries are stored separately,
+// each under compare-and-append.
 func TestWebhookRoundTrip(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
@@ -52,7 +52,7 @@ func TestWebhookRoundTrip(t *testing.T) {
 	}
 	cursor.Holder = "other"
 	if _, err := log.PutCursor(t.Context(), "t", w.ID, &cursor); !kind.Is(err, kind.Conflict) {
-		t.Errorf("a cursor under an old condition: %v", err)
+		t.Errorf("a cursor with an old rev: %v", err)
 	}
 	if err := view.Sync(t.Context()); err != nil {
 		t.Fatal(err)
@@ -66,11 +66,12 @@ func TestWebhookRoundTrip(t *testing.T) {
 		t.Errorf("%+v %+v", c, got.Again)
 	}
 	if _, ok := view.Webhook("other", w.ID); ok {
-		t.Error("another tenant has it")
+		t.Error("another tenant can read it")
 	}
 }
 
-// Totals are counters: they do not shrink when a webhook is removed, nor when the view forgets it.
+// Totals are counters: they do not shrink when a webhook is removed, nor when the view
+// drops it.
 func TestWebhookTotalsDoNotShrink(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
@@ -95,9 +96,9 @@ func TestWebhookTotalsDoNotShrink(t *testing.T) {
 	}
 	view.Forget(time.Now().Add(1000 * time.Hour))
 	if _, ok := view.Webhook("t", w.ID); ok {
-		t.Error("the view has not forgotten it")
+		t.Error("the view has not dropped it")
 	}
 	if got := view.HookTotals(); got != want {
-		t.Errorf("after it was forgotten: %+v, want %+v", got, want)
+		t.Errorf("after it was dropped: %+v, want %+v", got, want)
 	}
 }

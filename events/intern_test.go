@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// ended puts a process into the catalogue that ended at a second, 0: that runs.
+// ended adds a process to the catalogue that ended at the given second; 0: it is running.
 func ended(t testing.TB, log *events.Log, sbx sandbox.ID, pid uint32, at int64) process.ID {
 	t.Helper()
 	code := int32(3)
@@ -29,7 +29,7 @@ func ended(t testing.TB, log *events.Log, sbx sandbox.ID, pid uint32, at int64) 
 	return s.ID
 }
 
-func TestWhatProcessesHaveInCommonIsKeptOnce(t *testing.T) {
+func TestEqualValuesOfProcessesAreStoredOnce(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view, sbx := eventstest.View(t, log), sandbox.NewID()
 	a, b := ended(t, log, sbx, 7, 9), ended(t, log, sbx, 8, 9)
@@ -46,12 +46,12 @@ func TestWhatProcessesHaveInCommonIsKeptOnce(t *testing.T) {
 	}
 	for i, s := range texts(&one) {
 		if other := texts(&two)[i]; s != other || unsafe.StringData(s) != unsafe.StringData(other) {
-			t.Errorf("%q and %q are kept twice", s, other)
+			t.Errorf("%q and %q are stored twice", s, other)
 		}
 	}
 }
 
-func TestAViewForgetsWhatEndedLongAgo(t *testing.T) {
+func TestAViewDropsOldProcesses(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view, busy, quiet := eventstest.View(t, log), sandbox.NewID(), sandbox.NewID()
 	old := []process.ID{ended(t, log, busy, 7, 5), ended(t, log, busy, 8, 6), ended(t, log, quiet, 7, 5)}
@@ -62,7 +62,7 @@ func TestAViewForgetsWhatEndedLongAgo(t *testing.T) {
 	view.Forget(time.Unix(10, 0))
 	for _, id := range old {
 		if _, _, ok := view.Process(id); ok {
-			t.Errorf("%s is still known", id)
+			t.Errorf("%s is still in the view", id)
 		}
 	}
 	all := func(*process.Summary) bool { return true }
@@ -77,6 +77,6 @@ func TestAViewForgetsWhatEndedLongAgo(t *testing.T) {
 		t.Errorf("pid 7 is %s, want the newer one", s.ID)
 	}
 	if _, ok := view.ProcessByPID(busy, 8); ok {
-		t.Error("a forgotten pid is found")
+		t.Error("the pid of a dropped process is found")
 	}
 }

@@ -22,7 +22,7 @@ func randomPart(n int) ([]byte, template.Sum) {
 	return data, template.SumOf(data)
 }
 
-// streamOf gives the servers' own view of a stream.
+// streamOf returns a stream, bypassing the log.
 func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
 	t.Helper()
 	s, err := eventstest.JetStream(t, srv).Stream(t.Context(), name)
@@ -41,8 +41,8 @@ func storedBytes(t *testing.T, s jetstream.Stream) uint64 {
 	return info.State.Bytes
 }
 
-// The store of parts refuses what is over its bound, says so, and harms nothing
-// else; what is removed makes room.
+// The store of parts rejects uploads beyond its limit with an error of their own, without
+// effect on other stores. Removed parts free space.
 func TestTheStoreOfPartsIsBounded(t *testing.T) {
 	srv := eventstest.Start(t)
 	const most = 20 << 20
@@ -59,7 +59,7 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 			sums = append(sums, sum)
 		}
 		if len(sums) > 10 {
-			t.Fatal("the store has no bound")
+			t.Fatal("the store has no limit")
 		}
 	}
 	if !kind.Is(err, kind.Exhausted) || len(sums) != 6 {
@@ -83,12 +83,12 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 		t.Errorf("after a part was removed: %v", err)
 	}
 	if s := streamOf(t, srv, "OBJ_templates"); s.CachedInfo().Config.MaxBytes != most || storedBytes(t, s) > most {
-		t.Errorf("bound %d, stored %d", s.CachedInfo().Config.MaxBytes, storedBytes(t, s))
+		t.Errorf("limit %d, stored %d", s.CachedInfo().Config.MaxBytes, storedBytes(t, s))
 	}
 }
 
-// A store that an earlier version made gets its bound from whoever stores first.
-func TestAnOldStoreGetsItsBound(t *testing.T) {
+// A store made by an earlier version gets its limit from the first upload.
+func TestAnOldStoreGetsItsLimit(t *testing.T) {
 	srv := eventstest.Start(t)
 	_, err := eventstest.JetStream(t, srv).CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "templates"})
 	if err != nil {
@@ -99,7 +99,7 @@ func TestAnOldStoreGetsItsBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if most := streamOf(t, srv, "OBJ_templates").CachedInfo().Config.MaxBytes; most <= 0 || most > events.DefaultMaxStore {
-		t.Errorf("bound %d", most)
+		t.Errorf("limit %d", most)
 	}
 }
 
@@ -113,8 +113,8 @@ func copyOf(t *testing.T, sums ...template.Sum) sandbox.Copy {
 	return sandbox.Copy{Manifest: string(raw)}
 }
 
-// What a transfer that was cut off left goes: parts that nothing names, and bytes
-// that never got a name. What something stands on stays, and so does what is young.
+// The remains of an interrupted transfer are removed: parts without a reference, and bytes
+// without a name. Referenced parts and young ones stay.
 func TestOrphansAreSwept(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
@@ -134,13 +134,13 @@ func TestOrphansAreSwept(t *testing.T) {
 		}
 	}
 	s := streamOf(t, srv, "OBJ_templates")
-	// As one leaves it who is killed while he stores.
+	// The remains of a process that was killed while storing.
 	_, err := eventstest.JetStream(t, srv).Publish(t.Context(), "$O.templates.C.cutoff", make([]byte, 1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, err := view.SweepPartsOlder(t.Context(), time.Hour); n != 0 || err != nil {
-		t.Errorf("of young parts %d were swept, %v", n, err)
+		t.Errorf("%d young parts were swept, %v", n, err)
 	}
 	if n, err := view.SweepPartsOlder(t.Context(), 0); n != 2 || err != nil {
 		t.Errorf("%d parts were swept, %v; want the orphan and the bytes without a name", n, err)
@@ -167,8 +167,8 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 }
 
-// Nobody who knows a part of a copy by its sum has it as a template's.
-func TestPartsOfCopiesAreNoTemplates(t *testing.T) {
+// A part of a copy cannot be read as a template's by its sum.
+func TestPartsOfCopiesAreNotTemplateParts(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	data, sum := randomPart(100)
 	if err := log.Kept().Put(t.Context(), sum, data, false); err != nil {

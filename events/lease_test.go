@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// What is stored says whose the lease is; an expectation that does not hold does not.
+// The stored lease decides who owns it; a failed expectation does not.
 func TestARenewalAdoptsItsOwnLeaseAndIsFencedByOthers(t *testing.T) {
 	own := fleet.Lease{Host: "h", Epoch: 3, TTL: time.Second, Instance: "own"}
 	with := func(change func(*fleet.Lease)) *fleet.Lease {
@@ -20,15 +20,15 @@ func TestARenewalAdoptsItsOwnLeaseAndIsFencedByOthers(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		stored *fleet.Lease // in place of the first; nil: the stream has lost it
+		stored *fleet.Lease // replaces the first; nil: the stream lost it
 		fenced bool
 	}{
-		{"its own, whose answer was lost", with(func(l *fleet.Lease) { l.Load1 = 7 }), false},
+		{"its own, whose ack was lost", with(func(l *fleet.Lease) { l.Load1 = 7 }), false},
 		{"lost by the server", nil, false},
 		{"of an earlier run", with(func(l *fleet.Lease) { l.Epoch, l.Instance = 2, "other" }), false},
 		{"of an earlier run that is gone", with(func(l *fleet.Lease) { l.Epoch, l.Instance, l.Gone = 2, "other", true }), false},
 		{"declared gone", with(func(l *fleet.Lease) { l.Gone = true }), true},
-		{"of another host of the name", with(func(l *fleet.Lease) { l.Instance = "other" }), true},
+		{"of another host with the name", with(func(l *fleet.Lease) { l.Instance = "other" }), true},
 		{"of a newer run", with(func(l *fleet.Lease) { l.Epoch, l.Instance = 4, "other" }), true},
 		{"of a newer run that is gone", with(func(l *fleet.Lease) { l.Epoch, l.Instance, l.Gone = 4, "other", true }), true},
 	} {
@@ -64,7 +64,7 @@ func TestARenewalAdoptsItsOwnLeaseAndIsFencedByOthers(t *testing.T) {
 	}
 }
 
-// Renewals whose answers are lost are stored once each, and end as well as others.
+// Renewals whose acks are lost are stored once each, and succeed.
 func TestARenewalSurvivesLostAcks(t *testing.T) {
 	srv := eventstest.StartListening(t)
 	proxy := eventstest.StartProxy(t, srv.Addr())

@@ -7,11 +7,11 @@ import (
 	"github.com/millrace/millrace/events/webhook"
 )
 
-// Marks go by the hour in which they were stored, and no mark that is younger than the age.
-func TestLifecyclesForget(t *testing.T) {
+// Marks are dropped by the hour, and none that is younger than the age.
+func TestOldLifecycleMarksAreDropped(t *testing.T) {
 	begin := time.Unix(0, 0)
 	x := lifecycles{of: make(map[string][]mark)}
-	for i := range 40 { // one each quarter of an hour, of two tenants in turn
+	for i := range 40 { // one per quarter of an hour, of two tenants in turn
 		x.add([]string{"a", "b"}[i/20], webhook.At(uint64(i+1), 0), webhook.Created, begin.Add(time.Duration(i)*15*time.Minute), begin.Add(LifecycleAge))
 	}
 	tests := []struct {
@@ -33,8 +33,8 @@ func TestLifecyclesForget(t *testing.T) {
 	}
 }
 
-// A view that is opened leaves out what is too old already.
-func TestLifecyclesAddOld(t *testing.T) {
+// A new view omits events that are too old already.
+func TestOldLifecycleEventsAreNotAdded(t *testing.T) {
 	x := lifecycles{of: make(map[string][]mark)}
 	now := time.Unix(1e9, 0)
 	x.add("a", webhook.At(1, 0), webhook.Created, now.Add(-LifecycleAge-1), now)

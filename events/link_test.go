@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pipeLinks is links with a connection to nobody.
+// pipeLinks returns links with a connection without a peer.
 func pipeLinks(t *testing.T) (*links, net.Conn) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -16,13 +16,13 @@ func pipeLinks(t *testing.T) (*links, net.Conn) {
 	return &links{last: &link{a}}, b
 }
 
-func TestAServerThatStoresNothingIsLeftAfterTwoTimeouts(t *testing.T) {
+func TestAServerWithoutResponsesIsLeftAfterTwoTimeouts(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	at := begin.Add
 	type step struct {
 		answered bool
 		read     bool
-		began    time.Duration // of an attempt that times out
+		began    time.Duration // start of an attempt that times out
 		want     bool
 	}
 	tests := []struct {
@@ -32,9 +32,9 @@ func TestAServerThatStoresNothingIsLeftAfterTwoTimeouts(t *testing.T) {
 		{"one timeout", []step{{began: 0}}},
 		{"two timeouts", []step{{began: 0}, {began: attempt, want: true}}},
 		{"a hundred at once", []step{{began: 0}, {began: 0}, {began: 0}, {began: time.Millisecond}}},
-		{"an answer between", []step{{began: 0}, {answered: true}, {began: attempt}}},
-		{"reads that are answered do not make up for appends", []step{{began: 0}, {answered: true, read: true}, {began: attempt, want: true}}},
-		{"reads that are not answered", []step{{began: 0, read: true}, {began: attempt, read: true, want: true}}},
+		{"a response in between", []step{{began: 0}, {answered: true}, {began: attempt}}},
+		{"answered reads do not compensate for appends", []step{{began: 0}, {answered: true, read: true}, {began: attempt, want: true}}},
+		{"unanswered reads", []step{{began: 0, read: true}, {began: attempt, read: true, want: true}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -56,15 +56,15 @@ func TestAServerThatStoresNothingIsLeftAfterTwoTimeouts(t *testing.T) {
 	}
 }
 
-// Without a leader no server is better: switches become rare.
-func TestSwitchesBecomeRare(t *testing.T) {
+// Without a leader no server is better than another: the intervals between switches grow.
+func TestIntervalsBetweenSwitchesGrow(t *testing.T) {
 	ls, _ := pipeLinks(t)
 	conn := ls.last
 	n := 0
 	for d := time.Duration(0); d < 5*time.Minute; d += attempt {
 		if ls.timeout(&ls.appends, time.Unix(1000, 0).Add(d), time.Unix(1000, 0).Add(d+attempt)) {
 			n++
-			ls.last, ls.appends = conn, unanswered{} // as Dial does
+			ls.last, ls.appends = conn, unanswered{} // like Dial
 		}
 	}
 	if n < 5 || n > 10 {
@@ -72,7 +72,7 @@ func TestSwitchesBecomeRare(t *testing.T) {
 	}
 }
 
-// A server that sends nothing is left, also while a write to it waits.
+// A silent server is left, even while a write to it is blocked.
 func TestASilentServerIsLeft(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a silence of seconds")
@@ -80,7 +80,7 @@ func TestASilentServerIsLeft(t *testing.T) {
 	ls, _ := pipeLinks(t)
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := ls.last.Write([]byte("PING\r\n")) // nobody reads it
+		_, err := ls.last.Write([]byte("PING\r\n")) // it is not read
 		wrote <- err
 	}()
 	began := time.Now()

@@ -50,9 +50,9 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// A service waits for a NATS server whose disk has too little room, says why, and goes
-// on when there is room.
-func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
+// A service waits for a NATS server whose disk is too small, logs the reason, and continues
+// when there is space.
+func TestAServiceWaitsForDiskSpaceOfNATS(t *testing.T) {
 	dir := t.TempDir()
 	start := func(room int64) *natsd.Server {
 		srv, err := natsd.Start(natsd.Config{Dir: dir, MaxStore: room})
@@ -79,7 +79,7 @@ func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
 	case err := <-opened:
 		t.Fatalf("it did not wait: %v", err)
 	}
-	if text := logged.String(); !strings.Contains(text, "too little room") {
+	if text := logged.String(); !strings.Contains(text, "too little disk space") {
 		t.Errorf("got log %q, want the reason for waiting", text)
 	}
 	r.mu.Lock()
@@ -87,11 +87,11 @@ func TestAServiceWaitsForRoomOnTheDiskOfNATS(t *testing.T) {
 	r.srv = start(600 << 20)
 	r.mu.Unlock()
 	if err := <-opened; err != nil {
-		t.Errorf("with room: %v", err)
+		t.Errorf("with space: %v", err)
 	}
 }
 
-// On a small disk most of the room is for output: records do not lose their beginning
+// On a small disk most of the space is for output: records do not lose their beginning
 // while hundreds of MiB are free.
 func TestMostOfASmallDiskIsForOutput(t *testing.T) {
 	for _, tt := range []struct{ disk, least int64 }{
@@ -112,13 +112,13 @@ func TestMostOfASmallDiskIsForOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := out.CachedInfo().Config.MaxBytes; got < tt.least {
-			t.Errorf("of a disk of %d MiB output may take %d MiB, want %d at least", tt.disk>>20, got>>20, tt.least>>20)
+			t.Errorf("on a disk of %d MiB the output limit is %d MiB, want at least %d", tt.disk>>20, got>>20, tt.least>>20)
 		}
 		srv.Stop()
 	}
 }
 
-// With a full disk a client's request fails soon, and says why.
+// On a full disk a client's request fails soon, with the reason.
 func TestARequestFailsSoonOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, 512<<20)
 	srv, err := natsd.Start(natsd.Config{Dir: filepath.Join(dir, "nats")})
@@ -131,8 +131,8 @@ func TestARequestFailsSoonOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	go log.MonitorStreams(t.Context())  //nolint:errcheck // it ends with the test
-	takeAll(filepath.Join(dir, "fill")) //nolint:errcheck // it is full
+	go log.MonitorStreams(t.Context())  //nolint:errcheck // ends with the test
+	takeAll(filepath.Join(dir, "fill")) //nolint:errcheck // the error is that it is full
 	ctx, cancel := context.WithTimeout(events.Prompt(t.Context()), time.Minute)
 	defer cancel()
 	for i := range 3 {

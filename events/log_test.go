@@ -24,7 +24,7 @@ func newRef() events.Ref {
 	return events.Ref{Host: testHost, ID: process.NewID(sandbox.NewID())}
 }
 
-// script makes the n events of a whole record: accepted, started, output, end.
+// script returns the n events of a whole record: accepted, started, output, end.
 func script(n int) []process.Event {
 	now := time.Unix(1, 0)
 	out := make([]process.Event, 0, n)
@@ -59,7 +59,7 @@ func appendAll(t testing.TB, w *events.Writer, all []process.Event, step int) {
 	}
 }
 
-// readAll reads to the end and fails unless each event comes once, in order.
+// readAll reads to the end and checks that each event comes once, in order.
 func readAll(t testing.TB, r *events.Reader, after process.Seq) []process.Event {
 	t.Helper()
 	defer r.Close()
@@ -85,13 +85,13 @@ func readAll(t testing.TB, r *events.Reader, after process.Seq) []process.Event 
 	}
 }
 
-func TestAReaderSeesEachEventOnceInOrderFromAnyPlace(t *testing.T) {
+func TestAReaderGetsEachEventOnceInOrderFromAnyPosition(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref := newRef()
 	const n = 500
 	appendAll(t, log.Writer(ref, 1), script(n), 7)
-	other := eventstest.Open(t, srv) // another replica
+	other := eventstest.Open(t, srv) // another connection
 	for after := process.Seq(0); after < n; after++ {
 		if got := readAll(t, other.Read(ref, after), after); len(got) != int(n-after) {
 			t.Fatalf("after %d: got %d events, want %d", after, len(got), n-after)
@@ -99,7 +99,7 @@ func TestAReaderSeesEachEventOnceInOrderFromAnyPlace(t *testing.T) {
 	}
 }
 
-func TestAReaderPastTheEndOfAFinishedRecordIsTold(t *testing.T) {
+func TestReadingPastTheEndOfAFinishedRecordIsInvalid(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref := newRef()
 	appendAll(t, log.Writer(ref, 1), script(10), 3)
@@ -117,7 +117,7 @@ func TestAReaderPastTheEndOfAFinishedRecordIsTold(t *testing.T) {
 	}
 }
 
-func TestReadersBesideAWriterSurviveRestartsOfTheServer(t *testing.T) {
+func TestReadersAndAWriterSurviveServerRestarts(t *testing.T) {
 	srv := eventstest.Start(t)
 	log, other := eventstest.Open(t, srv), eventstest.Open(t, srv)
 	ref := newRef()
@@ -147,14 +147,14 @@ func TestReadersBesideAWriterSurviveRestartsOfTheServer(t *testing.T) {
 	wg.Wait()
 }
 
-func TestASlowReaderReadsFromTheStoreAndMissesNothing(t *testing.T) {
+func TestASlowReaderReadsFromTheStore(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref := newRef()
 	r := log.Read(ref, 0)
 	w := log.Writer(ref, 1)
 	now := time.Unix(1, 0)
 	data := bytes.Repeat([]byte("x"), 100<<10)
-	const n = 200 // 20 MB, far beyond what a tail keeps in memory, and 200 KB packed
+	const n = 200 // 20 MB, far beyond a tail's memory, and 200 KB compressed
 	for i := range n {
 		e := process.Event{Seq: process.Seq(i + 1), Time: now}
 		switch i {
@@ -185,12 +185,12 @@ func TestASlowReaderReadsFromTheStoreAndMissesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) > 40 {
-			t.Errorf("%d events of 100 KiB came at once, after %d", len(got), late.After())
+			t.Errorf("%d events of 100 KiB in one batch, after %d", len(got), late.After())
 		}
 	}
 }
 
-func TestASecondClaimIsAConflictAndAnotherWriterIsFenced(t *testing.T) {
+func TestASecondClaimConflictsAndTheOlderWriterIsFenced(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref := newRef()
 	all := script(6)
@@ -209,7 +209,7 @@ func TestASecondClaimIsAConflictAndAnotherWriterIsFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.Append(t.Context(), all[1:3]); !kind.Is(err, kind.Fenced) {
-		t.Errorf("append of the older life: %v, want Fenced", err)
+		t.Errorf("append of the older run: %v, want Fenced", err)
 	}
 	if err := second.Append(t.Context(), all[3:]); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestASecondClaimIsAConflictAndAnotherWriterIsFenced(t *testing.T) {
 	}
 }
 
-func TestACommandIsDeliveredInOrderAndAnswered(t *testing.T) {
+func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 	srv := eventstest.Start(t)
 	gateway, host := eventstest.Open(t, srv), eventstest.Open(t, srv)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -319,7 +319,7 @@ func TestAViewFollowsSandboxesProcessesAndHosts(t *testing.T) {
 	}
 }
 
-func TestASecretIsTheSameForEverybody(t *testing.T) {
+func TestASecretIsTheSameForAllCallers(t *testing.T) {
 	srv := eventstest.Start(t)
 	a, err := eventstest.Open(t, srv).Secret(t.Context(), "x")
 	if err != nil {
@@ -331,9 +331,9 @@ func TestASecretIsTheSameForEverybody(t *testing.T) {
 	}
 }
 
-// What became of a try that was given up is not known: it may be stored later,
-// and the next try may carry more of the same events, or fewer.
-func TestATryThatWasGivenUpIsNotTakenForAnotherWriter(t *testing.T) {
+// The outcome of an abandoned append is unknown: it may be stored later, and the next
+// append may carry more of the same events, or fewer.
+func TestAnAbandonedAppendIsNotMistakenForAnotherWriter(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		lost, next int
@@ -342,8 +342,8 @@ func TestATryThatWasGivenUpIsNotTakenForAnotherWriter(t *testing.T) {
 		{"more than before", 3, 6, ""},
 		{"as many", 4, 4, ""},
 		{"fewer", 6, 3, ""},
-		{"more than before, packed", 3, 6, strings.Repeat("line ", 500)},
-		{"fewer, packed", 6, 3, strings.Repeat("line ", 500)},
+		{"more than before, compressed", 3, 6, strings.Repeat("line ", 500)},
+		{"fewer, compressed", 6, 3, strings.Repeat("line ", 500)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log := eventstest.Open(t, eventstest.Start(t))

@@ -26,12 +26,12 @@ func TestAStreamThatCannotBeWrittenIsBlocked(t *testing.T) {
 		damaged int
 	}{
 		{"a healthy stream", func(*monitor) {}, led, "", 0},
-		{"no leader for long", func(m *monitor) { m.silent = map[string]time.Time{"HOSTS": begin} }, leader{}, "no leader answers: too few NATS servers have it", 0},
+		{"no leader for long", func(m *monitor) { m.silent = map[string]time.Time{"HOSTS": begin} }, leader{}, "no leader answers: too few NATS servers have the stream", 0},
 		{"no leader during an election", func(m *monitor) { m.silent = map[string]time.Time{"HOSTS": begin.Add(time.Second)} }, leader{}, "", 0},
 		{"no leader, and a damaged copy", func(m *monitor) {
 			broken("n2")(m)
 			m.silent = map[string]time.Time{"HOSTS": begin}
-		}, leader{}, "no leader answers: too few NATS servers have it (n2: write error)", 1},
+		}, leader{}, "no leader answers: too few NATS servers have the stream (n2: write error)", 1},
 		{"the only server is damaged", broken("n1"), alone, "n1: write error", 0},
 		{"the leader is damaged", broken("n1"), led, "n1: write error", 0},
 		{"another copy is damaged", broken("n2"), led, "", 1},

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// What was on its way when the server went is tried again as soon as it is back,
-// not when its own time is over.
-func TestARestartCostsAWriterAndItsReaderLittleMoreThanTheOutage(t *testing.T) {
+// Requests in flight when the server stops are retried as soon as it is back, not after
+// their timeout.
+func TestARestartDelaysWritersAndReadersByLittleMoreThanTheOutage(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	ref := newRef()
@@ -46,7 +46,7 @@ func TestARestartCostsAWriterAndItsReaderLittleMoreThanTheOutage(t *testing.T) {
 		}
 	}
 	stop()
-	// One try may take two seconds: whoever waited for its end is found here.
+	// An attempt may take two seconds: waiting for its timeout would exceed this.
 	const most = time.Second
 	if d := <-slowest; d > outage+most || silence > outage+most {
 		t.Errorf("outages of %v: an append took %v, a reader waited %v", outage, d, silence)
@@ -55,9 +55,9 @@ func TestARestartCostsAWriterAndItsReaderLittleMoreThanTheOutage(t *testing.T) {
 	}
 }
 
-// A server that was alone comes back without what it had in memory; commands are
-// answered all the same, also those that were on their way.
-func TestCommandsAreAnsweredAcrossRestartsOfTheServer(t *testing.T) {
+// A lone server loses what it had in memory. Commands are answered anyway, including those
+// in flight.
+func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 	srv := eventstest.Start(t)
 	gateway, host := eventstest.Open(t, srv), eventstest.Open(t, srv)
 	ctx, stop := context.WithCancel(t.Context())
@@ -101,8 +101,8 @@ func TestCommandsAreAnsweredAcrossRestartsOfTheServer(t *testing.T) {
 	calls.Wait()
 }
 
-// appendUntil appends one event after the other until ctx ends, and tells how
-// long the slowest took.
+// appendUntil appends one event after the other until ctx ends, and returns how long the
+// slowest took.
 func appendUntil(ctx context.Context, t *testing.T, w *events.Writer) (slowest time.Duration) {
 	for seq := process.Seq(1); ; seq++ {
 		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: seq, Data: []byte("x")}}

@@ -14,20 +14,20 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// long gives a batch that packs well, and the length of its head.
+// long returns a batch that compresses well, and the length of its head.
 func long() (plain []byte, head int) {
 	b := process.Batch{Sandbox: "i1", Process: "p1", Host: "h", Epoch: 3, FirstSeq: 1, Events: script(200)}
 	return process.AppendBatch(nil, &b), len(process.AppendBatchHead(nil, &b))
 }
 
-func TestPackedIsSmallerAndSaysTheSame(t *testing.T) {
+func TestACompressedBatchIsSmallerAndEqual(t *testing.T) {
 	plain, head := long()
 	packed, ok := events.PackBatch(nil, plain, head)
 	if !ok || len(packed) > len(plain)/2 {
 		t.Fatalf("%v: %d bytes of %d", ok, len(packed), len(plain))
 	}
 	if back, err := events.UnpackBatch(packed); err != nil || !bytes.Equal(back, plain) {
-		t.Errorf("it is unpacked as something else: %v", err)
+		t.Errorf("it does not survive a round trip: %v", err)
 	}
 	want, err := process.ParseBatch(plain)
 	if err != nil {
@@ -35,40 +35,40 @@ func TestPackedIsSmallerAndSaysTheSame(t *testing.T) {
 	}
 	got, err := events.ParseBatch(packed)
 	if err != nil || got.Frames != want.Frames || len(got.Events) != len(want.Events) || got.Size != len(plain) || got.Host != want.Host {
-		t.Errorf("it is read as something else: %v", err)
+		t.Errorf("it is parsed differently: %v", err)
 	}
 	var gen pb.Batch
 	if err := proto.Unmarshal(packed, &gen); err != nil || len(gen.Packed) == 0 || len(gen.Frames) != 0 {
-		t.Errorf("%v: it is not what the schema says", err)
+		t.Errorf("%v: it does not match the schema", err)
 	}
 	memory := packed[:0]
 	if again, _ := events.PackBatch(memory, plain, head); &again[0] != &memory[:1][0] {
-		t.Error("its memory is not used again")
+		t.Error("the buffer is not reused")
 	}
 }
 
-func TestWhatDoesNotGetSmallerIsNotPacked(t *testing.T) {
+func TestAnIncompressibleBatchIsNotCompressed(t *testing.T) {
 	for name, data := range map[string][]byte{"short": []byte("aaaaaaaaaaaaaaaaaaaaaaaa"), "noise": noise(1, 64<<10)} {
 		b := process.Batch{Sandbox: "i1", Events: []process.Event{{Body: process.Wrote{Data: data}}}}
 		plain := process.AppendBatch(nil, &b)
 		if _, ok := events.PackBatch(nil, plain, len(process.AppendBatchHead(nil, &b))); ok {
-			t.Errorf("%s: packed", name)
+			t.Errorf("%s: compressed", name)
 		}
 		if back, err := events.UnpackBatch(plain); err != nil || &back[0] != &plain[0] {
-			t.Errorf("%s: it is copied, or %v", name, err)
+			t.Errorf("%s: it was copied, or %v", name, err)
 		}
 	}
 }
 
-func TestABombIsRefused(t *testing.T) {
+func TestADecompressionBombIsRejected(t *testing.T) {
 	block := s2.Encode(nil, make([]byte, 9<<20))
 	bomb := process.AppendBatchHead(nil, &process.Batch{Sandbox: "i1"})
 	bomb = append(append(bomb, 8<<3|2), byte(len(block)|0x80), byte(len(block)>>7|0x80), byte(len(block)>>14))
 	if _, err := events.ParseBatch(append(bomb, block...)); err == nil {
-		t.Errorf("9 MiB came of %d bytes", len(bomb)+len(block))
+		t.Errorf("%d bytes were decompressed to 9 MiB", len(bomb)+len(block))
 	}
 	if _, err := events.ParseBatch(append(bomb, block[:len(block)-1]...)); err == nil {
-		t.Error("a block that is cut short was read")
+		t.Error("a truncated block was accepted")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// A volume's name is a tenant's own and taken once; what was read too early is not
-// written over.
+// A volume's name is unique within its tenant. A change based on an old version is
+// rejected.
 func TestVolumesInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
@@ -21,12 +21,12 @@ func TestVolumesInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := log.NewVolume(t.Context(), &v); err != nil {
-		t.Errorf("a second try, as after an answer that was lost: %v", err)
+		t.Errorf("a retry, as after a lost ack: %v", err)
 	}
 	other := v
 	other.ID = sandbox.NewVolumeID()
 	if err := log.NewVolume(t.Context(), &other); !kind.Is(err, kind.Conflict) {
-		t.Errorf("a second one of the name: %v", err)
+		t.Errorf("a second one with the name: %v", err)
 	}
 	other.Tenant = "bob"
 	if err := log.NewVolume(t.Context(), &other); err != nil {
@@ -48,14 +48,14 @@ func TestVolumesInTheLog(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	if err := log.PutVolume(t.Context(), &got); !kind.Is(err, kind.Conflict) && err != nil {
-		t.Errorf("from what was known before: %v", err)
+		t.Errorf("from an old version: %v", err)
 	}
 	if all := view.Volumes(func(s *sandbox.Volume) bool { return s.Tenant == "bob" }); len(all) != 1 || all[0].ID != other.ID {
 		t.Errorf("bob's: %+v", all)
 	}
 }
 
-// A secret in the log opens as what was stored, and is gone when it is removed.
+// A secret in the log can be opened, and is gone after its removal.
 func TestSecretsInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
@@ -80,17 +80,17 @@ func TestSecretsInTheLog(t *testing.T) {
 		t.Errorf("%+v: %q, %v", got, value, err)
 	}
 	if _, ok := view.TenantSecret("bob", "sec_1"); ok || len(view.TenantSecrets("bob")) != 0 {
-		t.Error("it is another tenant's, too")
+		t.Error("another tenant can read it")
 	}
 	if got.Removed, got.Sealed = true, ""; log.PutSecret(t.Context(), &got) != nil {
-		t.Fatal("it cannot be removed")
+		t.Fatal("removal failed")
 	}
 	if err := view.Sync(t.Context()); err != nil || len(view.TenantSecrets("alice")) != 0 {
 		t.Errorf("%v, %+v", err, view.TenantSecrets("alice"))
 	}
 }
 
-func TestPlacesOfWatchesInTheLog(t *testing.T) {
+func TestPositionsOfWatchesInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	id := process.NewID("i1")
 	at, err := log.WatchPlace(t.Context(), id)
@@ -103,7 +103,7 @@ func TestPlacesOfWatchesInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := log.PutWatchPlace(t.Context(), id, events.WatchPlace{To: 1}); !kind.Is(err, kind.Conflict) {
-		t.Errorf("from what was known before: %v", err)
+		t.Errorf("from an old version: %v", err)
 	}
 	at.Rev = rev
 	if got, err := log.WatchPlace(t.Context(), id); got != at || err != nil {

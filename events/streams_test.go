@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// nats-server damages blocks that it compresses when it is killed: no stream may ask for
-// compression, and one that did is changed by the next start.
+// nats-server damages blocks that it compresses when it is killed: no stream may be
+// compressed, and the next start changes one that is.
 func TestNoStreamIsCompressedByTheServer(t *testing.T) {
 	srv := eventstest.Start(t)
 	js := eventstest.JetStream(t, srv)

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Records of sandboxes that ended go when they are old; one that lives keeps all of its
-// record, however old that is.
-func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
+// Old records of ended sandboxes are removed. A sandbox that has not ended keeps its whole
+// record, however old.
+func TestRecordsOfActiveSandboxesAreKept(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
@@ -29,7 +29,7 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	paused := record(sandbox.Running{}, sandbox.Pausing{}, sandbox.Paused{})
 	view.Forget(time.Now().Add(time.Hour))
 	over := record(sandbox.Failed{})
-	last := record(sandbox.Failed{}) // others know by it how far there is to read
+	last := record(sandbox.Failed{}) // marks how far readers must read
 	sweeps(t, view, time.Hour, 0)
 	for _, want := range []int{0, 2, 0} {
 		sweeps(t, view, 0, want)
@@ -37,20 +37,20 @@ func TestRecordsOfSandboxesThatLiveAreKept(t *testing.T) {
 	next := eventstest.View(t, log)
 	for id, want := range map[sandbox.ID]sandbox.Phase{lives: sandbox.PhaseRunning, paused: sandbox.PhasePaused} {
 		if s, _ := next.Sandbox(id); s.Phase != want || s.Host != "h" {
-			t.Errorf("a sandbox that is %s is %q on host %q", want, s.Phase, s.Host)
+			t.Errorf("the sandbox in phase %s has phase %q on host %q", want, s.Phase, s.Host)
 		}
 	}
 	for _, id := range []sandbox.ID{forgotten, over} {
 		if s, ok := next.Sandbox(id); ok {
-			t.Errorf("one that is over is %q", s.Phase)
+			t.Errorf("an ended sandbox has phase %q", s.Phase)
 		}
 	}
 	if _, ok := next.Sandbox(last); !ok {
-		t.Error("the last one was removed")
+		t.Error("the stream's last record was removed")
 	}
 }
 
-// sandboxRecord is the record of a sandbox that was placed, and what came after.
+// sandboxRecord creates a sandbox, places it, appends bodies, and returns its id.
 func sandboxRecord(t *testing.T, view *events.View, bodies ...sandbox.Body) sandbox.ID {
 	t.Helper()
 	id := sandbox.NewID()
@@ -71,7 +71,7 @@ func goesOn(t *testing.T, view *events.View, id sandbox.ID, b sandbox.Body) {
 	}
 }
 
-// sweeps looks for what is older than age, and wants so many records to be removed.
+// sweeps sweeps records older than age, and checks how many are removed.
 func sweeps(t *testing.T, view *events.View, age time.Duration, want int) {
 	t.Helper()
 	if n, err := view.SweepSandboxesOlder(t.Context(), age); n != want || err != nil {
@@ -79,43 +79,43 @@ func sweeps(t *testing.T, view *events.View, age time.Duration, want int) {
 	}
 }
 
-// A record is as old as its end, however long ago its beginning was met.
+// A record is as old as its end, however old its beginning.
 func TestRecordsThatEndedLatelyAreKept(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	id := sandboxRecord(t, view, sandbox.Running{})
 	sweeps(t, view, 0, 0)
 	goesOn(t, view, id, sandbox.Lost{})
-	sandboxRecord(t, view) // the last one stays in any case
+	sandboxRecord(t, view) // the stream's last record stays in any case
 	for range 2 {
 		sweeps(t, view, time.Hour, 0)
 	}
 	if s, _ := eventstest.View(t, log).Sandbox(id); s.Phase != sandbox.PhaseLost || s.Host != "h" {
-		t.Errorf("one that just ended is %q on host %q", s.Phase, s.Host)
+		t.Errorf("a sandbox that just ended has phase %q on host %q", s.Phase, s.Host)
 	}
 }
 
-// Whoever opens a view while a record goes knows nothing of its sandbox, and can remove
+// A view opened while a record is being removed does not have its sandbox, and can remove
 // the rest.
-func TestARecordThatGoesIsNobodysToSee(t *testing.T) {
+func TestAPartlyRemovedRecordIsInvisible(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	over := sandboxRecord(t, view, sandbox.Running{}, sandbox.Lost{})
 	sandboxRecord(t, view)
 	sweeps(t, view, 0, 0)
 	if s, _ := view.Sandbox(over); s.Phase != sandbox.PhaseLost {
-		t.Errorf("who saw it end has it as %q", s.Phase)
+		t.Errorf("the old view has it in phase %q", s.Phase)
 	}
 	next := eventstest.View(t, log)
 	if s, ok := next.Sandbox(over); ok {
-		t.Errorf("there is one that is %q", s.Phase)
+		t.Errorf("the new view has it in phase %q", s.Phase)
 	}
 	sweeps(t, next, 0, 0)
 	sweeps(t, next, 0, 1)
 }
 
-// Any number of reapers may sweep.
-func TestWhatAnotherRemovedIsGone(t *testing.T) {
+// Several reapers may sweep concurrently.
+func TestSeveralReapersMaySweep(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	one, other := eventstest.View(t, log), eventstest.View(t, log)
 	sandboxRecord(t, one, sandbox.Failed{})
@@ -126,13 +126,13 @@ func TestWhatAnotherRemovedIsGone(t *testing.T) {
 	sweeps(t, one, 0, 0)
 }
 
-// Messages of sandboxes that live are old at each sweep, and are read at one.
+// Old messages of active sandboxes are read by one sweep only.
 func TestOldMessagesAreReadOnce(t *testing.T) {
 	srv := eventstest.Start(t)
 	view := eventstest.View(t, eventstest.Open(t, srv))
 	sandboxRecord(t, view, sandbox.Running{}, sandbox.NetworkUsed{Sent: 1})
 	asked := spy(t, srv)
-	for try, want := range []int{5, 1} { // the last finds nothing
+	for try, want := range []int{5, 1} { // the last read finds nothing
 		sweeps(t, view, 0, 0)
 		reads := 0
 		for _, m := range asked() {
@@ -146,8 +146,8 @@ func TestOldMessagesAreReadOnce(t *testing.T) {
 	}
 }
 
-// A log of an earlier version, which let go of what is old, does not any more.
-func TestRecordsOfSandboxesHaveNoAge(t *testing.T) {
+// A stream of an earlier version, with an age limit, loses that limit.
+func TestRecordsOfSandboxesHaveNoAgeLimit(t *testing.T) {
 	srv := eventstest.Start(t)
 	eventstest.Open(t, srv)
 	of := func() time.Duration { return streamOf(t, srv, "SBX").CachedInfo().Config.MaxAge }
@@ -164,13 +164,13 @@ func TestRecordsOfSandboxesHaveNoAge(t *testing.T) {
 	}
 	eventstest.Open(t, srv)
 	if age := of(); age != 0 {
-		t.Errorf("a stream of before is kept for %v", age)
+		t.Errorf("an old stream is kept for %v", age)
 	}
 }
 
-// Records of deleted snapshots go when they are old, but for those that a sandbox stands on;
-// a view forgets them, too, and the number of deletions never shrinks.
-func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
+// Old records of deleted snapshots are removed, except those on which a sandbox is based. A
+// view drops them, too, and the number of deletions never shrinks.
+func TestRecordsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
@@ -194,7 +194,7 @@ func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	deletions := view.Deletions()
-	view.Forget(time.Now().Add(7 * 24 * time.Hour)) // who sweeps may have forgotten what goes
+	view.Forget(time.Now().Add(7 * 24 * time.Hour)) // the sweeping view may have dropped them
 	for i, tt := range []struct {
 		age  time.Duration
 		want int
@@ -207,10 +207,10 @@ func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		id        sandbox.SnapshotID
-		has, next bool // the view that forgets, and one that is opened later
+		has, next bool // the old view, and a new one
 	}{
-		{"one that is not deleted", kept, true, true}, {"one that is stood on", stoodOn, true, true},
-		{"one", gone, false, false}, {"another one", also, false, false}, {"the stream's last", last, false, true},
+		{"not deleted", kept, true, true}, {"base of a sandbox", stoodOn, true, true},
+		{"deleted", gone, false, false}, {"another deleted one", also, false, false}, {"the stream's last", last, false, true},
 	} {
 		_, has := view.Snapshot(tt.id)
 		if _, ok := next.Snapshot(tt.id); has != tt.has || ok != tt.next {
@@ -222,9 +222,9 @@ func TestRecordsOfDeletedSnapshotsGo(t *testing.T) {
 	}
 }
 
-// A view that was cut off while a snapshot was deleted, and its record removed, learns of it
-// from who would change it.
-func TestASnapshotThatWentWhileAViewWasCutOff(t *testing.T) {
+// A view that was disconnected while a snapshot was deleted, and its record removed,
+// detects that when the snapshot is changed.
+func TestAViewDetectsASnapshotRemovedWhileDisconnected(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	s := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "t", Host: "h", Taken: time.Now()}
@@ -244,11 +244,11 @@ func TestASnapshotThatWentWhileAViewWasCutOff(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, ok := view.Snapshot(s.ID); ok {
-		t.Error("the view has it still")
+		t.Error("the view still has it")
 	}
 }
 
-// named is a kind of what has a name that may be used again: of volumes, or secrets.
+// named are the operations on volumes or secrets, whose names can be reused.
 type named struct {
 	make  func(name string) error
 	end   func(name string) error
@@ -279,9 +279,9 @@ func namedKinds(t *testing.T, log *events.Log, view *events.View) map[string]nam
 	}
 }
 
-// Records of what has a name go when it is over and they are old. The name can be used again
-// all the time: while a view knows of it, when it has forgotten, and when the record is gone.
-func TestRecordsOfDeletedNamesGo(t *testing.T) {
+// Old records of deleted volumes and secrets are removed. Their names can be reused at any
+// time: while a view has them, after it dropped them, and after the record is gone.
+func TestRecordsOfDeletedNamesAreRemoved(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	for what, k := range namedKinds(t, log, view) {
@@ -302,15 +302,15 @@ func TestRecordsOfDeletedNamesGo(t *testing.T) {
 		}
 		for _, name := range []string{"gone", "also"} {
 			must(k.end(name))
-			must(k.make(name)) // though the view knows of the end
+			must(k.make(name)) // although the view has the end
 			must(k.end(name))
 		}
 		must(k.end("last"))
 		view.Forget(time.Now().Add(7 * 24 * time.Hour))
 		if !k.has(view, "kept") || k.has(view, "gone") {
-			t.Errorf("%s: the view has forgotten the wrong one", what)
+			t.Errorf("%s: the view dropped the wrong one", what)
 		}
-		must(k.make("also")) // the log has the end still
+		must(k.make("also")) // the log still has the end
 		for i, tt := range []struct {
 			age  time.Duration
 			want int
@@ -322,7 +322,7 @@ func TestRecordsOfDeletedNamesGo(t *testing.T) {
 		next := eventstest.View(t, log)
 		for name, want := range map[string]bool{"kept": true, "also": true, "gone": false} {
 			if k.has(next, name) != want {
-				t.Errorf("%s: who opens a view finds %s: %t", what, name, !want)
+				t.Errorf("%s: a new view has %s: %t", what, name, !want)
 			}
 		}
 		must(k.make("gone"))
@@ -330,8 +330,8 @@ func TestRecordsOfDeletedNamesGo(t *testing.T) {
 	}
 }
 
-// Names that are used again while their old records are removed stay.
-func TestNamesUsedAgainWhileTheirRecordsGo(t *testing.T) {
+// Names that are reused while their old records are removed stay.
+func TestNamesReusedDuringASweepStay(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	names := make([]string, 100)
@@ -347,7 +347,7 @@ func TestNamesUsedAgainWhileTheirRecordsGo(t *testing.T) {
 		}
 		return nil
 	}
-	const age = 300 * time.Millisecond // longer than the names take
+	const age = 300 * time.Millisecond // longer than the creation takes
 	sweep := func() error { _, err := view.SweepVolumesOlder(t.Context(), age); return err }
 	if err := volumes(true, append(names, "last")...); err != nil { // a stream's last record stays anyway
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// However many ask at once, each sees what was stored before it asked.
+// However many callers Sync at once, each sees everything stored before its call.
 func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	one, other := eventstest.View(t, log), eventstest.View(t, log)
@@ -28,7 +28,7 @@ func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
 				return err
 			}
 			if _, ok := other.Sandbox(id); !ok {
-				return errors.New("a sandbox is missing that was there before")
+				return errors.New("a sandbox stored before the call is missing")
 			}
 			return nil
 		})
@@ -38,7 +38,7 @@ func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
 	}
 }
 
-// spy gives what was asked of the server since the last call.
+// spy returns the requests to the server since the last call.
 func spy(t *testing.T, srv *eventstest.Server) (asked func() []*nats.Msg) {
 	t.Helper()
 	nc := eventstest.JetStream(t, srv).Conn()
@@ -64,7 +64,7 @@ func spy(t *testing.T, srv *eventstest.Server) (asked func() []*nats.Msg) {
 	}
 }
 
-// Those who ask at once share what is asked of the streams' leaders.
+// Concurrent callers share the requests to the streams' leaders.
 func TestSyncsAreShared(t *testing.T) {
 	srv := eventstest.Start(t)
 	view := eventstest.View(t, eventstest.Open(t, srv))

@@ -25,7 +25,7 @@ func TestPartsOutliveTheServer(t *testing.T) {
 	if has, err := log.HasPart(ctx, sum); has || err != nil {
 		t.Errorf("has = %v, %v", has, err)
 	}
-	for range 2 { // storing it twice is storing it
+	for range 2 { // storing it twice has no effect
 		if err := log.PutPart(ctx, sum, data); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestPartsOutliveTheServer(t *testing.T) {
 	go func() {
 		got, err := log.Part(ctx, sum)
 		if err == nil && !bytes.Equal(got, data) {
-			t.Error("another part came back")
+			t.Error("a different part was returned")
 		}
 		done <- err
 	}()
@@ -47,7 +47,7 @@ func TestPartsOutliveTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := log.RemovePart(ctx, sum); err != nil {
-		t.Errorf("remove what is removed: %v", err)
+		t.Errorf("remove a removed part: %v", err)
 	}
 	if has, err := log.HasPart(ctx, sum); has || err != nil {
 		t.Errorf("after remove: has = %v, %v", has, err)
@@ -108,10 +108,10 @@ func TestTagsMove(t *testing.T) {
 	want(string(oldID), oldID)
 	want(string(youngID)[:12], youngID)
 	if _, ok := view.Template("other", template.Ref{Name: "a", Tag: "v1"}); ok {
-		t.Error("another tenant sees it")
+		t.Error("another tenant can read it")
 	}
 	if _, ok := view.TemplateByID(oldID); !ok {
-		t.Error("a host does not find it")
+		t.Error("TemplateByID does not find it")
 	}
 	if err := log.UntagTemplate(ctx, "t", template.Ref{Name: "a", Tag: "v1"}); err != nil {
 		t.Fatal(err)
@@ -121,14 +121,15 @@ func TestTagsMove(t *testing.T) {
 	}
 	want("a:v1", "")
 	want(string(oldID), "")
-	again := eventstest.View(t, log) // what a new life folds is the same
+	again := eventstest.View(t, log) // a new view folds the same
 	if got := again.Templates(""); len(got) != 1 || got[0].ID != youngID || time.Since(got[0].Tagged) > time.Minute {
 		t.Errorf("in a new view: %+v", got)
 	}
 }
 
-// Who asks for a part may be about to name it: the reaper's sweep must not take it first.
-func TestAPartThatIsAskedForLooksNew(t *testing.T) {
+// The caller of HasPart may be about to reference the part: the reaper must not remove it
+// first.
+func TestHasPartRefreshesAPart(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	data, sum := randomPart(100)
 	if err := log.PutPart(t.Context(), sum, data); err != nil {
@@ -147,10 +148,10 @@ func TestAPartThatIsAskedForLooksNew(t *testing.T) {
 	}
 	stored := has(time.Hour)
 	if again := has(time.Hour); !again.Equal(stored) {
-		t.Error("a new part was stored anew")
+		t.Error("a new part was refreshed")
 	}
 	if renewed := has(0); !renewed.After(stored) {
-		t.Error("an old part still looks old")
+		t.Error("an old part was not refreshed")
 	}
 	if got, err := log.Part(t.Context(), sum); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("got %d bytes, %v", len(got), err)

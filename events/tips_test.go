@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-func TestTipsAreThoseOfEachRecord(t *testing.T) {
+func TestTipsReturnsTheEndOfEachRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	var ids []process.ID
 	want := map[process.ID]process.Seq{}
-	for i := range 300 { // more than one request's
+	for i := range 300 { // more than one request's worth
 		ref := newRef()
 		ids = append(ids, ref.ID)
 		if n := i % 4; n > 0 {
@@ -63,6 +63,6 @@ func TestAWriterThatFollowsAnOldTipIsFenced(t *testing.T) {
 	var none events.Tip
 	fresh := log.Writer(newRef(), 1)
 	if fresh.Follow(none); fresh.Last() != 0 {
-		t.Errorf("it follows event %d", fresh.Last())
+		t.Errorf("it continues after event %d", fresh.Last())
 	}
 }

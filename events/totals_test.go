@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// counter is a log with a short retention, and what should be counted.
+// counter is a log with a short retention, and the expected counts.
 type counter struct {
 	t    *testing.T
 	srv  *eventstest.Server
@@ -32,7 +32,7 @@ func (c *counter) open() *events.Log {
 	return log
 }
 
-// put enters a process that runs, and then its end; nil: it goes on.
+// put adds a running process, and then its end; nil: it keeps running.
 func (c *counter) put(spec process.Spec, exit *process.Exit, killed bool) {
 	c.t.Helper()
 	s := process.Summary{ID: process.NewID(sandbox.NewID()), Tenant: "t", Host: testHost, Spec: spec, PID: 7, Started: time.Now()}
@@ -72,7 +72,7 @@ func (c *counter) check(when string, v *events.View) {
 	}
 }
 
-// left is how many entries the catalogue has, with the totals.
+// left returns the number of catalogue entries, including the totals.
 func (c *counter) left() uint64 {
 	c.t.Helper()
 	s, err := eventstest.JetStream(c.t, c.srv).Stream(c.t.Context(), "PROC")
@@ -82,11 +82,11 @@ func (c *counter) left() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// saveState keeps the state that the server has saved of the catalogue; restore puts it
-// back, as a server finds it that was killed.
+// saveState saves the server's stored state of the catalogue; restore puts it back, as
+// after a kill.
 func (c *counter) saveState() (restore func()) {
 	c.t.Helper()
-	c.srv.Restart() // a clean end saves it
+	c.srv.Restart() // a clean stop saves it
 	found, err := filepath.Glob(filepath.Join(c.srv.Dir(), "jetstream", "*", "streams", "PROC", "msgs", "index.db"))
 	if err != nil || len(found) != 1 {
 		c.t.Fatalf("state: %v, %v", found, err)
@@ -102,7 +102,7 @@ func (c *counter) saveState() (restore func()) {
 	}
 }
 
-// sweepUntil sweeps until no more than n entries are left.
+// sweepUntil sweeps until at most n entries are left.
 func (c *counter) sweepUntil(v *events.View, n uint64) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// tunnels gives a service's ways to hosts, and serves those to h with accept.
+// tunnels returns a service's tunnels, and serves those to host h with accept.
 func tunnels(t testing.TB, srv *eventstest.Server, accept func(*mux.Stream)) (out *events.Tunnels, stop func()) {
 	t.Helper()
 	there := eventstest.Open(t, srv)
@@ -80,7 +80,7 @@ func TestTunnelsCarryStreams(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTunnelsTellWhyAStreamIsRefused(t *testing.T) {
+func TestARejectedStreamReturnsTheReason(t *testing.T) {
 	out, _ := tunnels(t, eventstest.Start(t), func(s *mux.Stream) {
 		s.Abort(kind.Newf(kind.NotFound, "", "", "no %s", s.Target()))
 	})
@@ -90,8 +90,8 @@ func TestTunnelsTellWhyAStreamIsRefused(t *testing.T) {
 	}
 }
 
-// What is open to one sandbox, or waits to be, is in no other one's way.
-func TestASandboxTakesNoOthersStreams(t *testing.T) {
+// Streams to one sandbox, open or waiting, do not block those to another.
+func TestASandboxCannotUseUpTheStreamsOfAnother(t *testing.T) {
 	out, _ := tunnels(t, eventstest.Start(t), echoStream)
 	const each = 128
 	for i := range each {
@@ -114,14 +114,14 @@ func TestASandboxTakesNoOthersStreams(t *testing.T) {
 	dial(t, out, "third:80").Close()
 }
 
-// window adds up what the frames of a tunnel's end let the other one send.
+// window returns the sum of the grants in the frames of a tunnel's end.
 func window(t *testing.T, frames []byte) (n int) {
 	t.Helper()
 	const open, window = 128, 129
 	for len(frames) > 0 {
 		ty, payload, rest, ok := mux.Split(frames)
 		if !ok || ty != open && ty != window {
-			t.Fatalf("%.20x is no frame of those", frames)
+			t.Fatalf("%.20x is not an Open or a Window", frames)
 		}
 		n += int(binary.LittleEndian.Uint32(payload[4:]))
 		frames = rest
@@ -129,9 +129,9 @@ func window(t *testing.T, frames []byte) (n int) {
 	return n
 }
 
-// Whatever a host or a gateway is made to do, what all streams of a tunnel may have
-// sent to its other end, and nobody has read there, is bounded.
-func TestATunnelHoldsNoMoreThanItsBudget(t *testing.T) {
+// Whatever the other end does, the data that all streams of a tunnel may send without being
+// read is bounded.
+func TestATunnelStaysWithinItsBudget(t *testing.T) {
 	const each, all, budget = 128, 64 * 128, 256 << 20
 	target := func(i int) string { return strconv.Itoa(i/each) + ":80" }
 	served := events.TunnelMux(mux.Config{Even: true, Accept: (*mux.Stream).Accept})
@@ -163,17 +163,18 @@ func TestATunnelHoldsNoMoreThanItsBudget(t *testing.T) {
 	}
 }
 
-func TestNobodyAtTheOtherEndIsUnavailable(t *testing.T) {
+func TestAMissingHostIsUnavailable(t *testing.T) {
 	out := eventstest.Open(t, eventstest.Start(t)).Tunnels()
 	defer out.Close()
-	out.Hurry(100) // nobody answers later either
+	out.Hurry(100) // no later attempt is answered either
 	if _, err := out.Open(t.Context(), "nobody", 1, ""); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Where one host's door is slow, nobody waits who wants another host, or gave up.
-func TestASlowDoorIsInNoOtherHostsWay(t *testing.T) {
+// If one host is slow to answer, callers that need another host, or that gave up, do not
+// wait.
+func TestASlowHostDoesNotDelayTunnelsToOthers(t *testing.T) {
 	srv := eventstest.Start(t)
 	out, _ := tunnels(t, srv, echoStream)
 	js := eventstest.JetStream(t, srv)
@@ -186,7 +187,7 @@ func TestASlowDoorIsInNoOtherHostsWay(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	door, err := js.Conn().SubscribeSync("tunnel.slow") // and no answer comes
+	door, err := js.Conn().SubscribeSync("tunnel.slow") // never answered
 	if err == nil {
 		err = js.Conn().Flush()
 	}
@@ -205,7 +206,7 @@ func TestASlowDoorIsInNoOtherHostsWay(t *testing.T) {
 		t.Helper()
 		select {
 		case <-knocked:
-			t.Error("it waited until nobody knocked at the slow door")
+			t.Error("it waited for the slow host")
 		default:
 		}
 	}
@@ -216,19 +217,19 @@ func TestASlowDoorIsInNoOtherHostsWay(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := out.Reach(gone, "slow"); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("who gave up: %v", err)
+		t.Errorf("a canceled caller: %v", err)
 	}
 	noWait()
 	dial(t, out, "echo").Close()
 	<-knocked
 }
 
-// A host that ends cuts its streams at once, with an error; its next life is
-// reached at once.
-func TestAHostThatEndsCutsItsStreams(t *testing.T) {
+// A host that stops aborts its streams at once, with an error. Its next run is reachable at
+// once.
+func TestAStoppedHostAbortsItsStreams(t *testing.T) {
 	srv := eventstest.Start(t)
 	out, stop := tunnels(t, srv, echoStream)
-	out.Hurry(10) // the next life may hear only who asks again
+	out.Hurry(10) // the next run may receive only a retry
 	s := dial(t, out, "echo")
 	s.Write([]byte("x"))
 	if _, err := s.Read(make([]byte, 1)); err != nil {
@@ -264,9 +265,9 @@ func TestAHostThatEndsCutsItsStreams(t *testing.T) {
 	}
 }
 
-// An end that goes while a message of its is on the way, or was given up, is gone: nothing
-// was lost.
-func TestAnEndThatGoesLeavesNoHole(t *testing.T) {
+// An end that closes while its last message is in flight or abandoned has closed: no
+// message is reported as lost.
+func TestAClosedEndLeavesNoHole(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	for i, stored := range []bool{true, false} {
 		err := log.TunnelHearsAfter(t.Context(), "tunnel.h.t"+strconv.Itoa(i), stored)
@@ -276,9 +277,9 @@ func TestAnEndThatGoesLeavesNoHole(t *testing.T) {
 	}
 }
 
-// A host that is killed says nothing more. While NATS works, that is known well
-// before anybody counts its lease as over.
-func TestAHostThatFallsSilentCutsItsStreams(t *testing.T) {
+// A killed host sends nothing more. While NATS works, that is detected well before its
+// lease expires.
+func TestStreamsOfASilentHostAreAborted(t *testing.T) {
 	srv := eventstest.Start(t)
 	there, here := eventstest.Open(t, srv), eventstest.Open(t, srv)
 	there.HurryTunnels(10)
@@ -302,9 +303,9 @@ func TestAHostThatFallsSilentCutsItsStreams(t *testing.T) {
 	}
 }
 
-// NATS keeps tunnels in memory: when it dies, streams end with an error, whatever
-// they carried, and new ones are made as soon as it is back.
-func TestNATSThatDiesCutsStreams(t *testing.T) {
+// NATS keeps tunnels in memory. When it crashes, streams end with an error, and new ones
+// can be opened as soon as it is back.
+func TestARestartOfNATSAbortsStreams(t *testing.T) {
 	srv := eventstest.Start(t)
 	out, _ := tunnels(t, srv, echoStream)
 	s := dial(t, out, "echo")
@@ -328,7 +329,7 @@ func TestNATSThatDiesCutsStreams(t *testing.T) {
 		}
 		if got += n; err != nil {
 			if errors.Is(err, io.EOF) {
-				t.Errorf("a cut was taken for an end after %d bytes", got)
+				t.Errorf("io.EOF instead of an error after %d bytes", got)
 			}
 			break
 		}
@@ -366,7 +367,7 @@ func BenchmarkTunnel(b *testing.B) {
 	s.Close()
 }
 
-// How long a byte takes to a host and back.
+// BenchmarkTunnelEcho measures the round trip of a byte to a host.
 func BenchmarkTunnelEcho(b *testing.B) {
 	out, _ := tunnels(b, eventstest.Start(b), echoStream)
 	s := dial(b, out, "echo")

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// A pid that was given again names the younger process, whatever is written of the older
-// one later, and in whichever order a view reads it.
-func TestAPIDNamesTheYoungestProcess(t *testing.T) {
+// A reused pid refers to the younger process, whatever is written about the older one
+// later, and in whichever order a view reads it.
+func TestAPIDRefersToTheYoungestProcess(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view, sbx := eventstest.View(t, log), sandbox.NewID()
 	put := func(s process.Summary, rev uint64) uint64 {
@@ -32,9 +32,9 @@ func TestAPIDNamesTheYoungestProcess(t *testing.T) {
 	if err := view.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range map[string]*events.View{"that saw all": view, "that begins": eventstest.View(t, log)} {
+	for name, v := range map[string]*events.View{"that saw all": view, "that was just opened": eventstest.View(t, log)} {
 		if got, ok := v.ProcessByPID(sbx, 7); !ok || got.ID != young.ID {
-			t.Errorf("a view %s has %s, which ended: %v; want the one that runs", name, got.ID, !got.Active())
+			t.Errorf("a view %s has %s, which ended: %v; want the running one", name, got.ID, !got.Active())
 		}
 	}
 }

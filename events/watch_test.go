@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestATailSeesAllRecordsThatMatch(t *testing.T) {
+func TestATailReturnsAllMatchingRecords(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	ids := []sandbox.ID{sandbox.NewID(), sandbox.NewID()}
@@ -47,7 +47,7 @@ func TestATailSeesAllRecordsThatMatch(t *testing.T) {
 	}
 }
 
-func TestAFollowingTailSeesWhatComes(t *testing.T) {
+func TestAFollowingTailReturnsNewEvents(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	id := sandbox.NewID()
@@ -69,8 +69,8 @@ func TestAFollowingTailSeesWhatComes(t *testing.T) {
 			return nil
 		})
 	}()
-	// The tail begins at some moment after now: events go on until it has seen
-	// one, then the record ends.
+	// The tail starts at some time after now: events follow until it has returned one, then
+	// the record ends.
 	all := script(2000)
 	for i := 0; i < len(all)-2; i += 2 {
 		appendAll(t, w, all[i:i+2], 2)
