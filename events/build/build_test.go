@@ -20,7 +20,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeBuilt(t *testing.T) {
+func TestInvalidSpecs(t *testing.T) {
 	sum := strings.Repeat("a", 64)
 	ok := build.Spec{Image: "x", Steps: []build.Step{
 		{Type: build.Copy, Args: []string{"a", "b", "", ""}, Files: sum}, {Type: build.Run, Args: []string{"true", "root"}},
@@ -45,7 +45,7 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 		"a copy of nothing":           step(build.Step{Type: build.Copy, Args: []string{"a", "b"}}),
 		"a copy of a path":            step(build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "../" + sum[3:]}),
 		"a copy with no destination":  step(build.Step{Type: build.Copy, Args: []string{"a"}, Files: sum}),
-		"a directory with two places": step(build.Step{Type: build.Workdir, Args: []string{"a", "b"}}),
+		"a directory with two paths": step(build.Step{Type: build.Workdir, Args: []string{"a", "b"}}),
 	} {
 		if err := s.Check(); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%s: %v", name, err)
@@ -53,7 +53,7 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestStateMachine(t *testing.T) {
 	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}, build.Based{}}
 	tests := []struct {
 		from build.Phase

@@ -26,7 +26,7 @@ func each(b []byte) (all []seen, err error) {
 	return all, err
 }
 
-func TestWhatIsZeroIsLeftOut(t *testing.T) {
+func TestZeroValuesAreOmitted(t *testing.T) {
 	b := field.AppendUint(nil, 1, 0)
 	b = field.AppendBool(b, 2, false)
 	b = field.AppendString(b, 3, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-func TestRequestsComeBackAsTheyWere(t *testing.T) {
+func TestRequestsSurviveARoundTrip(t *testing.T) {
 	for _, r := range []file.Request{
 		{Op: file.OpStat, Path: "/a"},
 		{Op: file.OpMove, Path: "~/x", To: "y", User: "root"},
@@ -29,7 +29,7 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAsked(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	long := strings.Repeat("x", file.MaxPath+1)
 	tests := []struct {
 		name string
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestOwnersComeBackAsTheyWere(t *testing.T) {
+func TestOwnersSurviveARoundTrip(t *testing.T) {
 	for _, want := range [][2]int{{0, 0}, {file.Keep, 5}, {1000, file.Keep}, {65534, 65534}} {
 		u, g, err := file.ParseOwner(file.Owner(want[0], want[1]))
 		if err != nil || u != want[0] || g != want[1] {

@@ -67,7 +67,7 @@ func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time
 
 var about = Subject{Issuer: "https://Id.example.com:8443/x", Team: "default", Template: "base", Sandbox: "i1"}
 
-func TestATokenSaysWhoTheSandboxIs(t *testing.T) {
+func TestATokenIdentifiesTheSandbox(t *testing.T) {
 	s, now := sealer(t), time.Now()
 	r, all := NewRing(s), []Stored{stored(t, s, 1, now)}
 	one, err := r.Token(all, &about, "sts.amazonaws.com", now)
@@ -105,7 +105,7 @@ func TestATokenSaysWhoTheSandboxIs(t *testing.T) {
 
 // While keys change, a verifier with a key set of the maximum age has the key of each valid
 // token.
-func TestKeysChangeUnderTokens(t *testing.T) {
+func TestCachedKeysVerifyTokensDuringRotation(t *testing.T) {
 	s, begin := sealer(t), time.Now()
 	all := []Stored{stored(t, s, 1, begin), stored(t, s, 2, begin.Add(time.Hour)), stored(t, s, 3, begin.Add(time.Hour+time.Minute))}
 	r := NewRing(s)

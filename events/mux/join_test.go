@@ -61,7 +61,7 @@ func pour(s *mux.Stream) <-chan error {
 	return done
 }
 
-func TestJoinHearsOutWhoDoesNotListen(t *testing.T) {
+func TestJoinReadsAllFromAPeerThatStopsReading(t *testing.T) {
 	said := bytes.Repeat([]byte("said "), 12_000) // larger, and the kernel's buffer would lose it with the reset
 	s := joined(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1000))
@@ -81,7 +81,7 @@ func TestJoinHearsOutWhoDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestJoinPassesOnAnEndToWhoStillSends(t *testing.T) {
+func TestJoinForwardsEOFWhileTheOtherSideSends(t *testing.T) {
 	s := joined(t, func(c *net.TCPConn) {
 		io.ReadFull(c, make([]byte, 1000))
 		io.WriteString(c, "enough")
@@ -97,7 +97,7 @@ func TestJoinPassesOnAnEndToWhoStillSends(t *testing.T) {
 	<-done
 }
 
-func TestWhatWasWrittenComesBeforeTheReason(t *testing.T) {
+func TestDataPrecedesTheCloseError(t *testing.T) {
 	a, _ := pair(t, mux.Config{Window: 16 << 10, Accept: func(s *mux.Stream) {
 		s.Accept()
 		go func() {
@@ -126,7 +126,7 @@ func newMute() (near *mute, far net.Conn) {
 }
 
 // After an abort, Join does not wait for a server that neither reads nor sends.
-func TestACutEndsWhatWaitsForTheServer(t *testing.T) {
+func TestAnAbortUnblocksJoin(t *testing.T) {
 	for name, cut := range map[string]func(s *mux.Stream, b *end){
 		"it does not read":                     func(s *mux.Stream, _ *end) { s.Abort(nil) },
 		"it does not read, the channel breaks": func(_ *mux.Stream, b *end) { b.Break(io.ErrClosedPipe) },
@@ -155,7 +155,7 @@ func TestACutEndsWhatWaitsForTheServer(t *testing.T) {
 
 // A slow reader gets all data of a stream that was closed in order, whatever happens to the
 // response.
-func TestASlowServerGetsAllThatEndedInOrder(t *testing.T) {
+func TestASlowReaderGetsAllDataBeforeEOF(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, far := newMute()
 		over := make(chan error, 1)

@@ -140,7 +140,7 @@ func TestEveryStreamGetsItsOwnBytesInOrder(t *testing.T) {
 	}
 }
 
-func TestAnOpenThatIsRefusedSaysWhy(t *testing.T) {
+func TestARejectedOpenReturnsTheReason(t *testing.T) {
 	a, _ := pair(t, mux.Config{Accept: func(s *mux.Stream) {
 		s.Abort(kind.Newf(kind.Denied, "open", "", "not %s", s.Target()))
 	}})
@@ -153,7 +153,7 @@ func TestAnOpenThatIsRefusedSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAnOpenEndsWithItsContext(t *testing.T) {
+func TestOpenReturnsWhenItsContextEnds(t *testing.T) {
 	a, _ := pair(t, mux.Config{Accept: func(*mux.Stream) {}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -164,7 +164,7 @@ func TestAnOpenEndsWithItsContext(t *testing.T) {
 
 // A reader of an aborted stream gets the data before the abort, then an error, never
 // io.EOF.
-func TestACutIsNoEnd(t *testing.T) {
+func TestAnAbortIsNotEOF(t *testing.T) {
 	cuts := map[string]func(s *mux.Stream, a, b *end){
 		"reset":   func(s *mux.Stream, _, _ *end) { s.Abort(nil) },
 		"channel": func(_ *mux.Stream, a, _ *end) { a.Break(io.ErrUnexpectedEOF) },
@@ -193,7 +193,7 @@ func TestACutIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestAStreamNobodyReadsStopsNoOther(t *testing.T) {
+func TestAnUnreadStreamDoesNotBlockOthers(t *testing.T) {
 	a, _ := pair(t, mux.Config{Window: 4 << 10, Accept: func(s *mux.Stream) {
 		if s.Target() == "stuck" {
 			s.Accept()
@@ -257,7 +257,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 
 // Open succeeds even if the other end has accepted, written and closed the stream before
 // Open returns.
-func TestAnOpenThatIsOverAtOnceIsNoError(t *testing.T) {
+func TestOpenSucceedsIfTheStreamHasAlreadyEnded(t *testing.T) {
 	a, _ := pair(t, mux.Config{Accept: func(s *mux.Stream) {
 		s.Accept()
 		s.Write([]byte("all"))
@@ -272,7 +272,7 @@ func TestAnOpenThatIsOverAtOnceIsNoError(t *testing.T) {
 	}
 }
 
-func TestTooManyStreamsAreRefused(t *testing.T) {
+func TestTooManyStreamsAreRejected(t *testing.T) {
 	a, _ := pair(t, mux.Config{MaxStreams: 2, Accept: func(s *mux.Stream) { s.Accept() }})
 	first := open(t, a, "")
 	open(t, a, "")
@@ -284,7 +284,7 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 }
 
 // Beyond MaxOpen an Open waits, and the other end never rejects one.
-func TestOpensWaitForTheirTurn(t *testing.T) {
+func TestOpenWaitsForASlot(t *testing.T) {
 	a, _ := pair(t, mux.Config{MaxStreams: 3, MaxOpen: 3, Accept: func(s *mux.Stream) {
 		s.Accept()
 		s.Write([]byte("all"))
@@ -309,7 +309,7 @@ func TestOpensWaitForTheirTurn(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAnOpenWithoutATurnSaysWhy(t *testing.T) {
+func TestOpenWithoutASlotReturnsTheReason(t *testing.T) {
 	a, b := pair(t, mux.Config{MaxOpen: 1, Accept: func(s *mux.Stream) { s.Accept() }})
 	open(t, a, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -338,7 +338,7 @@ func frame(t byte, payload ...uint32) []byte {
 	return b
 }
 
-func TestWhatBreaksTheProtocolIsToldApart(t *testing.T) {
+func TestProtocolViolations(t *testing.T) {
 	const open, window, data, closed, reset = 128, 129, 130, 131, 132
 	accepting := func(s *mux.Stream) { s.Accept() }
 	tests := []struct {
@@ -454,7 +454,7 @@ func BenchmarkOneStream(b *testing.B) {
 
 // An accepted Write succeeds, even if the other end has responded and closed before Write
 // returns.
-func TestAWriteThatWasAnsweredMeanwhileIsNoError(t *testing.T) {
+func TestWriteSucceedsIfThePeerHasAlreadyClosed(t *testing.T) {
 	var s *mux.Stream
 	answered := make(chan *mux.Stream, 1)
 	b := mux.New(mux.Config{Wake: func() {}, Accept: func(s *mux.Stream) { s.Accept(); answered <- s }})

@@ -74,7 +74,7 @@ func (p *peer) fill(id uint32) {
 
 func (p *peer) reset(id uint32) { p.say(132, id, 0) }
 
-func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
+func TestStreamsStayWithinTheBudget(t *testing.T) {
 	for name, places := range map[string]int{"of one place": 1, "of some": roomMost / roomEach, "of a place each": roomMost} {
 		p := newPeer(t)
 		total, least := 0, roomWindow
@@ -93,7 +93,7 @@ func TestStreamsHoldNoMoreThanTheirBudget(t *testing.T) {
 
 // A stream that reads nothing and was opened while budget was short gets a larger send
 // buffer later.
-func TestWhoOnlySendsWidensWhenThereIsRoom(t *testing.T) {
+func TestASendOnlyStreamGrowsWhenBudgetIsFree(t *testing.T) {
 	p := newPeer(t)
 	var ids []uint32
 	for range 4 * roomEach {
@@ -113,7 +113,7 @@ func TestWhoOnlySendsWidensWhenThereIsRoom(t *testing.T) {
 }
 
 // Data held by the streams of one destination does not count against another.
-func TestAPlaceTakesNoOthersRoom(t *testing.T) {
+func TestADestinationCannotUseTheBudgetOfAnother(t *testing.T) {
 	p := newPeer(t)
 	for place := range roomMost/roomEach - 1 {
 		for i := range roomEach {
@@ -130,7 +130,7 @@ func TestAPlaceTakesNoOthersRoom(t *testing.T) {
 }
 
 // However a stream ends, its budget is free once its bytes are released, and not before.
-func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
+func TestBudgetIsFreeOnceBytesAreReleased(t *testing.T) {
 	for name, end := range map[string]func(s *mux.Stream){
 		"read":         func(s *mux.Stream) { io.Copy(io.Discard, s) },
 		"closed":       func(s *mux.Stream) { s.Close() },
@@ -171,7 +171,7 @@ func TestRoomIsThereAgainWhenNothingIsHeld(t *testing.T) {
 	}
 }
 
-func TestAStreamWidensWhenThereIsRoom(t *testing.T) {
+func TestAStreamGrowsWhenBudgetIsFree(t *testing.T) {
 	p := newPeer(t)
 	var others []uint32
 	for range roomEach - 1 {
@@ -195,7 +195,7 @@ func TestAStreamWidensWhenThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestStreamsGoOnWithLittleRoom(t *testing.T) {
+func TestStreamsMakeProgressWithASmallBudget(t *testing.T) {
 	cfg := mux.Config{Accept: echo, Window: roomWindow, MaxStreams: roomEach, MaxOpen: roomEach, MaxEach: roomEach, Budget: 32 << 10}
 	a, b := pair(t, cfg)
 	want := bytes.Repeat([]byte("echo"), 50_000)

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestOnlyACopyThatTheOthersHaveIsRebuilt(t *testing.T) {
+func TestACopyIsRebuiltOnlyIfTheOthersAreComplete(t *testing.T) {
 	peer := func(name string, current, offline bool, lag uint64) *server.PeerInfo {
 		return &server.PeerInfo{Name: name, Current: current, Offline: offline, Lag: lag}
 	}
@@ -48,7 +48,7 @@ func TestOnlyACopyThatTheOthersHaveIsRebuilt(t *testing.T) {
 	}
 }
 
-func TestWhatLastsIsReported(t *testing.T) {
+func TestLastingProblemsAreReported(t *testing.T) {
 	now := time.Unix(1000, 0)
 	broken, behind := problem{stream: "A", text: "write error: x", broken: true}, problem{stream: "B", text: "not current"}
 	absent := problem{stream: "C", text: "stream not found", absent: true}

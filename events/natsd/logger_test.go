@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestRebuiltIndexesAreNoWarnings(t *testing.T) {
+func TestRebuiltIndexesAreNotWarnings(t *testing.T) {
 	for format, warns := range map[string]bool{
 		"Filestore [%s] Stream state outdated, last block has additional entries, will rebuild": false,
 		"Filestore [%s] Stream state detected prior state, could not locate msg block 7":        false,

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/natsd"
 )
 
-func TestAServerIsNotOpenToAll(t *testing.T) {
+func TestAPublicAddressRequiresAToken(t *testing.T) {
 	for _, cfg := range []natsd.Config{
 		{Listen: "0.0.0.0:0"},
 		{Listen: ":0"},
@@ -28,7 +28,7 @@ func TestAServerIsNotOpenToAll(t *testing.T) {
 	}
 }
 
-func TestATokenKeepsStrangersOut(t *testing.T) {
+func TestAWrongTokenIsRejected(t *testing.T) {
 	srv, err := natsd.Start(natsd.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Token: "right"})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestATokenKeepsStrangersOut(t *testing.T) {
 
 // A server stops in time although its cluster has no majority, it has many clients, and one
 // of them never reads.
-func TestALameDuckEndsInTime(t *testing.T) {
+func TestALameDuckStopsInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a lame duck takes seconds")
 	}

@@ -10,7 +10,7 @@ import (
 
 // A server that hangs while it stops, as nats-server does when it waits for its own
 // goroutines, is abandoned.
-func TestAServerThatHangsDoesNotHoldItsProcess(t *testing.T) {
+func TestAHangingServerDoesNotBlockItsProcess(t *testing.T) {
 	for name, stop := range map[string]func(*Server, func(*server.Server)){
 		"at the end": func(s *Server, hang func(*server.Server)) { s.end(hang) },
 		"in a restart": func(s *Server, hang func(*server.Server)) {

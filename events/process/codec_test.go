@@ -42,7 +42,7 @@ func batch() process.Batch {
 }
 
 // Hand-written and generated code each decode what the other encodes, to the same bytes.
-func TestHandWrittenBytesAreThoseOfTheGeneratedType(t *testing.T) {
+func TestHandWrittenAndGeneratedEncodingsAreEqual(t *testing.T) {
 	b := batch()
 	hand := process.AppendBatch(nil, &b)
 	var gen pb.Batch
@@ -75,7 +75,7 @@ func TestHandWrittenBytesAreThoseOfTheGeneratedType(t *testing.T) {
 
 // An earlier exit precedes the events in spite of its field number. Both that order and the
 // generated type's order are decoded.
-func TestAnEarlierExitStandsBeforeTheEvents(t *testing.T) {
+func TestAnEarlierExitPrecedesTheEvents(t *testing.T) {
 	b := batch()
 	code := int32(7)
 	b.Exited = &process.Exit{Code: &code, Cause: process.CauseExited, Message: "m"}
@@ -139,7 +139,7 @@ func FuzzParseBatch(f *testing.F) {
 	})
 }
 
-func TestASpecsHashTellsOnlyDifferentSpecsApart(t *testing.T) {
+func TestEqualSpecsHaveEqualHashes(t *testing.T) {
 	a := process.Spec{Cmd: "x", Env: map[string]string{"A": "1", "B": "2", "C": "3"}}
 	b := process.Spec{Cmd: "x", Env: map[string]string{"C": "3", "B": "2", "A": "1"}}
 	if !bytes.Equal(a.Hash(), b.Hash()) {

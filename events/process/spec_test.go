@@ -9,7 +9,7 @@ import (
 )
 
 // No system allows longer ones, and the record quotes a rejected spec.
-func TestNoDirectoryOrUserIsLongerThanAPath(t *testing.T) {
+func TestLongDirectoriesAndUsersAreInvalid(t *testing.T) {
 	most := strings.Repeat("x", process.MaxPath)
 	tests := []struct {
 		name string

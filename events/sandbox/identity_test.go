@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestWhatAnIdentityMayBe(t *testing.T) {
+func TestCheckIdentity(t *testing.T) {
 	token := func(name, audience, typ string) sandbox.Token {
 		return sandbox.Token{Name: name, Audience: audience, Type: typ}
 	}

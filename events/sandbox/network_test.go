@@ -42,7 +42,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRule(t *testing.T) {
+func TestInvalidRules(t *testing.T) {
 	for _, s := range []string{"", ".", "a..b", "10.0.0.0/33", "fe80::1%eth0", "a b", "exämple.com", "*.*", "*.", "a.*.b", "http://x", "x:80",
 		"2130706433", "0x7f.1", "017700000001", "127.1", "1.2.3.4.5", "a.0x1f", strings.Repeat("a", 64), strings.Repeat("a.", 127) + "a"} {
 		if r, err := sandbox.ParseRule(s); err == nil {

@@ -57,7 +57,7 @@ func TestPausesInARecord(t *testing.T) {
 }
 
 // A failed resume does not interrupt a pause.
-func TestAResumeThatFailedIsNoBreakOfAPause(t *testing.T) {
+func TestAFailedResumeDoesNotInterruptAPause(t *testing.T) {
 	tried := []Body{Requested{}, Placed{}, Running{}, Pausing{}, Paused{}, Resuming{}, Paused{Message: "no"}}
 	for _, tt := range []struct {
 		name  string
@@ -136,7 +136,7 @@ func TestSnapshotIDs(t *testing.T) {
 }
 
 // A record has its last pauses, and copies of it do not share them.
-func TestPausesThatAreOver(t *testing.T) {
+func TestPastPausesAreLimitedAndNotShared(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	s := State{Phase: PhaseRunning}
 	pause := func(s State, n int) State {

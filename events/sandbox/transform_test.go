@@ -115,7 +115,7 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-func TestHowMuchANetworkMayHave(t *testing.T) {
+func TestLimitsOfANetwork(t *testing.T) {
 	transforms := func(domains, each, headers int) (out []sandbox.Transform) {
 		for i := range domains * each {
 			out = append(out, sandbox.Transform{Domain: "a" + strconv.Itoa(i/each) + ".test", Headers: make([]sandbox.Header, headers)})
