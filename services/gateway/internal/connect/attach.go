@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// connect serves Connect: it streams the record of a process that was started
-// before, running or not, whether its sandbox lives or not.
+// connect serves Connect: it streams the record of an existing process, whether or
+// not the process or its sandbox is still running.
 func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	var req pb.ConnectRequest
 	if err := r.format.decode(raw, &req); err != nil {
@@ -47,8 +47,8 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	})
 }
 
-// judge holds the place that a client asks for against what is stored, and puts
-// in the one that "live" means.
+// checkPosition checks a requested position against the record, and replaces "live"
+// by the position that it stands for.
 func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wanted) error {
 	if want.seq == 0 && !want.live {
 		return nil
@@ -59,7 +59,7 @@ func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wante
 	}
 	switch {
 	case want.live && tip.Finished != nil:
-		want.seq = tip.Last - 1 // how it ended is still worth saying
+		want.seq = tip.Last - 1 // so that the client still receives the exit
 	case want.live:
 		want.seq = tip.Last
 	case want.seq > tip.Last && !tip.Lags:
@@ -68,16 +68,15 @@ func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wante
 	return nil
 }
 
-// retained is a record from its first frame, or from the first that is left,
-// which it finds out when the first cannot be read: then the first event it
-// gives is a process.Gap.
+// retained reads a record from its first frame. If retention has removed that frame, it
+// reads from the first one left, preceded by a process.Gap event.
 type retained struct {
 	stream.Source
-	first func(error) (process.Seq, bool) // reads the first frame left from an error
+	first func(error) (process.Seq, bool) // extracts the first retained frame from an error
 	read  func(ctx context.Context, after process.Seq) (stream.Source, error)
 }
 
-// Next is the Source's.
+// Next implements stream.Source.
 func (s *retained) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := s.Source.Next(ctx, idle)
 	first, ok := s.first(err)

@@ -2,7 +2,7 @@ package connect
 
 import "encoding/base64"
 
-// appendBase64 appends the base64 of a followed by b, as of one slice.
+// appendBase64 appends the base64 of the concatenation of a and b.
 func appendBase64(dst, a, b []byte) []byte {
 	if len(a) > 0 {
 		whole := len(a) - len(a)%3

@@ -11,20 +11,20 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Large inputs hold their message in memory, so that few of them are read at once; the
-// others wait, and are told to come again after bulkWait.
+// Large inputs are buffered in memory, so only a few are read at once. The others wait,
+// and fail with "try again" after bulkWait.
 const (
 	maxBulks = 2
 	bulkWait = 30 * time.Second
 )
 
-// bulk is one request's turn to be large. It belongs to one goroutine.
+// bulk is a request's slot for a large message. It must be used by one goroutine.
 type bulk struct {
 	slots chan struct{} // full: no other request may be large
 	held  bool
 }
 
-// acquire waits for the turn, if the request has it not yet.
+// acquire waits for a slot, unless the request has one already.
 func (b *bulk) acquire(ctx context.Context) error {
 	if b.held {
 		return nil
@@ -46,8 +46,8 @@ func (b *bulk) release() {
 	}
 }
 
-// body reads the whole body: small bytes at once, and what is larger, up to limit, when
-// it is large's turn.
+// body reads the whole body: up to small bytes at once, and a larger one, up to limit,
+// once it has a slot.
 func body(c *fiber.Ctx, small, limit int, large *bulk) ([]byte, error) {
 	in := stream.Body(c)
 	raw, err := io.ReadAll(io.LimitReader(in, int64(small)+1))

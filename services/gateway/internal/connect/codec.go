@@ -15,13 +15,13 @@ const (
 	typeStreamProto = "application/connect+proto"
 )
 
-// format is how a request's messages are written, and the response's.
+// format is how the messages of a request and its response are encoded.
 type format struct {
-	binary    bool // protobuf, otherwise its JSON
+	binary    bool // protobuf, otherwise JSON
 	enveloped bool
 }
 
-// formatOf reads a content type; its parameters do not matter.
+// formatOf parses a content type; its parameters are ignored.
 func formatOf(contentType string) (format, bool) {
 	t, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -40,7 +40,7 @@ func formatOf(contentType string) (format, bool) {
 	return format{}, false
 }
 
-// unaryType and streamType are the content types of answers.
+// unaryType and streamType return the content types of responses.
 func (f format) unaryType() string {
 	if f.binary {
 		return typeProto
@@ -55,8 +55,8 @@ func (f format) streamType() string {
 	return typeStreamJSON
 }
 
-// decode reads one message. Fields it does not know are skipped; an empty JSON
-// body is an empty message.
+// decode decodes one message. Unknown fields are skipped; an empty JSON body is an
+// empty message.
 func (f format) decode(raw []byte, m proto.Message) error {
 	var err error
 	switch {

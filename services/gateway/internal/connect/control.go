@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// find gives the process that a request means. A sandbox that is not, or is
-// over and has no such process, is unrouted.
+// find returns the process that a request selects. If it does not exist and its
+// sandbox does not run, the error is unrouted.
 func (h *Handler) find(ctx context.Context, r *call, s *pb.ProcessSelector) (process.Summary, error) {
 	sel, err := r.selector(s)
 	if err != nil {
@@ -30,7 +30,7 @@ func (h *Handler) find(ctx context.Context, r *call, s *pb.ProcessSelector) (pro
 	return sum, err
 }
 
-// routed says unrouted of a sandbox that does not live.
+// routed returns unrouted if the sandbox does not run.
 func (h *Handler) routed(r *call) error {
 	st, err := h.core.Sandbox(r.who, r.sbx)
 	if kind.Is(err, kind.NotFound) || err == nil && st.Over() {
@@ -39,8 +39,8 @@ func (h *Handler) routed(r *call) error {
 	return err
 }
 
-// selector reads which process is meant: by the header, by the message, or by
-// pid or tag at the message's top, as the Coppice notes write it (C-024).
+// selector reads which process is selected: by the header, by the message, or by pid
+// or tag at the message's top level, which some clients send.
 func (r *call) selector(s *pb.ProcessSelector) (core.Selector, error) {
 	if r.process != "" {
 		return core.Selector{ID: r.process}, nil
@@ -76,8 +76,8 @@ func describe(s *core.Selector) string {
 	return "pid " + strconv.FormatUint(uint64(s.PID), 10)
 }
 
-// act finds a process and does something to it. That it ended meanwhile is the
-// same as that it was never there.
+// act finds a process and calls do with it. A process that has ended in the meantime
+// is reported like one that never existed.
 func (h *Handler) act(ctx context.Context, r *call, s *pb.ProcessSelector, do func(*process.Summary) error) error {
 	sum, err := h.find(ctx, r, s)
 	if err != nil {
@@ -93,7 +93,7 @@ func (h *Handler) act(ctx context.Context, r *call, s *pb.ProcessSelector, do fu
 	return fail(CodeNotFound, "process with pid %d not found", sum.PID)
 }
 
-// list serves List: the processes that run.
+// list serves List: the running processes.
 func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.Message, error) {
 	if err := h.routed(r); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func (h *Handler) sendSignal(ctx context.Context, r *call, req *pb.SendSignalReq
 	})
 }
 
-// update serves Update: a terminal's new size; a process without one is left
-// alone.
+// update serves Update: it sets a terminal's size. A process without a terminal is
+// left unchanged.
 func (h *Handler) update(ctx context.Context, r *call, req *pb.UpdateRequest) (proto.Message, error) {
 	return &pb.UpdateResponse{}, h.act(ctx, r, req.GetProcess(), func(s *process.Summary) error {
 		size := req.GetPty().GetSize()

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Sandboxes is what the surface asks of sandboxes.
+// Sandboxes looks up sandboxes, starts processes in them and reads their files.
 type Sandboxes interface {
 	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
@@ -24,13 +24,13 @@ type Catalogue interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
-// Records reads what processes did.
+// Records reads the records of processes.
 type Records interface {
 	Tip(ctx context.Context, p core.Principal, id process.ID) (events.Tip, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
-// Watches keep how far their events were given.
+// Watches stores how far the events of a watch were delivered.
 type Watches interface {
 	WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error)
 	PutWatchPlace(ctx context.Context, id process.ID, at events.WatchPlace) (uint64, error)
@@ -44,7 +44,7 @@ type Controls interface {
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// Core is what the surface needs of the gateway's core.
+// Core is the part of the gateway's core that the surface uses.
 type Core interface {
 	Sandboxes
 	Catalogue
@@ -53,10 +53,10 @@ type Core interface {
 	Controls
 }
 
-// Over makes a Core of the gateway's.
+// Over returns c as a Core.
 func Over(c *core.Core) Core { return gateway{c} }
 
-// gateway gives the core's readers as what the streams read.
+// gateway adapts the core: its readers become stream sources.
 type gateway struct{ *core.Core }
 
 func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {

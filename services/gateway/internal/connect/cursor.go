@@ -7,14 +7,14 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// place is where in a record a client is.
+// cursor is a client's position in a record.
 type place struct {
-	seq   process.Seq // the last frame it has whole
-	given [2]uint64   // bytes of stdout and stderr it has; counts only if cut
-	cut   bool        // it has bytes of frames after seq
+	seq   process.Seq // last frame received completely
+	given [2]uint64   // bytes of stdout and stderr received; valid only if partial
+	cut   bool        // some bytes of frames after seq were received
 }
 
-// append appends the place as X-Replay-From takes it.
+// append appends the cursor in the format of X-Replay-From.
 func (p *place) append(dst []byte) []byte {
 	if !p.cut {
 		return strconv.AppendUint(dst, p.seq+1, 10)
@@ -30,13 +30,13 @@ func (p *place) appendCursor(dst []byte) []byte {
 	return strconv.AppendUint(dst, p.given[1], 10)
 }
 
-// wanted is where a client asks to go on.
+// replayFrom is where a client asks to resume.
 type wanted struct {
 	place
-	live bool // after what is stored, whatever the place says
+	live bool // after everything stored; the cursor is ignored
 }
 
-// parseWanted reads X-Replay-From: nothing, a seq (the first frame to send),
+// parseReplayFrom parses X-Replay-From: empty, a seq (the first frame to send),
 // "live", or a cursor.
 func parseWanted(s string) (wanted, error) {
 	switch s {

@@ -9,31 +9,31 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// encoder writes one record as a stream of events (stream.Encoder).
+// encoder encodes one record as a stream of events (stream.Encoder).
 type encoder struct {
 	wire      wire
 	id        process.ID
-	byLine    bool // lines, not chunks
-	never     bool // half a line waits for its end
+	byLine    bool // split at line ends
+	never     bool // a partial line waits for its end
 	keepalive time.Duration
-	pid       uint32 // known before the record says it; 0: not
+	pid       uint32 // may be known before the record has it; 0: unknown
 
-	begun   bool // start was sent
-	resumed bool // the record is read from its middle: start is due at once
+	begun   bool // the start event was sent
+	resumed bool // the record is read from its middle: the start event is due at once
 	seq     process.Seq
 	at      place // after the last event sent
 	halves  [2]half
-	room    *stream.Room // of the halves
-	lost    string       // why nobody saw the end
-	hole    string       // what of the output is missing, for the end's error
-	damaged bool         // the log lost it: the stream fails after its end event
+	room    *stream.Room // memory of the partial lines
+	lost    string       // why the exit was not observed
+	hole    string       // which output is missing, for the end event's error
+	damaged bool         // output was lost: the stream fails after its end event
 
-	now  time.Time // of this batch; zero: not looked at yet
+	now  time.Time // time of this batch; zero: not read yet
 	sent bool      // something was appended since AppendIdle
-	last time.Time // when something was sent last
+	last time.Time // when something was last sent
 }
 
-// open begins at a place of a record whose process has pid.
+// open starts at a position of the record of a process with pid.
 func (e *encoder) open(pid uint32, want *wanted) {
 	e.pid, e.seq, e.at, e.resumed = pid, want.seq, want.place, want.seq > 0
 	for i := range e.halves {
@@ -41,7 +41,7 @@ func (e *encoder) open(pid uint32, want *wanted) {
 	}
 }
 
-// clock is the time, looked at once a batch.
+// clock returns the time, which is read once per batch.
 func (e *encoder) clock() time.Time {
 	if e.now.IsZero() {
 		e.now = time.Now()
@@ -49,7 +49,7 @@ func (e *encoder) clock() time.Time {
 	return e.now
 }
 
-// AppendEvent appends what ev is on this wire: many are nothing.
+// AppendEvent appends the encoding of ev, which is empty for many events.
 func (e *encoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
 	was := len(dst)
 	e.seq = ev.Seq
@@ -84,7 +84,7 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 	return dst, nil
 }
 
-// start appends the start event, once, as soon as the pid is known.
+// start appends the start event once the pid is known.
 func (e *encoder) start(dst []byte) []byte {
 	if e.begun || e.pid == 0 {
 		return dst
@@ -110,11 +110,11 @@ func (e *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	return e.give(dst, w.Stream, data, true)
 }
 
-// retention is the reason of a gap before the first frame that is kept.
+// retention is the reason of a gap before the first retained frame.
 const retention = "retention has passed"
 
-// gap appends a keepalive with the gap. What was lost, and is not only older than the
-// client could expect, makes the stream fail after its end event.
+// gap appends a keepalive with the gap. Events that were lost, as opposed to expired,
+// make the stream fail after its end event.
 func (e *encoder) gap(dst []byte, g *process.Gap) []byte {
 	e.seq = g.To
 	dst = e.start(e.flushHalves(dst, 0))
@@ -128,8 +128,8 @@ func (e *encoder) gap(dst []byte, g *process.Gap) []byte {
 	return e.wire.keepalive(dst, &n)
 }
 
-// finished appends what waits and the end event. A client that has the one and
-// not the other must come back for the end.
+// finished appends the partial lines and the end event. A client that received the
+// former without the latter must resume to get the end.
 func (e *encoder) finished(dst []byte, seq process.Seq, x *process.Exit) ([]byte, error) {
 	e.seq = seq - 1
 	dst = e.flushHalves(dst, 0)
@@ -149,7 +149,7 @@ func (e *encoder) finished(dst []byte, seq process.Seq, x *process.Exit) ([]byte
 	return e.wire.end(dst, &end, &n), nil
 }
 
-// AppendIdle appends half lines that have waited long enough, and keepalives.
+// AppendIdle appends partial lines that have waited long enough, and keepalives.
 func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Duration) {
 	was := len(dst)
 	e.room.Shrink(e.held())
@@ -166,8 +166,8 @@ func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Dur
 	if e.sent || len(dst) > was || e.last.IsZero() {
 		e.last, e.sent = now, false
 	} else if now.Sub(e.last) >= e.keepalive {
-		// Not before start, which must be the first event: a client that waits
-		// for a process that does not start has the head.
+		// Not before start, which must be the first event. A client that waits
+		// for a process to start has the response head.
 		if e.begun {
 			dst = e.wire.keepalive(dst, nil)
 		}
@@ -187,7 +187,7 @@ func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Dur
 	return dst, wait
 }
 
-// heavy reports whether empty halves hold large buffers.
+// oversized reports whether empty partial lines have large buffers.
 func (e *encoder) heavy() bool {
 	return cap(e.halves[0].buf) > keepHalf || cap(e.halves[1].buf) > keepHalf
 }
@@ -215,7 +215,7 @@ func (e *encoder) AppendEnd(dst []byte, err error) []byte {
 	return appendEnd(dst, err, e.next(comesBack))
 }
 
-// next is where a client that comes back goes on.
+// next returns the cursor from which a reconnecting client resumes.
 func (e *encoder) next(comesBack bool) string {
 	if !comesBack {
 		return ""

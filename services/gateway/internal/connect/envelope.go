@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// The flags of an envelope.
+// Flags of an envelope.
 const (
 	flagCompressed = 0x01
 	flagEnd        = 0x02
@@ -14,8 +14,7 @@ const (
 
 const envelopeHead = 5
 
-// openEnvelope begins an envelope whose length is not known yet; at is for
-// closeEnvelope.
+// openEnvelope begins an envelope of unknown length; pass at to closeEnvelope.
 func openEnvelope(dst []byte) (_ []byte, at int) {
 	return append(dst, 0, 0, 0, 0, 0), len(dst)
 }
@@ -27,15 +26,15 @@ func closeEnvelope(dst []byte, at int, flags byte) []byte {
 	return dst
 }
 
-// envelopes reads the messages of a request. The largest message, as sent and
-// as decompressed, is bounded by max.
+// envelopes reads the messages of a request. max limits the size of a message, both as
+// sent and decompressed.
 type envelopes struct {
 	r    io.Reader
-	gzip bool // the client named gzip as its encoding
+	gzip bool // the client declared gzip as its encoding
 	max  int
 }
 
-// next gives the next message, or io.EOF after the last.
+// next returns the next message, or io.EOF after the last.
 func (e *envelopes) next() ([]byte, error) {
 	var head [envelopeHead]byte
 	if n, err := io.ReadFull(e.r, head[:]); err != nil {
@@ -65,7 +64,7 @@ func (e *envelopes) next() ([]byte, error) {
 	return msg, nil
 }
 
-// only gives the one message of a request that has exactly one.
+// only returns the message of a request that must have exactly one.
 func (e *envelopes) only() ([]byte, error) {
 	msg, err := e.next()
 	if errors.Is(err, io.EOF) {

@@ -16,7 +16,7 @@ import (
 // Code is an error code of the Connect protocol.
 type Code string
 
-// The codes this surface gives.
+// Codes that this surface returns.
 const (
 	CodeCanceled     Code = "canceled"
 	CodeInvalid      Code = "invalid_argument"
@@ -34,7 +34,7 @@ const (
 	CodeUnauth       Code = "unauthenticated"
 )
 
-// codeOf is the one table from kinds to codes.
+// codeOf maps kinds to codes.
 func codeOf(k kind.Kind) Code {
 	switch k {
 	case kind.Invalid:
@@ -66,7 +66,7 @@ func codeOf(k kind.Kind) Code {
 	return CodeInternal
 }
 
-// Status is the HTTP status a unary call fails with.
+// Status returns the HTTP status of a unary call that fails with c.
 func (c Code) Status() int {
 	switch c {
 	case CodeInvalid, CodeOutOfRange, CodePrecondition:
@@ -94,12 +94,12 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// wireError is an error with a code that no kind says, or a text that E2B's
-// clients know.
+// wireError is an error with a code that no kind maps to, or a text that E2B's
+// clients match on.
 type wireError struct {
 	code  Code
 	msg   string
-	cause process.Cause // of the end of a record, which has no other
+	cause process.Cause // cause of the record's end, if that is the error
 }
 
 func (e *wireError) Error() string { return string(e.code) + ": " + e.msg }
@@ -108,7 +108,7 @@ func fail(code Code, format string, args ...any) error {
 	return &wireError{code: code, msg: fmt.Sprintf(format, args...)}
 }
 
-// told is what a client is told of an error.
+// errorBody is the JSON of an error.
 type told struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
@@ -122,16 +122,16 @@ func tell(err error) told {
 	return told{codeOf(kind.Of(err)), kind.Message(err)}
 }
 
-// lastWords is the payload of the last envelope of a stream; it is JSON in
-// every codec.
+// endOfStream is the payload of a stream's last envelope, which is JSON in every
+// codec.
 type lastWords struct {
 	Error    *told               `json:"error,omitempty"`
 	Metadata map[string][]string `json:"metadata,omitempty"`
 }
 
-// appendEnd appends the last envelope; place, if not empty, is where a client
-// that comes back goes on. Where the record is over instead, the metadata
-// x-end-cause says by what.
+// appendEnd appends the last envelope. position, if not empty, is where a reconnecting
+// client resumes. If the record has ended instead, the metadata x-end-cause names the
+// cause.
 func appendEnd(dst []byte, err error, place string) []byte {
 	words := lastWords{}
 	if err != nil {
@@ -153,18 +153,18 @@ func appendEnd(dst []byte, err error, place string) []byte {
 	return closeEnvelope(append(dst, raw...), at, flagEnd)
 }
 
-// unrouted says that a request is for no sandbox that lives (WIRE-E2B 3).
+// unrouted reports that the sandbox of a request does not run.
 type unrouted struct{ name string }
 
 func (u *unrouted) Error() string { return "sandbox " + u.name + " was not found" }
 
-// answerUnrouted answers as E2B's proxy does, which the SDKs take for the end of
+// answerUnrouted responds as E2B's proxy does, which the SDKs take for the end of
 // the sandbox.
 func answerUnrouted(c *fiber.Ctx, u *unrouted) error {
 	return httperr.WriteProxied(c, httperr.Gone(u.name))
 }
 
-// answer answers a unary call with an error.
+// answer responds to a unary call with an error.
 func answer(c *fiber.Ctx, err error) error {
 	var u *unrouted
 	if errors.As(err, &u) {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// ending is an end event: E2B's spelling of a process.Exit.
+// ending is an end event: a process.Exit in E2B's terms.
 type ending struct {
 	code   int32
 	exited bool
@@ -16,14 +16,14 @@ type ending struct {
 	err    string
 }
 
-// endingOf spells an exit that somebody saw, or gives the error that a stream
-// ends with instead: what nobody saw is never an end event.
+// endingOf converts an observed exit, or returns the error that ends the stream
+// instead: an exit that was not observed is never an end event.
 func endingOf(x *process.Exit, lost string) (ending, error) {
 	switch {
 	case x.Cause == process.CauseTimeout:
 		return ending{}, kind.New(kind.Deadline, "run", "", "the process ran into its timeout")
 	case x.Cause == process.CauseSandboxGone:
-		// E2B's stream breaks here: SDKs tell of the sandbox, not of a signal.
+		// E2B's stream breaks here: its SDKs then report the sandbox, not a signal.
 		return ending{}, unseen(x, lost)
 	case x.Code != nil && *x.Code == 0:
 		return ending{exited: true}, nil
@@ -41,8 +41,8 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 	return ending{}, unseen(x, lost)
 }
 
-// unseen is the error for an end that nobody saw. It says the cause besides, so that who
-// comes back where a stream breaks off knows that there is no more.
+// unseen returns the error for an exit that was not observed. It carries the cause, so
+// that a client that resumes knows that there is no more.
 func unseen(x *process.Exit, lost string) error {
 	why := x.Message
 	if why == "" {

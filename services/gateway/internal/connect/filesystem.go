@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// maxListing is the most bytes of entries that one ListDir gives.
+// maxListing is the maximum number of bytes of entries in one ListDir response.
 const maxListing = 32 << 20
 
 // stat serves Stat.
@@ -38,13 +38,13 @@ func (h *Handler) move(ctx context.Context, r *call, req *pb.MoveRequest) (proto
 	return res, h.entry(ctx, r, &file.Request{Op: file.OpMove, Path: req.GetSource(), To: req.GetDestination()}, nil, res.GetEntry())
 }
 
-// write serves Write, which is not E2B's but the seed's (N-011): one small file.
+// write serves Write, which is not part of E2B's API: it writes one small file.
 func (h *Handler) write(ctx context.Context, r *call, req *pb.WriteRequest) (proto.Message, error) {
 	res := &pb.WriteResponse{Entry: &pb.EntryInfo{}}
 	return res, h.entry(ctx, r, &file.Request{Op: file.OpWrite, Path: req.GetPath()}, req.GetData(), res.GetEntry())
 }
 
-// entry asks what is answered with one entry; content is what a write writes.
+// entry sends a request whose response is one entry; content is what OpWrite writes.
 func (h *Handler) entry(ctx context.Context, r *call, req *file.Request, content []byte, into *pb.EntryInfo) error {
 	if req.Path == "" {
 		return fail(CodeInvalid, "path is required")
@@ -74,7 +74,7 @@ func (h *Handler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (p
 	return &pb.RemoveResponse{}, h.ask(ctx, r, &file.Request{Op: file.OpRemove, Path: req.GetPath()}, (*core.Files).Done)
 }
 
-// listDir serves ListDir. No path is the user's home.
+// listDir serves ListDir. An empty path means the user's home.
 func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) (proto.Message, error) {
 	res := &pb.ListDirResponse{}
 	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
@@ -92,7 +92,7 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 			if size += len(raw); size > maxListing {
 				return fail(CodeExhausted, "more than %d entries in the directory: ask for less depth", len(res.GetEntries()))
 			}
-			if !room.Grow(2 * size) { // parsed they are larger
+			if !room.Grow(2 * size) { // parsed entries are larger
 				return stream.ErrNoRoom
 			}
 			e := &pb.EntryInfo{}
@@ -104,8 +104,8 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 	})
 }
 
-// ask puts a question about files to the sandbox, as the user the client named,
-// and has with read the answer.
+// withFiles sends a request about files to the sandbox, as the user that the client
+// named, and calls read with the response.
 func (h *Handler) ask(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
 	if err := h.routed(r); err != nil {
 		return err
@@ -119,12 +119,12 @@ func (h *Handler) ask(ctx context.Context, r *call, req *file.Request, with func
 	}
 	defer f.Close()
 	if err = with(f); err != nil && ctx.Err() != nil {
-		return ctx.Err() // what the stream says is that it was cut
+		return ctx.Err() // the stream's own error says only that it was cut
 	}
 	return err
 }
 
-// parseEntry reads what a sandbox says of a file.
+// parseEntry parses a sandbox's description of a file.
 func parseEntry(raw []byte, into *pb.EntryInfo) error {
 	if err := proto.Unmarshal(raw, into); err != nil {
 		return kind.Wrap(kind.Internal, "read answer", "", err)

@@ -10,27 +10,27 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// wire writes a ProcessEvent, the one field of StartResponse and of
-// ConnectResponse alike, each in an envelope. Everything is appended by hand; a
-// fuzz test holds it to the generated types.
+// wire encodes a ProcessEvent, the only field of both StartResponse and
+// ConnectResponse, each in an envelope. Everything is appended by hand; a fuzz test
+// compares it with the generated types.
 type wire struct {
-	binary bool // protobuf
+	binary bool // large messages are compressed
 	gzip   bool // large messages are compressed
 	snake  bool // exit_code instead of exitCode in JSON
-	bare   bool // nothing but the schema's fields
+	bare   bool // only fields of E2B's schema
 }
 
-// note is what an event says besides: where it is in the record, and what has
-// no word in E2B's schema.
+// meta is the metadata of an event: its position in the record, and what E2B's
+// schema has no field for.
 type note struct {
 	at      place
-	whose   process.Seq        // the frame the event is from
+	whose   process.Seq        // frame that the event is from
 	process process.ID         // start event only
 	dropped *process.Truncated // output that is not recorded
 	missing *process.Gap       // events past retention
 }
 
-// The numbers of the fields that are ours; E2B's are below 100.
+// Numbers of the fields that Millrace adds; E2B's are below 100.
 const (
 	fieldSeq     protowire.Number = 1000
 	fieldCursor  protowire.Number = 1001
@@ -51,7 +51,7 @@ func (w *wire) start(dst []byte, pid uint32, n *note) []byte {
 	return w.tail(dst, at, n)
 }
 
-// The JSON before a data event's bytes, by stream.
+// dataHeads is the JSON before a data event's bytes, by stream.
 var dataHeads = [...]string{
 	process.Stdout: `{"event":{"data":{"stdout":"`,
 	process.Stderr: `{"event":{"data":{"stderr":"`,
@@ -70,7 +70,7 @@ func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
 	return w.tail(dst, at, n)
 }
 
-// end appends an end event; in JSON all its fields are there (C-015).
+// end appends an end event; its JSON has all fields, even empty ones.
 func (w *wire) end(dst []byte, e *ending, n *note) []byte {
 	if w.binary {
 		body := field.AppendUint(nil, 1, protowire.EncodeZigZag(int64(e.code)))
@@ -96,7 +96,7 @@ func (w *wire) end(dst []byte, e *ending, n *note) []byte {
 	return w.tail(dst, at, n)
 }
 
-// keepalive appends a keepalive event; one with a note carries what has no
+// keepalive appends a keepalive event; one with metadata carries what has no
 // event of its own.
 func (w *wire) keepalive(dst []byte, n *note) []byte {
 	if w.binary {
@@ -107,7 +107,7 @@ func (w *wire) keepalive(dst []byte, n *note) []byte {
 	return w.tail(dst, at, n)
 }
 
-// tail ends the JSON message with its note, and the envelope.
+// tail ends the JSON message with its metadata, and the envelope.
 func (w *wire) tail(dst []byte, at int, n *note) []byte {
 	if n != nil && !w.bare {
 		if n.process != "" {
@@ -129,7 +129,7 @@ func (w *wire) tail(dst []byte, at int, n *note) []byte {
 	return w.close(append(dst, '}'), at)
 }
 
-// appendHoles appends what of the output is not there.
+// appendHoles appends which output is missing.
 func (n *note) appendHoles(dst []byte) []byte {
 	if d := n.dropped; d != nil {
 		dst = append(dst, `,"truncated":{"stream":"`...)
@@ -150,7 +150,7 @@ func (n *note) appendHoles(dst []byte) []byte {
 	return dst
 }
 
-// close ends an envelope, compressing what is worth it.
+// close ends an envelope and compresses it if it is large enough.
 func (w *wire) close(dst []byte, at int) []byte {
 	payload := at + envelopeHead
 	if !w.gzip || len(dst)-payload < compressFrom {
@@ -164,7 +164,7 @@ func (w *wire) close(dst []byte, at int) []byte {
 
 func appendJSON(dst []byte, s string) []byte {
 	raw, err := json.Marshal(s)
-	if err != nil { // a string always can
+	if err != nil { // cannot happen for a string
 		return append(dst, `""`...)
 	}
 	return append(dst, raw...)

@@ -8,20 +8,20 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// compressFrom is the size from which a message is worth compressing.
+// compressFrom is the minimum size of a message that is compressed.
 const compressFrom = 1 << 10
 
-// zippers and unzippers are free coders: caches, not state.
+// zippers and unzippers are pools of coders.
 var (
 	zippers = sync.Pool{New: func() any {
-		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) //nolint:errcheck // the level is a valid one
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) //nolint:errcheck // the level is valid
 		return z
 	}}
 	unzippers = sync.Pool{New: func() any { return new(gzip.Reader) }}
 )
 
-// gunzip decompresses msg. A message that becomes larger than limit is refused
-// when it does, not after.
+// gunzip decompresses msg. It stops with an error as soon as the result is larger
+// than limit.
 func gunzip(msg []byte, limit int) ([]byte, error) {
 	z := unzippers.Get().(*gzip.Reader) //nolint:errcheck,forcetypeassert // only Readers are put
 	defer unzippers.Put(z)
@@ -38,7 +38,7 @@ func gunzip(msg []byte, limit int) ([]byte, error) {
 	return out, nil
 }
 
-// appendGzip appends msg compressed.
+// appendGzip appends msg compressed with gzip.
 func appendGzip(dst, msg []byte) []byte {
 	z := zippers.Get().(*gzip.Writer) //nolint:errcheck,forcetypeassert // only Writers are put
 	defer zippers.Put(z)

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Config says how the surface behaves. The zero value of a field is its default.
+// Config configures the surface. A zero field means its default.
 type Config struct {
-	// Keepalive is how long a stream may be quiet if the client does not say
-	// (Keepalive-Ping-Interval, seconds). Default 90 s.
+	// Keepalive is the interval of keepalives if the client sends no
+	// Keepalive-Ping-Interval (seconds). Default 90 s.
 	Keepalive time.Duration
-	// MaxMessage is the most bytes of one request message, as sent and as
-	// decompressed. Default 4 MiB.
+	// MaxMessage is the maximum size of a request message in bytes, both as sent
+	// and decompressed. Default 4 MiB.
 	MaxMessage int
-	// MaxInput is the same for SendInput. Default 64 MiB. Of those that are larger than
-	// MaxMessage two are in memory at once, the others wait.
+	// MaxInput is the same for SendInput. Default 64 MiB. At most two messages larger
+	// than MaxMessage are in memory at once; further ones wait.
 	MaxInput int
 }
 
@@ -29,7 +29,7 @@ type Handler struct {
 	bulks   chan struct{} // see bulk
 }
 
-// New gives a handler over the core (see Over).
+// New returns a handler that serves c (see [Over]).
 func New(c Core, streams *stream.Streams, cfg Config) *Handler {
 	if cfg.Keepalive <= 0 {
 		cfg.Keepalive = 90 * time.Second
@@ -48,12 +48,12 @@ const (
 	filesystemService = "/filesystem.Filesystem/"
 )
 
-// InputPath is that of SendInput, whose body may be larger than all others: this surface
-// reads it itself.
+// InputPath is the path of SendInput. Its body may be larger than all others: this
+// surface reads it itself.
 const InputPath = processService + "SendInput"
 
-// Register adds the routes. The principal must be known before (auth.From).
-// StreamInput acts on data as it comes only if the server streams request bodies.
+// Register adds the routes. Authentication must run before them (auth.From).
+// StreamInput processes data as it arrives only if the server streams request bodies.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post(processService+"Start", h.stream(h.start))
 	r.Post(processService+"Connect", h.stream(h.connect))

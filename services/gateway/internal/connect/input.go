@@ -22,7 +22,7 @@ func (h *Handler) sendInput(ctx context.Context, r *call, req *pb.SendInputReque
 	})
 }
 
-// input gives a process its input, or says as E2B does why it cannot.
+// input sends input to a process. Its errors have E2B's text.
 func (h *Handler) input(ctx context.Context, r *call, s *process.Summary, in *pb.ProcessInput) error {
 	switch b := in.GetInput().(type) {
 	case *pb.ProcessInput_Stdin:
@@ -39,20 +39,20 @@ func (h *Handler) input(ctx context.Context, r *call, s *process.Summary, in *pb
 	return fail(CodeUnimpl, "invalid input type: want stdin or pty")
 }
 
-// give sends input, once for each Idempotency-Key of the client's. The messages
-// of a StreamInput have none: a stream is not tried again.
+// send sends input, once per Idempotency-Key of the client. The messages of a StreamInput
+// have no key: a stream is not retried.
 func (h *Handler) give(ctx context.Context, r *call, s *process.Summary, data []byte, eof bool) error {
 	if r.key == "" {
 		return h.core.SendInput(ctx, r.who, s.ID, data, eof)
 	}
 	err := h.core.SendInputOnce(ctx, r.who, s.ID, r.key, data, eof)
-	if kind.Is(err, kind.Conflict) { // of the key: not a stdin that is closed
+	if kind.Is(err, kind.Conflict) { // of the key, not a closed stdin
 		return fail(CodeExists, "%s", kind.Message(err))
 	}
 	return err
 }
 
-// closed gives a stdin that takes nothing the code and text that E2B gives it.
+// stdinError gives an error about a closed stdin the code and text that E2B uses.
 func closed(doing string, err error) error {
 	if kind.Is(err, kind.Precondition) || kind.Is(err, kind.Conflict) {
 		return fail(CodeInternal, "%s: stdin not enabled or closed", doing)
@@ -70,8 +70,8 @@ func (h *Handler) closeStdin(ctx context.Context, r *call, req *pb.CloseStdinReq
 	})
 }
 
-// streamInput serves StreamInput: messages are acted on one by one as they come,
-// the next one is read when the process has taken the one before.
+// streamInput serves StreamInput: it handles each message as it arrives, and reads the
+// next once the process has accepted the previous one.
 func (h *Handler) streamInput(c *fiber.Ctx) error {
 	f, ok := formatOf(c.Get(fiber.HeaderContentType))
 	if !ok || !f.enveloped {
@@ -97,17 +97,17 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 	return c.Send(appendEnd(out, err, ""))
 }
 
-// A client whose input failed is listened to while it goes on sending: lastWait for
-// the next bytes, and no more than lastHeard of them or for longer than lastTime.
+// Limits of what is still read from a client whose input failed: discardWait for the
+// next bytes, discardLimit bytes and discardTime in total.
 const (
 	lastWait  = 50 * time.Millisecond
 	lastTime  = 2 * time.Second
 	lastHeard = 16 << 20
 )
 
-// hear reads away what the client has sent already: closing a connection with
-// unread bytes would take the answer from it. The client may go on for ever, so
-// that the connection cannot be used again.
+// discardInput reads what the client has already sent: closing a connection with unread
+// bytes would lose the response. The client may send without end, so the connection is
+// not reused.
 func hear(c *fiber.Ctx) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
@@ -116,7 +116,7 @@ func hear(c *fiber.Ctx) {
 	c.Context().SetConnectionClose()
 	buf := make([]byte, 32<<10)
 	for n, end := 0, time.Now().Add(lastTime); n < lastHeard && time.Now().Before(end); {
-		c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the read tells
+		c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the read fails
 		m, err := body.Read(buf)
 		if err != nil {
 			return
@@ -156,7 +156,7 @@ func (h *Handler) takeInput(c *fiber.Ctx, f format) error {
 	}
 }
 
-// inputStream is one StreamInput under way.
+// inputStream is a StreamInput in progress.
 type inputStream struct {
 	h      *Handler
 	r      *call

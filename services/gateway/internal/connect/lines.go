@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// manyLines is how many lines at hand are still sent one an event. A line an
-	// event costs 40 ns and 45 bytes each: past it, throughput would suffer.
+	// manyLines is the number of available lines up to which each is its own event. An
+	// event per line costs 40 ns and 45 bytes each: beyond it, throughput would suffer.
 	manyLines = 64
-	// partialAfter is how long half a line waits for its other half.
+	// partialAfter is how long a partial line waits for its end.
 	partialAfter = 100 * time.Millisecond
-	// maxHalf and maxHalfNever are how long half a line may become before it is
-	// sent as it is, when lines may be flushed early and when not. It is also where
-	// there is no room for it.
+	// maxPartial and maxPartialNever are the sizes at which a partial line is sent as
+	// it is: with early flushing, and without. It is also sent when the budget is used
+	// up.
 	maxHalf      = 64 << 10
 	maxHalfNever = 16 << 20
-	// keepHalf is the largest buffer that an empty half keeps in silence.
+	// maxIdlePartial is the largest buffer that is kept while idle and empty.
 	keepHalf = 1 << 10
 )
 
-// half is the half line that waits at the end of one stream, and how far the
-// stream was given to the client.
+// partialLine is the incomplete line at the end of one stream, and how much of the
+// stream was sent to the client.
 type half struct {
 	buf   []byte
-	from  process.Seq // the frame of buf's first byte
-	given uint64      // bytes of the stream given
+	from  process.Seq // frame of buf's first byte
+	given uint64      // bytes of the stream sent
 	end   uint64      // bytes of the stream in the frames read
 	since time.Time   // when buf last grew
 }
 
-// lines appends a frame's bytes as data events that end where lines do.
+// lines appends a frame's bytes as data events that end at line ends.
 func (e *encoder) lines(dst []byte, s process.Stream, data []byte) []byte {
 	h := &e.halves[s-process.Stdout]
 	last := bytes.LastIndexByte(data, '\n') + 1
@@ -54,7 +54,7 @@ func (e *encoder) lines(dst []byte, s process.Stream, data []byte) []byte {
 	return dst
 }
 
-// whole appends whole lines: one an event if there are few.
+// whole appends whole lines, each as its own event if there are few.
 func (e *encoder) whole(dst []byte, s process.Stream, lines, rest []byte) []byte {
 	if bytes.Count(lines, newline) > manyLines {
 		return e.give(dst, s, lines, len(rest) == 0)
@@ -70,8 +70,8 @@ func (e *encoder) whole(dst []byte, s process.Stream, lines, rest []byte) []byte
 
 var newline = []byte{'\n'}
 
-// give appends a data event with the half that waits and data; frameDone says
-// that with it the current frame is given whole.
+// emit appends a data event with the pending partial line and data. frameDone says that
+// this completes the current frame.
 func (e *encoder) give(dst []byte, s process.Stream, data []byte, frameDone bool) []byte {
 	h := &e.halves[s-process.Stdout]
 	h.given += uint64(len(h.buf) + len(data))
@@ -83,7 +83,7 @@ func (e *encoder) give(dst []byte, s process.Stream, data []byte, frameDone bool
 	return e.wire.data(dst, s, waiting, data, &n)
 }
 
-// note says where the client is after the event that is about to be appended.
+// meta returns the metadata for the event that is about to be appended.
 func (e *encoder) note(frameDone bool) note {
 	at := place{seq: e.seq}
 	if !frameDone {
@@ -95,7 +95,7 @@ func (e *encoder) note(frameDone bool) note {
 			at.seq = min(at.seq, h.from-1)
 		}
 		at.given[i] = h.given
-		// A client that came back with a cursor has bytes of frames yet to be read.
+		// A client that resumed with a cursor has bytes of frames not read yet.
 		at.cut = at.cut || h.given > h.end
 	}
 	at.cut = at.cut || at.seq < e.seq
@@ -103,7 +103,7 @@ func (e *encoder) note(frameDone bool) note {
 	return note{at: at, whose: e.seq}
 }
 
-// flushHalves appends what waits, at least as long as older.
+// flushPartial appends the partial lines that have waited for at least older.
 func (e *encoder) flushHalves(dst []byte, older time.Duration) []byte {
 	for i := range e.halves {
 		h := &e.halves[i]
@@ -114,10 +114,10 @@ func (e *encoder) flushHalves(dst []byte, older time.Duration) []byte {
 	return dst
 }
 
-// held is how many bytes wait.
+// buffered returns the number of pending bytes.
 func (e *encoder) held() int { return len(e.halves[0].buf) + len(e.halves[1].buf) }
 
-// halfDue is how long until a half has waited long enough; 0 if none waits.
+// partialDue returns how long until a partial line must be sent; 0 if there is none.
 func (e *encoder) halfDue() time.Duration {
 	var due time.Duration
 	if e.never {
@@ -140,8 +140,8 @@ func (e *encoder) maxHalf() int {
 	return maxHalf
 }
 
-// trim leaves out of a frame's bytes what the client has, and notes how far its
-// stream was given before it.
+// trim removes the bytes that the client already has from a frame, and records how
+// much of the stream it had received before.
 func (e *encoder) trim(w *process.Wrote) []byte {
 	data := w.Data
 	if w.Stream != process.Stdout && w.Stream != process.Stderr {
@@ -152,7 +152,7 @@ func (e *encoder) trim(w *process.Wrote) []byte {
 	if w.Offset < h.given {
 		data = data[min(h.given-w.Offset, uint64(len(data))):]
 	} else if len(h.buf) == 0 {
-		h.given = w.Offset // the client went on in the middle of the record
+		h.given = w.Offset // the client resumed in the middle of the record
 	}
 	return data
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// proto appends an event whose body is small: the oneof field num of
-// ProcessEvent, inside field 1 of the response.
+// proto appends an event with a small body: the oneof field num of ProcessEvent,
+// inside field 1 of the response.
 func (w *wire) proto(dst []byte, num protowire.Number, body []byte, n *note) []byte {
 	dst, at := openEnvelope(dst)
 	inner := protowire.SizeTag(num) + protowire.SizeBytes(len(body))
@@ -37,7 +37,7 @@ func (w *wire) protoData(dst []byte, s process.Stream, a, b []byte, n *note) []b
 	return w.close(w.protoNote(dst, n), at)
 }
 
-// protoNote appends our own fields of a response.
+// protoMeta appends Millrace's own fields of a response.
 func (w *wire) protoNote(dst []byte, n *note) []byte {
 	if n == nil || w.bare {
 		return dst

@@ -16,21 +16,21 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// call is what a request says apart from its message. Nothing of it shares
-// memory with the request.
+// call is everything in a request except its message. It shares no memory with the
+// request.
 type call struct {
 	who     core.Principal
 	sbx     sandbox.ID
 	named   string     // the sandbox as the client wrote it
-	process process.ID // named by header; empty: the message selects
+	process process.ID // set by header; empty: the message selects the process
 	format  format
 	timeout time.Duration // 0: none
-	user    string        // that Basic authorization names
-	raw     []byte        // the message as it came, if it is JSON
-	key     string        // Idempotency-Key: makes a call that is tried again one call
+	user    string        // from Basic authorization
+	raw     []byte        // the message as received, if it is JSON
+	key     string        // Idempotency-Key: repeats with the same key are one call
 	replay  string        // X-Replay-From
-	next    process.Seq   // what the answer's X-Replay-From says; 0: nothing
-	sent    func(bool)    // told whether the client has the whole answer; nil: nobody wants to know
+	next    process.Seq   // X-Replay-From of the response; 0: no header
+	sent    func(bool)    // called with whether the client has received the whole response; may be nil
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 	headerKey      = "Idempotency-Key"
 )
 
-// newCall reads the headers. The format must be read already.
+// newCall reads the headers. The format must have been read already.
 func newCall(c *fiber.Ctx, f format) (call, error) {
 	target := route.Of(c)
 	r := call{who: auth.From(c), sbx: target.Sandbox, named: target.Named, format: f}
@@ -72,7 +72,7 @@ func newCall(c *fiber.Ctx, f format) (call, error) {
 		}
 	}
 	if r.sbx == "" && r.named == "" {
-		r.sbx = r.who.Sandbox // a sandbox's own token says which
+		r.sbx = r.who.Sandbox // a sandbox's own token implies it
 	}
 	if r.sbx == "" {
 		return r, &unrouted{r.named}
@@ -81,7 +81,7 @@ func newCall(c *fiber.Ctx, f format) (call, error) {
 	return r, nil
 }
 
-// readTimeout reads Connect-Timeout-Ms: at most ten digits.
+// readTimeout parses Connect-Timeout-Ms: at most ten digits.
 func (r *call) readTimeout(v string) error {
 	if v == "" {
 		return nil
@@ -94,7 +94,7 @@ func (r *call) readTimeout(v string) error {
 	return nil
 }
 
-// context bounds a call's work; without a timeout the core's own bounds hold.
+// context bounds a call's work; without a timeout the core's own bounds apply.
 func (r *call) context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	if r.timeout > 0 {
 		return context.WithTimeout(c.UserContext(), r.timeout)
@@ -102,7 +102,7 @@ func (r *call) context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	return context.WithCancel(c.UserContext())
 }
 
-// user is the user that a Basic authorization names, as the SDKs do.
+// user returns the user name of a Basic authorization, which the SDKs send.
 func user(c *fiber.Ctx) (string, error) {
 	scheme, cred, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	if !strings.EqualFold(scheme, "basic") {
@@ -116,7 +116,7 @@ func user(c *fiber.Ctx) (string, error) {
 	return name, nil
 }
 
-// option reads an option from the query or, as its second name, from a header.
+// option reads an option from the query or from a header.
 func option(c *fiber.Ctx, query, header string) string {
 	if v := c.Query(query); v != "" {
 		return strings.Clone(v)
@@ -124,7 +124,7 @@ func option(c *fiber.Ctx, query, header string) string {
 	return strings.Clone(c.Get(header))
 }
 
-// accepts reports whether an Accept-Encoding list names gzip.
+// accepts reports whether an Accept-Encoding list includes gzip.
 func accepts(list string) bool {
 	for part := range strings.SplitSeq(list, ",") {
 		name, q, _ := strings.Cut(part, ";")
@@ -135,7 +135,7 @@ func accepts(list string) bool {
 	return false
 }
 
-// encoded reads the name of a request's encoding.
+// encoded parses a request's encoding.
 func encoded(name string) (gzipped bool, err error) {
 	switch name {
 	case "", "identity":

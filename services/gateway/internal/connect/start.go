@@ -19,7 +19,7 @@ func (h *Handler) start(c *fiber.Ctx, r *call, raw []byte) error {
 		return err
 	}
 	spec := specOf(&req, r)
-	// Not bounded by the client's timeout: that is the process's.
+	// Not bounded by the client's timeout: that applies to the process.
 	id, src, err := h.core.Start(c.UserContext(), r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return &unrouted{r.named}
@@ -30,14 +30,14 @@ func (h *Handler) start(c *fiber.Ctx, r *call, raw []byte) error {
 	return h.serve(c, r, id, &spec, src, nil)
 }
 
-// The size of a terminal whose client does not say.
+// Default size of a terminal.
 const (
 	defaultCols = 80
 	defaultRows = 24
 )
 
-// specOf is what a StartRequest asks for. Stdin is open unless the client says
-// otherwise.
+// specOf returns the spec that a StartRequest describes. Stdin is open unless the
+// client disables it.
 func specOf(req *pb.StartRequest, r *call) process.Spec {
 	p := req.GetProcess()
 	spec := process.Spec{

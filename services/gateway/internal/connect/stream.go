@@ -12,16 +12,16 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// stream serves one server-streaming method. Whatever fails before the stream
-// begins is told in it all the same, with HTTP status 200.
+// stream serves one server-streaming method. A failure before the stream begins is
+// also reported in the stream, with HTTP status 200.
 func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		f, ok := formatOf(c.Get(fiber.HeaderContentType))
 		if !ok {
 			return wrongType(c, strings.Join([]string{typeStreamJSON, typeStreamProto, typeJSON, typeProto}, ", "))
 		}
-		// The whole request is read before the first byte of the answer: a proxy
-		// that sees them cross loses some.
+		// The whole request is read before the first byte of the response: a proxy that
+		// sees the two overlap loses some.
 		raw, err := h.streamMessage(c, f)
 		if err != nil && !stream.DiscardBody(c) {
 			c.Context().SetConnectionClose()
@@ -44,8 +44,8 @@ func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler
 	}
 }
 
-// streamMessage reads the one message of the request, in an envelope or, as
-// some clients send it (AMB-C1), without.
+// streamMessage reads the single message of the request, in an envelope or, as
+// some clients send it, without one.
 func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
 	if !f.enveloped {
 		return h.unaryBody(c, h.cfg.MaxMessage, nil)
@@ -58,8 +58,7 @@ func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
 	return e.only()
 }
 
-// serve sends a record as the answer. Of the process, spec may lack nothing but
-// its environment.
+// serve sends a record as the response. spec may lack only its environment.
 func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec, src stream.Source, open func(*encoder)) error {
 	enc := &encoder{
 		id:        id,
@@ -71,7 +70,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 			binary: r.format.binary,
 			gzip:   accepts(c.Get(headerAccepts)),
 			snake:  c.Query("names") == "proto",
-			// The oldest Python client fails on fields it does not know.
+			// The oldest Python client fails on unknown fields.
 			bare: c.Get(fiber.HeaderUserAgent) == "connect-python",
 		},
 	}
@@ -84,13 +83,13 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 		head.Headers = append(head.Headers, [2]string{headerEncoding, "gzip"})
 	}
 	if open != nil {
-		head.Timeout = r.timeout // Start's is the process's, not the request's
+		head.Timeout = r.timeout // the timeout of Start applies to the process, not the request
 		open(enc)
 	}
 	return h.streams.Serve(c, head, src, enc)
 }
 
-// keepalive is how long a stream may be quiet.
+// keepalive returns the interval of keepalives.
 func (h *Handler) keepalive(c *fiber.Ctx) time.Duration {
 	return textenc.Keepalive(c.Get(textenc.KeepaliveHeader), h.cfg.Keepalive)
 }

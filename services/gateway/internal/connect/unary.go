@@ -56,8 +56,8 @@ func unaryUpTo[T any, M message[T]](limit int, h *Handler, do func(context.Conte
 	}
 }
 
-// handle reads the message and has the method done. sent, if not nil, is to be told
-// what became of the answer.
+// handle reads the message and calls the method. A non-nil sent must be called with
+// whether the client received the response.
 func handle[T any, M message[T]](limit int, h *Handler, c *fiber.Ctx, f format, do func(context.Context, *call, M) (proto.Message, error)) (res proto.Message, sent func(bool), err error) {
 	bulk := bulk{slots: h.bulks}
 	defer bulk.release()
@@ -85,8 +85,8 @@ func handle[T any, M message[T]](limit int, h *Handler, c *fiber.Ctx, f format, 
 	return res, r.sent, err
 }
 
-// unaryBody reads a unary request's message, of at most limit bytes; one that is larger
-// than MaxMessage when it is large's turn.
+// unaryBody reads a unary request's message of at most limit bytes. One larger than
+// MaxMessage first acquires large.
 func (h *Handler) unaryBody(c *fiber.Ctx, limit int, large *bulk) ([]byte, error) {
 	gzipped, err := encoded(c.Get(fiber.HeaderContentEncoding))
 	if err != nil {
@@ -105,7 +105,7 @@ func (h *Handler) unaryBody(c *fiber.Ctx, limit int, large *bulk) ([]byte, error
 	return raw, nil
 }
 
-// unzipped is gunzip of a message that may turn out to be a large one.
+// unzipped decompresses a message that may turn out to be a large one.
 func (h *Handler) unzipped(c *fiber.Ctx, raw []byte, limit int, large *bulk) ([]byte, error) {
 	out, err := gunzip(raw, h.cfg.MaxMessage)
 	var w *wireError
@@ -118,7 +118,7 @@ func (h *Handler) unzipped(c *fiber.Ctx, raw []byte, limit int, large *bulk) ([]
 	return gunzip(raw, limit)
 }
 
-// wrongType answers a content type that the method does not take.
+// wrongType rejects a content type that the method does not accept.
 func wrongType(c *fiber.Ctx, accepted string) error {
 	if !stream.DiscardBody(c) {
 		c.Context().SetConnectionClose()

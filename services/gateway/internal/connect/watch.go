@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// watchIdle is how long a watch outlives the last stream of it: for so long a
-	// client may come back with X-Process-Id and X-Replay-From.
+	// watchIdle is how long a watch outlives its last stream: within it, a client may
+	// resume with X-Process-Id and X-Replay-From.
 	watchIdle  = 90 * time.Second
 	watchTouch = watchIdle / 3
 )
 
-// watchDir serves WatchDir: it starts a watch, or goes on with one that the
-// header X-Process-Id names, and streams its record.
+// watchDir serves WatchDir: it starts a watch, or resumes the one that the header
+// X-Process-Id names, and streams its record.
 func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	var req pb.WatchDirRequest
 	if err := r.format.decode(raw, &req); err != nil {
@@ -96,14 +96,14 @@ func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (proces
 	return sum, err
 }
 
-// touched says, for as long as src is read, that somebody watches.
+// keepWatchAlive signals the watch that it is in use while src is read.
 func (h *Handler) touched(who core.Principal, id process.ID, src stream.Source) stream.Source {
 	ctx, cancel := context.WithCancel(context.Background()) // the stream outlives its request
 	go func() {
 		tick := time.NewTicker(watchTouch)
 		defer tick.Stop()
 		for {
-			h.core.Signal(ctx, who, id, int32(syscall.SIGCONT)) //nolint:errcheck // the record tells how it ends
+			h.core.Signal(ctx, who, id, int32(syscall.SIGCONT)) //nolint:errcheck // the record has the outcome
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -127,7 +127,7 @@ func (s *touchedSource) Close() {
 // watcherPrefix begins a watcher's id; the rest is its process's token.
 const watcherPrefix = "w"
 
-// createWatcher serves CreateWatcher: a watch whose events are fetched.
+// createWatcher serves CreateWatcher: a watch whose events are polled.
 func (h *Handler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatcherRequest) (proto.Message, error) {
 	id, src, err := h.startWatch(ctx, r, &file.Watch{
 		Path: req.GetPath(), User: r.user, Recursive: req.GetRecursive(),
@@ -155,7 +155,7 @@ func (h *Handler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatc
 	}
 }
 
-// watcher finds the process that a watcher's id means.
+// watcher returns the process of a watcher's id.
 func (h *Handler) watcher(ctx context.Context, r *call, name string) (process.Summary, error) {
 	missing := fail(CodeNotFound, "watcher with id %s not found", name)
 	token, ok := strings.CutPrefix(name, watcherPrefix)

@@ -10,21 +10,21 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// watchEncoder writes the record of a watch as WatchDir's events
+// watchEncoder encodes the record of a watch as WatchDir's events
 // (stream.Encoder).
 type watchEncoder struct {
 	format    format
 	gzip      bool
-	bare      bool // without what E2B does not know
+	bare      bool // only fields of E2B's schema
 	keepalive time.Duration
-	resumed   bool // start is due at once
+	resumed   bool // the start event is due at once
 	begun     bool
 	sent      bool // since AppendIdle
 	seq       process.Seq
 	last      time.Time
 }
 
-// AppendEvent appends what ev is for a client.
+// AppendEvent appends the encoding of ev.
 func (e *watchEncoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error) {
 	e.seq = ev.Seq
 	switch b := ev.Body.(type) {
@@ -35,7 +35,7 @@ func (e *watchEncoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error)
 	case process.Failed:
 		return dst, kind.New(kind.Kind(b.Kind), "watch", "", b.Message)
 	case process.Truncated:
-		return dst, fail(CodeDataLoss, "the watch told more than may be recorded")
+		return dst, fail(CodeDataLoss, "the watch produced more events than can be recorded")
 	case process.Gap:
 		return dst, fail(CodeDataLoss, "events %d to %d of the watch cannot be read: %s", b.From, b.To, b.Reason)
 	case process.Finished:
@@ -62,7 +62,7 @@ func (e *watchEncoder) wrote(dst, data []byte) ([]byte, error) {
 	for i, ev := range list {
 		res := &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Filesystem{Filesystem: ev}}
 		if i == len(list)-1 {
-			res.Seq = e.seq // the others of this frame come again with it
+			res.Seq = e.seq // the frame's other events are replayed together with it
 		}
 		var failed error
 		if dst, failed = e.append(dst, res); failed != nil {
@@ -92,7 +92,7 @@ func (e *watchEncoder) append(dst []byte, res *pb.WatchDirResponse) ([]byte, err
 func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 	if e.resumed {
 		e.resumed = false
-		dst, _ = e.start(dst) //nolint:errcheck // an empty message can be written
+		dst, _ = e.start(dst) //nolint:errcheck // cannot fail for an empty message
 	}
 	now := time.Now()
 	switch {
@@ -100,7 +100,7 @@ func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Dur
 		e.last, e.sent = now, false
 	case now.Sub(e.last) >= e.keepalive:
 		if e.begun {
-			dst, _ = e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Keepalive{Keepalive: &pb.WatchDirResponse_KeepAlive{}}}) //nolint:errcheck // an empty message can be written
+			dst, _ = e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Keepalive{Keepalive: &pb.WatchDirResponse_KeepAlive{}}}) //nolint:errcheck // cannot fail for an empty message
 		}
 		e.last, e.sent = now, false
 	}

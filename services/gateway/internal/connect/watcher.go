@@ -16,30 +16,30 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// How far a watcher's events were given is in the log (events.WatchPlace), so that
-// any gateway answers the next call. It is stored before an answer leaves, as not
-// given, and again when it is known what became of the answer: what is not known
-// to have reached the client is given once more. The client's machine says what
-// has; that something behind it lost an answer is not seen. Who must be sure names
-// its place (X-Replay-From), or gives a call that it tries again the same
-// Idempotency-Key: then it gets the same answer.
+// How far a watcher's events were delivered is stored in the log (events.WatchPlace), so
+// that any gateway can serve the next call. It is stored as undelivered before a response
+// is sent, and again once the outcome of the response is known: events that are not known
+// to have reached the client are sent again. The client's TCP acknowledgement counts as
+// delivery; a response lost behind it goes unnoticed. A client that needs certainty sends
+// its position (X-Replay-From), or retries with the same Idempotency-Key and gets the same
+// response.
 
 const (
-	// settle is how long GetWatcherEvents waits for what happened just before.
+	// settle is how long GetWatcherEvents waits for events that have just happened.
 	settle = 30 * time.Millisecond
-	// maxFetched and maxFetchedBytes are about how many events one GetWatcherEvents
-	// gives, and of how many bytes: names may be long.
+	// maxFetched and maxFetchedBytes are the approximate limits of one GetWatcherEvents
+	// response, in events and in bytes: names may be long.
 	maxFetched      = 100_000
 	maxFetchedBytes = 16 << 20
-	// removedLook is between looks whether a watcher that was removed is gone.
+	// removedPoll is the interval of checks whether a removed watcher has ended.
 	removedLook = 2 * time.Millisecond
-	// settleTimeout bounds the word of what became of an answer, or of a watcher.
+	// settleTimeout bounds storing the outcome of a response, and waiting for a removal.
 	settleTimeout = 5 * time.Second
 )
 
-// getWatcherEvents serves GetWatcherEvents: what happened since the last call that
-// was answered, or since the seq that X-Replay-From names; the answer's
-// X-Replay-From is where the next call goes on. Nothing is taken off the record.
+// getWatcherEvents serves GetWatcherEvents: the events since the last answered call, or
+// since the seq in X-Replay-From. The response's X-Replay-From is the position for the next
+// call. Nothing is removed from the record.
 func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 		at.From, at.To, at.Given, at.Key = after, end, false, r.key
 		at.Rev, err = h.core.PutWatchPlace(ctx, sum.ID, at)
 		switch {
-		case kind.Is(err, kind.Conflict): // somebody else fetched them meanwhile
+		case kind.Is(err, kind.Conflict): // another call fetched them meanwhile
 			continue
 		case err != nil:
 			return nil, err
@@ -75,8 +75,8 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 	}
 }
 
-// span is what a call is to be given of the record: what is behind after, and, if
-// until is not 0, no more than up to it.
+// span returns which part of the record a call receives: the events after after, and, if
+// until is not 0, up to until.
 func (r *call) span(at *events.WatchPlace) (after, until process.Seq, err error) {
 	switch {
 	case r.replay != "":
@@ -90,20 +90,20 @@ func (r *call) span(at *events.WatchPlace) (after, until process.Seq, err error)
 	return at.From, 0, nil
 }
 
-// settle stores what became of an answer, and gives the place's rev. Should that
-// fail, the answer counts as lost; unless somebody went on from it already.
+// settle stores the outcome of a response and returns the new revision. If that fails, the
+// response counts as lost, unless another call has already continued from it.
 func (h *Handler) settle(id process.ID, at events.WatchPlace, whole bool) uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // the request is over
 	defer cancel()
 	if at.Given = true; !whole {
 		at.To = at.From
 	}
-	rev, _ := h.core.PutWatchPlace(ctx, id, at) //nolint:errcheck // then its events are given twice rather than never
+	rev, _ := h.core.PutWatchPlace(ctx, id, at) //nolint:errcheck // on failure events are sent twice rather than never
 	return max(rev, at.Rev)
 }
 
-// fetch reads the events of a watch's record from behind after, up to until if that
-// is not 0, and tells how far it came.
+// fetch reads the events of a watch's record after after, up to until if that is not 0,
+// and returns the seq that it reached.
 func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, until process.Seq) (*pb.GetWatcherEventsResponse, process.Seq, error) {
 	src, err := h.core.Read(ctx, r.who, id, after)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 	res := &pb.GetWatcherEventsResponse{}
 	size := 0
 	for end := after; ; end = src.After() {
-		if until == 0 && (len(res.Events) >= maxFetched || size >= maxFetchedBytes) { // the same answer was within them before
+		if until == 0 && (len(res.Events) >= maxFetched || size >= maxFetchedBytes) { // the same response was within the limits before
 			return res, end, nil
 		}
 		batch, err := src.Next(ctx, settle)
@@ -137,8 +137,8 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 	}
 }
 
-// removeWatcher serves RemoveWatcher. It answers when the watcher is gone for
-// everybody, or will be soon.
+// removeWatcher serves RemoveWatcher. It responds once the watcher has ended, or after
+// settleTimeout.
 func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err == nil {
@@ -163,7 +163,7 @@ func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatc
 	return &pb.RemoveWatcherResponse{}, nil
 }
 
-// appendFileEvents reads the events of a watch's output, which holds whole ones.
+// appendFileEvents decodes the events in a watch's output, which are always whole.
 func appendFileEvents(dst []*pb.FilesystemEvent, b []byte) ([]*pb.FilesystemEvent, error) {
 	for len(b) > 0 {
 		v, n := protowire.ConsumeBytes(b)

@@ -11,16 +11,16 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// arrival is how long the client's machine may take to say that it has an answer.
+// ackTimeout is how long the client's machine may take to acknowledge a response.
 const arrival = 5 * time.Second
 
-// Answer answers the request with body and the headers and status that c has, however
-// slowly its client reads: the body takes room until then, and where there is none the
-// error is Unavailable. Unless told is nil it is then told whether the client's machine
-// has all of it, before the connection serves another request. What is not sure counts as
-// not: the client had closed its side before the answer was sent, or its machine does not
-// say. It is told once more, that it was not, if that machine threw it away in the end
-// because nobody read it.
+// Answer sends body as the response, with the headers and status that c has, however slowly
+// the client reads. The body counts against budget until it is sent; if it does not fit, the
+// error is Unavailable. A non-nil report is called with whether the client's machine has
+// acknowledged all of it, before the connection serves another request. It gets false if that
+// is uncertain: the client closed its side before the response was sent, or its machine does
+// not acknowledge. It is called again with false if that machine discards the response later
+// because no process read it.
 func (s *Streams) Answer(c *fiber.Ctx, body []byte, room *Room, told func(whole bool)) error {
 	if !room.Grow(len(body)) {
 		return ErrNoRoom
@@ -46,7 +46,7 @@ func (s *Streams) Answer(c *fiber.Ctx, body []byte, room *Room, told func(whole 
 	return nil
 }
 
-// response is body, with the headers and status that c has, as another server's answer.
+// response returns body, with the headers and status that c has, as an http.Response.
 func response(c *fiber.Ctx, body []byte) *http.Response {
 	res := &http.Response{
 		StatusCode: c.Response().StatusCode(), Header: make(http.Header),
@@ -59,8 +59,8 @@ func response(c *fiber.Ctx, body []byte) *http.Response {
 	return res
 }
 
-// arrived waits until the other end's machine has all that was written, and reports
-// whether it has.
+// acknowledged waits until the client's machine has acknowledged all that was written, for
+// at most timeout, and reports whether it has.
 func arrived(conn net.Conn, within time.Duration) bool {
 	late := time.NewTimer(within)
 	defer late.Stop()

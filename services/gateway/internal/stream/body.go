@@ -11,24 +11,24 @@ import (
 
 const (
 	stall     = time.Minute      // how long a client may send nothing of its body
-	lingering = 20 * time.Second // how long a body is read that nobody wants
+	lingering = 20 * time.Second // how long an unneeded body is read
 )
 
-// body is a request's body as it comes.
+// body is a request body that is read while it arrives.
 type body struct {
 	c     *fiber.Ctx
 	r     io.Reader
 	n     int64 // bytes read
-	ended bool  // nothing more can be read: after the end the next request follows
-	whole bool  // and all of it was
+	ended bool  // no more may be read: after the end the next request follows
+	whole bool  // the end was reached
 }
 
 type bodyKey struct{}
 
-// Streamed is the middleware that leaves a body to its surface, and sees to what
-// is left of it: read for a while, because a client that is cut off while it sends
-// never sees the answer, or else closed with the connection, because it would be
-// taken for the next request.
+// Streamed is middleware that leaves the body to the handler and then deals with the
+// rest. It reads on for a while, because a client that is disconnected while it sends
+// never sees the response. If there is still more, the connection is closed, because
+// the rest would be parsed as the next request.
 func Streamed(c *fiber.Ctx) error {
 	b := &body{c: c, r: c.Context().RequestBodyStream()}
 	c.Locals(bodyKey{}, b)
@@ -41,7 +41,7 @@ func Streamed(c *fiber.Ctx) error {
 	return err
 }
 
-// Body is the body, as it comes where Streamed left it. It shares memory with the request.
+// Body returns the body as a stream if Streamed left it unread. It shares memory with the request.
 func Body(c *fiber.Ctx) io.Reader {
 	if b, ok := c.Locals(bodyKey{}).(*body); ok {
 		return b
@@ -52,12 +52,12 @@ func Body(c *fiber.Ctx) io.Reader {
 	return bytes.NewReader(c.Request().Body())
 }
 
-// Read reads the body; a client that sends nothing for long is given up.
+// Read reads the body. It fails if the client sends nothing for bodyReadTimeout.
 func (b *body) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
-	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read tells
+	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read fails
 	n, err := b.r.Read(p)
 	b.n += int64(n)
 	if errors.Is(err, io.EOF) && Cut(b.c, b.n) {
@@ -69,6 +69,6 @@ func (b *body) Read(p []byte) (int, error) {
 
 func (b *body) drain() {
 	for end := time.Now().Add(lingering); !b.ended && time.Now().Before(end); {
-		io.CopyN(io.Discard, b, 1<<20) //nolint:errcheck // ended tells
+		io.CopyN(io.Discard, b, 1<<20) //nolint:errcheck // b.ended has the result
 	}
 }

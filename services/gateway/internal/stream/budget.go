@@ -8,29 +8,28 @@ import (
 )
 
 const (
-	// OwnRoom is what each may hold, however many there are: nobody counts what is below it.
+	// BaseBudget is what each stream or request may hold without being counted.
 	OwnRoom = 128 << 10
-	// sharedRoom is what all of them may hold beyond that.
+	// defaultBudget is what all of them together may hold beyond BaseBudget.
 	sharedRoom = 256 << 20
 )
 
-// ErrNoRoom is for who cannot go on without room.
-var ErrNoRoom = kind.New(kind.Unavailable, "hold", "", "too much of large requests and answers is held: try again when others of yours are done")
+// ErrOverBudget reports that a request needs more buffer memory than its tenant has left.
+var ErrNoRoom = kind.New(kind.Unavailable, "hold", "", "too much memory is used by large requests and responses: retry when others of yours have finished")
 
-// Room is the memory of one stream or request for what is large and must be held: output
-// that waits for the end of its line, a body, an answer. It belongs to one goroutine at a
-// time.
+// Budget is the memory of one stream or request for large data that must be buffered: a
+// partial line, a body, a response. It must be used by one goroutine at a time.
 type Room struct {
 	of     *rooms
 	tenant string
-	taken  int // beyond OwnRoom
+	taken  int // beyond BaseBudget
 }
 
-// Room gives one to a stream or a request of a tenant's. With a stream that has it in its
-// Head it ends by itself.
+// Budget returns a budget for one stream or request of a tenant. A stream that has it in
+// its [Head] releases it at its end.
 func (s *Streams) Room(tenant string) *Room { return &Room{of: &s.rooms, tenant: tenant} }
 
-// Grow makes it large enough for n bytes, or reports that there is no room for them.
+// Grow reserves memory for n bytes in total, and reports whether it was available.
 func (r *Room) Grow(n int) bool {
 	more := n - OwnRoom - r.taken
 	if more <= 0 {
@@ -43,8 +42,8 @@ func (r *Room) Grow(n int) bool {
 	return true
 }
 
-// Shrink gives back what n bytes do not need. Encoders do it in AppendIdle: a long line
-// that was appended takes memory until it is sent, and its reader may be slow.
+// Shrink releases what n bytes do not need. Encoders call it in AppendIdle: a long line
+// occupies memory until it is sent, and its reader may be slow.
 func (r *Room) Shrink(n int) {
 	if less := r.taken - max(0, n-OwnRoom); less > 0 {
 		r.of.give(r.tenant, less)
@@ -52,7 +51,7 @@ func (r *Room) Shrink(n int) {
 	}
 }
 
-// Reader reads from, as long as there is room for all of it: else its error is ErrNoRoom.
+// Reader returns a reader of from that fails with [ErrOverBudget] once the data exceeds the budget.
 func (r *Room) Reader(from io.Reader) io.Reader { return &roomy{from: from, room: r} }
 
 type roomy struct {
@@ -69,8 +68,8 @@ func (r *roomy) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rooms is what all share. A tenant has at most as much of it as it leaves free,
-// so that there is always something for another one.
+// budgetPool is the memory that all budgets share. A tenant may have at most as much
+// as it leaves free, so that other tenants always find some.
 type rooms struct {
 	mu    sync.Mutex
 	free  int

@@ -15,39 +15,39 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// conn is one connection with one stream on it. Two goroutines hold it: run
-// writes the stream, watch reads what the client says meanwhile (nothing, or
-// that it left) and, after a stream that ended in order, its next request.
+// conn is a connection with one stream. Two goroutines use it: run writes the
+// stream; watch reads what the client sends meanwhile (nothing, or its close) and,
+// after a stream that ended in order, its next request.
 type conn struct {
 	streams *Streams
 	server  *fasthttp.Server
 	raw     net.Conn
-	early   []byte // of the next request, read before the stream began
-	head    []byte // until it is sent
+	early   []byte // start of the next request, read before the stream began
+	head    []byte // response head; nil once sent
 	chunked bool   // HTTP/1.1
-	lasting bool   // the connection is Listen's: it outlives the request
+	lasting bool   // accepted by Listen, so that it can outlive the request
 	keep    bool   // the connection may serve another request after the stream
 	write   time.Duration
 	limit   time.Duration
-	relay   bool // the answer is another server's: a drain lets it end
+	relay   bool // the response is another server's: a drain lets it finish
 
-	refused func() // called when the client's machine throws away what it was sent, before another request; may be nil
+	refused func() // called when the client's machine discards what was sent, before another request; may be nil
 
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when run is over
-	reuse  bool          // guarded by streams.mu: the stream ended in order and the connection waits
+	done   chan struct{} // closed when run ends
+	reuse  bool          // guarded by streams.mu: the stream ended in order and the connection waits for a request
 }
 
 const (
-	readAhead = 2 << 10   // of a next request is read at once while the stream still runs,
-	mostAhead = 128 << 10 // and of all that follow: who sends more does not hear the end of the stream
+	readAhead = 2 << 10   // first read of a next request while the stream runs
+	mostAhead = 128 << 10 // limit of all such reads: a client that sends more is disconnected
 )
 
-// take begins the stream. The channel it returns is closed when the stream is
-// over and nothing uses the connection any more.
+// take starts the stream. The returned channel is closed when the stream has ended
+// and nothing uses the connection any more.
 func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
 	over := make(chan struct{})
-	// The stream outlives the request that asked for it: its lifetime begins here.
+	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cn.cancel = cancel
 	cn.raw, cn.early = unwrap(hijacked)
@@ -60,8 +60,8 @@ func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan
 	return over
 }
 
-// unwrap gives the connection below the server's, and what the server had read
-// from it already: a past deadline lets reads end where its buffer does.
+// unwrap returns the connection below the server's and the bytes that the server has
+// already read from it: a deadline in the past ends the reads at the end of its buffer.
 func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	raw := hijacked
 	if u, ok := hijacked.(interface{ UnsafeConn() net.Conn }); ok {
@@ -70,7 +70,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	if h, ok := raw.(*held); ok {
 		h.taken.Store(true)
 	}
-	raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read tells
+	raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
 	var early []byte
 	for {
 		var b [512]byte
@@ -80,11 +80,11 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 			break
 		}
 	}
-	raw.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read tells
+	raw.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read fails
 	return below(raw), early
 }
 
-// run has work write the stream.
+// run writes the stream by calling work.
 func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 	inOrder := false
 	defer func() {
@@ -99,13 +99,13 @@ func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 	err := recovery.Do(cn.streams.cfg.Log, "stream", func() error { return work(ctx) })
 	inOrder = err == nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		cn.streams.cfg.Log.Info("stream dropped: its reader is stuck", "client", cn.raw.RemoteAddr())
+		cn.streams.cfg.Log.Info("disconnect stalled client", "client", cn.raw.RemoteAddr())
 	} else if err != nil {
-		cn.streams.cfg.Log.Log(ctx, slog.LevelDebug, "stream ended early", "err", err)
+		cn.streams.cfg.Log.Log(ctx, slog.LevelDebug, "stream failed", "err", err)
 	}
 }
 
-// finish closes the connection or leaves it to watch for the next request.
+// finish closes the connection, or leaves it to watch for the next request.
 func (cn *conn) finish(inOrder bool) {
 	s := cn.streams
 	s.mu.Lock()
@@ -113,10 +113,10 @@ func (cn *conn) finish(inOrder bool) {
 	cn.reuse = inOrder && cn.keep && !s.draining
 	if cn.reuse {
 		s.kept++
-		cn.raw.SetWriteDeadline(time.Time{})                      //nolint:errcheck // watch's read tells
-		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout)) //nolint:errcheck // watch's read tells
+		cn.raw.SetWriteDeadline(time.Time{})                      //nolint:errcheck // watch's read fails
+		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout)) //nolint:errcheck // watch's read fails
 	} else {
-		cn.raw.Close() //nolint:errcheck // nothing more is to be said
+		cn.raw.Close() //nolint:errcheck // nothing more is sent
 		s.drop(cn)
 	}
 	close(cn.done)
@@ -125,7 +125,7 @@ func (cn *conn) finish(inOrder bool) {
 // drain ends the stream; the caller holds streams.mu.
 func (cn *conn) drain() {
 	if cn.reuse {
-		cn.raw.Close() //nolint:errcheck // nothing was asked of it
+		cn.raw.Close() //nolint:errcheck // it has no request
 		return
 	}
 	if !cn.relay {
@@ -133,8 +133,8 @@ func (cn *conn) drain() {
 	}
 }
 
-// watch reads until the client says something. A client that closes its sending
-// side has left: it cannot be told from one that died.
+// watch reads until the client sends something or disconnects. A client that closes
+// its sending side counts as gone: it cannot be distinguished from a dead one.
 func (cn *conn) watch() {
 	next, reset := cn.early, false
 	if len(next) == 0 {
@@ -157,21 +157,21 @@ func (cn *conn) watch() {
 	}
 	cn.streams.remove(cn)
 	if len(next) == 0 {
-		cn.raw.Close() //nolint:errcheck // it left, or its time to ask ran out
+		cn.raw.Close() //nolint:errcheck // the client closed it, or IdleTimeout passed
 		return
 	}
-	cn.raw.SetReadDeadline(time.Time{})                  //nolint:errcheck // the server's read tells
-	cn.server.ServeConn(&held{Conn: cn.raw, head: next}) //nolint:errcheck // the server has answered the client
+	cn.raw.SetReadDeadline(time.Time{})                  //nolint:errcheck // the server's read fails
+	cn.server.ServeConn(&held{Conn: cn.raw, head: next}) //nolint:errcheck // the server has sent the error
 }
 
-// behind reads on behind the first bytes of a next request until the stream is over: a
-// client that left would not be noticed else, where nothing is written.
+// readPipelined reads on after the first bytes of a next request until the stream ends:
+// otherwise a disconnect would go unnoticed while nothing is written.
 func (cn *conn) behind(next []byte) []byte {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
 		<-cn.done
-		cn.raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read tells
+		cn.raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
 	}()
 	buf := make([]byte, readAhead)
 	for {
@@ -187,10 +187,10 @@ func (cn *conn) behind(next []byte) []byte {
 	}
 }
 
-// Flush sends a chunk (Writer).
+// Flush sends a chunk. It implements [Writer].
 func (cn *conn) Flush(buf []byte) error { return cn.send(buf, false) }
 
-// End sends the last chunk and the end of the body (Writer).
+// End sends the last chunk and the end of the body. It implements [Writer].
 func (cn *conn) End(buf []byte) error { return cn.send(buf, true) }
 
 func (cn *conn) send(buf []byte, last bool) error {
@@ -215,8 +215,8 @@ func (cn *conn) send(buf []byte, last bool) error {
 	return cn.deliver(out)
 }
 
-// deliver writes out. A reader has the write timeout for each part that it
-// takes: one that is slow is waited for, one that takes nothing is not.
+// deliver writes out. The write timeout restarts whenever the client has read
+// something: a slow client is waited for, a stalled one is not.
 func (cn *conn) deliver(out []byte) error {
 	for {
 		if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// lookEvery is the interval at which Connected looks at the connection.
+// pollInterval is how often Connected checks the connection.
 const lookEvery = 200 * time.Millisecond
 
 // Connected returns a context for a handler that waits before it writes anything. The

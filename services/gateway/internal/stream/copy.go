@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// flushAt is when a batch is sent although more of it is at hand: the
-	// client can work on the first part while we encode the next.
+	// flushAt is the size at which a batch is flushed before it is complete: the
+	// client can process the first part while the next is encoded.
 	flushAt = 256 << 10
 	// firstFlush is how long the head waits for the first bytes, so that both
-	// leave in one packet; a client that waits for its head must get it.
+	// leave in one packet. A client may be waiting for the head alone.
 	firstFlush = 20 * time.Millisecond
-	// forever stands for an encoder that never wants to be called in silence.
+	// maxIdle stands for an encoder that does not need to be called when idle.
 	forever = time.Hour
-	// keepBuffer is the largest buffer that is kept for the next stream.
+	// maxPooledBuffer is the capacity of the largest buffer that returns to the pool.
 	keepBuffer = 1 << 20
 )
 
-// buffers are free write buffers: a cache, not state.
+// buffers is the pool of write buffers.
 var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, Headroom, 4<<10)} }}
 
 type buffer struct{ b []byte }
@@ -40,18 +40,18 @@ func (b *buffer) release() {
 	}
 }
 
-// ErrCut is what an encoder gives that wants the connection broken off after what it has
-// appended, in the middle of the body, where that is how clients of its protocol learn
-// what happened.
+// ErrCut makes [Copy] break the connection in the middle of the body, after the bytes
+// that the encoder has appended. An encoder returns it where the protocol reports an
+// outcome that way.
 var ErrCut = kind.New(kind.Canceled, "stream", "", "the stream was broken off")
 
-// Copy encodes what src yields and sends it to w, one flush a batch, until the
-// record or ctx ends; then it has the encoder say why and ends w. A ctx
-// cancelled with a cause of kind.Canceled says that there is nobody to talk to:
-// nothing is said then. Copy does not close src.
+// Copy encodes what src yields and sends it to w, one flush per batch, until the
+// record or ctx ends. Then it appends the encoder's end of stream and ends w. If
+// the cause of ctx has kind.Canceled, the client is gone and nothing more is sent.
+// Copy does not close src.
 //
-// It returns nil if the last words were sent, whatever they were; otherwise
-// what kept it from sending them.
+// It returns nil if the end of the stream was sent, and otherwise the error that
+// prevented it.
 func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 	c := copier{w: w, enc: enc, buf: acquire()}
 	last, wait := time.Now(), c.rest(0)
@@ -60,7 +60,7 @@ func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 		batch, err := src.Next(ctx, wait)
 		c.buf = acquire()
 		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx) // the source says only that it was told to stop
+			err = context.Cause(ctx) // the source returns only ctx.Err()
 		}
 		switch {
 		case len(batch) > 0:
@@ -70,7 +70,7 @@ func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 			}
 		case err == nil:
 			if !c.begun {
-				c.flush() // the client waits for the head
+				c.flush() // the client is waiting for the head
 			}
 			wait = c.rest(time.Since(last))
 		}
@@ -87,11 +87,11 @@ type copier struct {
 	w      Writer
 	enc    Encoder
 	buf    *buffer
-	begun  bool  // something was flushed, be it the head alone
-	broken error // what w said last
+	begun  bool  // something was flushed, possibly only the head
+	broken error // last error of w
 }
 
-// batch encodes the events and gives what follows them: err, if it is not nil.
+// batch encodes the events and returns the error that ends the stream, or err.
 func (c *copier) batch(batch []process.Event, err error) error {
 	for i := range batch {
 		b, failed := c.enc.AppendEvent(c.buf.b, batch[i])
@@ -103,17 +103,17 @@ func (c *copier) batch(batch []process.Event, err error) error {
 			c.flush()
 		}
 		if c.broken != nil {
-			break // nothing that follows counts
+			break // the client receives nothing more
 		}
 	}
 	if _, over := batch[len(batch)-1].Body.(process.Finished); over && err == nil {
-		return io.EOF // the end leaves in the flush of the last event
+		return io.EOF // so that the end leaves in the same flush as the last event
 	}
 	return err
 }
 
-// rest has the encoder append what is due, sends what there is, and gives how
-// long to wait for the next event.
+// idle calls AppendIdle, flushes the buffer if it has content, and returns how long
+// to wait for the next event.
 func (c *copier) rest(silent time.Duration) time.Duration {
 	b, wait := c.enc.AppendIdle(c.buf.b, silent)
 	c.buf.b = b

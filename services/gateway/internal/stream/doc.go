@@ -1,23 +1,23 @@
-// Package stream carries a process's record to one client at a time: one loop
-// for every protocol, over connections taken from the HTTP server.
-//
+// Package stream sends a process's record to one client at a time. One loop
+// serves every protocol, on connections that it takes over from the HTTP server.
 // # Once, in order
-// Copy encodes each event that its Source yields exactly once, in order, and
-// flushes once a batch. What the encoder cannot say ends the stream in an
-// error in the protocol's own words; a stream never just stops.
+// # Exactly once, in order
+// [Copy] encodes each event that its [Source] yields exactly once, in order, and
+// flushes once per batch. An event that the encoder cannot represent ends the
+// stream with a protocol error; a stream never ends without saying why.
 //
-// # Nobody waits for a slow reader
-// A stream holds no queue: it asks its Source when the bytes before are with
-// the kernel. A reader that takes nothing for the write timeout is dropped; it
-// comes back with its place.
+// # Slow readers
+// A stream has no queue: it reads from its Source once the previous bytes are in
+// the kernel. A client that reads nothing for the write timeout is disconnected
+// and can resume from its cursor.
 //
 // # Cost
-// A held, silent stream is two goroutines, a small read buffer, the Source and
-// the Encoder; write buffers are shared by all streams and held only while
-// there is something to write. What encoders keep until a line ends is bounded for
-// all of them together (Room).
+// An idle stream costs two goroutines, a small read buffer, the Source and the
+// Encoder. All streams share a pool of write buffers and hold one only while they
+// write. The partial lines that encoders keep are bounded for all streams
+// together ([Budget]).
 //
 // # Keep-alive
-// A stream that ended in order gives its connection back to the HTTP server, if
-// that has it from Listen; elsewhere the connection is closed.
+// A stream that ends in order returns its connection to the HTTP server if the
+// connection came from [Listen]; any other connection is closed.
 package stream

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// RelayEarly is Relay for an answer that came while the request's body is still
-// read by others. It begins to pass res on at once, and calls outlast, which must
-// return when nobody reads the body any more, and is told when all of res is passed
-// on. cancel is called when the client leaves, or at the end. The connection serves
-// no other request.
+// RelayEarly is like [Streams.Relay] for a response that arrives while other code still
+// reads the request's body. It starts to pass on res at once and calls wait, which must
+// return when the body is no longer read; the channel answered is closed when res is
+// passed on completely. cancel is called when the client disconnects, or at the end. The
+// connection serves no other request.
 func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), outlast func(answered <-chan struct{})) {
 	out := s.conn(c, false)
 	out.raw = c.Context().Conn()
@@ -43,25 +43,25 @@ func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), ou
 }
 
 const (
-	refusedFor = 30 * time.Second // how long what is left of a refused body is read away
-	refusedMax = 1 << 30          // and how many bytes of it
+	refusedFor = 30 * time.Second // how long the rest of a refused body is discarded
+	refusedMax = 1 << 30          // how many bytes of it
 )
 
-// Refuse answers a request whose body was not read to its end with the answer that c has:
-// it leaves at once, and what the client still sends is read away, for 30 s and 1 GiB at
-// most, because clients that read nothing before they have sent all are to see it, too. The
-// connection serves no other request.
+// Refuse sends the response that c has to a request whose body was not read to its end.
+// The response leaves at once. The rest of the body is discarded, for at most 30 s and
+// 1 GiB, so that clients that send everything before they read see it too. The connection
+// serves no other request.
 func (s *Streams) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
 	res := response(c, bytes.Clone(c.Response().Body())) //nolint:bodyclose // RelayEarly closes it
 	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
-		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read tells
-		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // there is nobody to be told
+		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read fails
+		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // best effort
 	})
 }
 
 func closeWrite(c net.Conn) {
 	if w, ok := below(c).(interface{ CloseWrite() error }); ok {
-		w.CloseWrite() //nolint:errcheck // it left
+		w.CloseWrite() //nolint:errcheck // the client is gone
 	}
 }

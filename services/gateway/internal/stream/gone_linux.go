@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// states of a TCP connection (include/net/tcp_states.h) in which its client has left.
+// States of a TCP connection (include/net/tcp_states.h) in which the client is gone.
 const (
-	tcpClose     = 7 // it was reset, or answers no more
-	tcpCloseWait = 8 // it said that it sends no more
+	tcpClose     = 7 // reset, or no longer acknowledging
+	tcpCloseWait = 8 // the client has closed its sending side
 )
 
-// Gone is LeftOn for who does not read what the client has sent: there may be more before
-// its end.
+// Gone is like [LeftOn] for a connection with unread data from the client: that data may
+// come before the end.
 func Gone(conn net.Conn) bool {
 	sc, ok := below(conn).(syscall.Conn)
 	if !ok {

@@ -4,5 +4,5 @@ package stream
 
 import "net"
 
-// Gone sees as much as LeftOn here.
+// Gone is the same as LeftOn on this system.
 func Gone(conn net.Conn) bool { return LeftOn(conn) }

@@ -13,17 +13,17 @@ import (
 type Head struct {
 	Status       int // default 200
 	ContentType  string
-	Headers      [][2]string   // on top of those that middleware set on the response
-	WriteTimeout time.Duration // how long a reader may take nothing; default Config.WriteTimeout
-	Timeout      time.Duration // of the stream: it then ends with kind.Deadline; 0: none
-	Room         *Room         // that its encoder takes; may be nil
+	Headers      [][2]string   // in addition to those that middleware set on the response
+	WriteTimeout time.Duration // how long a client may read nothing; default Config.WriteTimeout
+	Timeout      time.Duration // lifetime of the stream, which then ends with kind.Deadline; 0: unlimited
+	Room         *Room         // memory of its encoder; may be nil
 }
 
-// ownHeaders are what the stream itself says about its body and connection.
+// ownHeaders are the headers that the stream itself sends about its body and connection.
 const ownHeaders = " connection content-length content-type date keep-alive transfer-encoding "
 
-// appendTo appends the head's bytes. Headers that middleware set on the
-// response are kept: the server's own response is never sent.
+// appendTo appends the encoded head. It includes the headers that middleware set on
+// the response: the server's own response is never sent.
 func (h *Head) appendTo(dst []byte, c *fiber.Ctx, chunked, keep bool) []byte {
 	status := h.Status
 	if status == 0 {
@@ -54,15 +54,15 @@ func (h *Head) appendTo(dst []byte, c *fiber.Ctx, chunked, keep bool) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// appendHeader begins a header's line, so that the one before is ended. A line
-// end in a value would begin a header of the sender's choice: it becomes a space.
+// appendHeader ends the previous line and begins a header. A line end in a value would
+// inject a header: it becomes a space.
 func appendHeader(dst []byte, name, value string) []byte {
 	dst = append(dst, "\r\n"...)
 	dst = append(dst, name...)
 	return appendPlain(append(dst, ": "...), value)
 }
 
-// appendPlain appends text with a space for what could be taken for the end of its line.
+// appendPlain appends value with a space in place of each control character.
 func appendPlain(dst []byte, value string) []byte {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {

@@ -7,10 +7,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Cut reports whether a body that came to its end after n bytes did so because its
-// client left, not because it was whole: the server does not tell. A client that
-// closes its side right behind a whole body of no told length cannot be told from
-// one that died, and counts as such, as it does everywhere.
+// Cut reports whether a body that ended after n bytes was cut short by its client: the
+// server does not report that. A client that closes its side directly after a complete
+// body without a Content-Length cannot be distinguished from a dead one, and counts as
+// such, as in [Connected].
 func Cut(c *fiber.Ctx, n int64) bool {
 	if length := c.Request().Header.ContentLength(); length >= 0 {
 		return n < int64(length)
@@ -18,13 +18,12 @@ func Cut(c *fiber.Ctx, n int64) bool {
 	return Left(c)
 }
 
-// Left reports whether the client has closed its side of the connection, or all of
-// it, as far as can be seen now without reading. A body whose length is not told
-// beforehand and that ended because its client left looks to the server like one
-// that is whole.
+// Left reports whether the client has closed its side of the connection, or all of it,
+// as far as is visible without reading. To the server, a body without a Content-Length
+// that ends because its client disconnected looks complete.
 func Left(c *fiber.Ctx) bool { return LeftOn(c.Context().Conn()) }
 
-// LeftOn is Left for whoever has only the connection.
+// LeftOn is [Left] for a connection.
 func LeftOn(conn net.Conn) bool { return closedThere(below(conn)) }
 
 func closedThere(conn net.Conn) bool {

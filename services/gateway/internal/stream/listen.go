@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Listen gives ln's connections to an HTTP server such that they outlive the requests
-// in which streams take them over. The server closes a hijacked connection as soon as
-// the hijack returns, and takes its read buffer back only then: kept by its own means
-// (KeepHijackedConns), each stream would leave it one to make anew.
+// Listen wraps ln so that its connections outlive the requests in which streams take them
+// over. The server closes a hijacked connection as soon as the hijack returns, and reuses
+// its read buffer only then: with KeepHijackedConns each stream would cost it a new buffer.
 func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
 type listener struct{ net.Listener }
 
 const (
-	scarce     = 5 * time.Millisecond // before the next try where there is no descriptor for a connection,
-	mostScarce = time.Second          // and twice as long each time, up to that
+	scarce     = 5 * time.Millisecond // first wait after Accept ran out of descriptors; doubles each time
+	mostScarce = time.Second          // longest such wait
 )
 
-// Accept waits for the next connection, also where there are no descriptors or no memory
-// for one: the server would end at that, and with it all connections that it has.
+// Accept waits for the next connection, also while the process is out of file descriptors
+// or memory: the server would stop at that error, with all its connections.
 func (l listener) Accept() (net.Conn, error) {
 	for wait := scarce; ; wait = min(2*wait, mostScarce) {
 		c, err := l.Listener.Accept()
@@ -33,20 +32,20 @@ func (l listener) Accept() (net.Conn, error) {
 		if !passes(err) {
 			return nil, err
 		}
-		time.Sleep(wait) // who closes the listener is heard after it
+		time.Sleep(wait) // a closed listener is noticed after it
 	}
 }
 
-// passes reports whether an error of Accept is gone when others have given something back.
+// isTemporary reports whether an error of Accept passes once resources are released.
 func passes(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
-// held is a connection as the server has it.
+// prefixConn is a connection with bytes to be read before its own.
 type held struct {
 	net.Conn
-	head  []byte      // read already, and to be read again
-	taken atomic.Bool // by a stream, which closes Conn itself
+	head  []byte      // already read, to be read again
+	taken atomic.Bool // a stream has taken Conn over and closes it
 }
 
 // Read gives the bytes read already, then those of the connection.
@@ -61,10 +60,10 @@ func (h *held) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ReadFrom has the connection read r itself where it can (io.ReaderFrom).
+// ReadFrom lets the connection read r itself where it can (io.ReaderFrom).
 func (h *held) ReadFrom(r io.Reader) (int64, error) { return io.Copy(h.Conn, r) }
 
-// Close closes the connection, unless a stream has it.
+// Close closes the connection, unless a stream has taken it over.
 func (h *held) Close() error {
 	if h.taken.Load() {
 		return nil
@@ -72,7 +71,7 @@ func (h *held) Close() error {
 	return h.Conn.Close()
 }
 
-// below gives the connection that the server has as c.
+// underlying returns the connection that prefixConn wraps, or c.
 func below(c net.Conn) net.Conn {
 	if h, ok := c.(*held); ok {
 		return h.Conn

@@ -16,12 +16,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// Relay answers the request with what get gives, an answer of another server's,
-// and returns at once; it goes on after the handler has returned, so that get
-// must not touch c. clean says that nothing of the request's body is left. get's
-// context ends when the client leaves; a drain lets the answer end. An error of
-// get is answered by fail; an answer that breaks off closes the connection, so
-// that nobody takes it for whole.
+// Relay responds with what get returns, another server's response, and returns at once.
+// It continues after the handler has returned, so get must not use c. clean says that
+// the request's body has been read completely. get's context ends when the client
+// disconnects; a drain lets the response finish. If get fails, the response is that of
+// fail. A response that breaks off closes the connection, so that the client does not
+// take it for complete.
 func (s *Streams) Relay(c *fiber.Ctx, clean bool, get func(context.Context) (*http.Response, error), fail func(error) *http.Response) {
 	cn := s.conn(c, clean)
 	cn.relay = true
@@ -32,21 +32,21 @@ func (s *Streams) Relay(c *fiber.Ctx, clean bool, get func(context.Context) (*ht
 			res = fail(err)
 		}
 		defer res.Body.Close()                                      //nolint:errcheck // it was read
-		defer context.AfterFunc(ctx, func() { res.Body.Close() })() //nolint:errcheck // the read fails
+		defer context.AfterFunc(ctx, func() { res.Body.Close() })() //nolint:errcheck // makes the read fail
 		return cn.pass(res, head)
 	})
 }
 
-// relayBuffer is how much of an answer is passed on at a time.
+// relayBuffer is how much of a response is copied at a time.
 const relayBuffer = 32 << 10
 
-// pass writes an answer. Its length is as its server told it; where it told none
-// it is chunked, and every part leaves at once.
+// pass writes a response with the length that its server declared. Without one it is
+// chunked, and every part is sent at once.
 func (cn *conn) pass(res *http.Response, head bool) error {
 	none := head || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified
 	chunked := res.ContentLength < 0 && !none && cn.chunked
 	if res.ContentLength < 0 && !none && !cn.chunked {
-		cn.keep = false // its end is the connection's
+		cn.keep = false // ends with the connection
 	}
 	buf := make([]byte, Headroom+relayBuffer+2)
 	cn.head = cn.appendHead(make([]byte, 0, 1024), res, chunked)
@@ -102,7 +102,7 @@ func (cn *conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte 
 	return append(dst, "\r\n\r\n"...)
 }
 
-// reason is the phrase behind the status, in the server's own words if it has any.
+// reason returns the reason phrase after the status, as the server sent it if it did.
 func reason(res *http.Response) string {
 	if _, own, ok := strings.Cut(res.Status, " "); ok {
 		return own
@@ -110,8 +110,8 @@ func reason(res *http.Response) string {
 	return http.StatusText(res.StatusCode)
 }
 
-// appendHeaders appends headers but those that are the connection's or the
-// body's own.
+// appendHeaders appends all headers except those about the connection and the framing
+// of the body.
 func appendHeaders(dst []byte, h http.Header) []byte {
 	for name, values := range h {
 		switch name {
@@ -125,9 +125,9 @@ func appendHeaders(dst []byte, h http.Header) []byte {
 	return dst
 }
 
-// Switch passes on that another server switched protocols, and then carries
-// bytes both ways between it and the client until one of them has enough, or in
-// Drain; then it calls over.
+// Switch passes on another server's 101 response and then copies bytes both ways
+// between it and the client until either side ends or Drain is called; then it calls
+// over.
 func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over func()) {
 	head := append([]byte("HTTP/1.1 101 Switching Protocols"), appendHeaders(nil, res.Header)...)
 	head = appendHeader(appendHeader(head, "Connection", "Upgrade"), "Upgrade", res.Header.Get("Upgrade"))
@@ -141,7 +141,7 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 		cn.raw, early = unwrap(hijacked)
 		cn.cancel = func(err error) {
 			mux.Cut(to, err)
-			cn.raw.Close() //nolint:errcheck // nothing to be done
+			cn.raw.Close() //nolint:errcheck // best effort
 		}
 		s.add(cn)
 		defer s.remove(cn)
@@ -149,8 +149,8 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 			if err := cn.deliver(head); err != nil {
 				return err
 			}
-			cn.raw.SetWriteDeadline(time.Time{})                     //nolint:errcheck // the next write tells
-			mux.Join(&switched{held{Conn: cn.raw, head: early}}, to) //nolint:errcheck // both know
+			cn.raw.SetWriteDeadline(time.Time{})                     //nolint:errcheck // the next write fails
+			mux.Join(&switched{held{Conn: cn.raw, head: early}}, to) //nolint:errcheck // both sides are closed
 			return nil
 		}); err != nil {
 			cn.cancel(err)
@@ -158,10 +158,10 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 	})
 }
 
-// switched is a connection whose protocol was switched.
+// switchedConn is a connection whose protocol was switched.
 type switched struct{ held }
 
-// CloseWrite ends what is sent.
+// CloseWrite closes the sending side.
 func (s *switched) CloseWrite() error {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

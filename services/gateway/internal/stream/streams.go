@@ -14,16 +14,16 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Config says how streams are held. The zero value of a field is its default.
+// Config configures the streams. A zero field means its default.
 type Config struct {
-	// WriteTimeout is how long a reader may take nothing of what is sent before
-	// it counts as stuck and is dropped. Default 30 s.
+	// WriteTimeout is how long a client may read nothing before it is
+	// disconnected. Default 30 s.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection whose stream has ended may wait for
-	// its next request. Default 2 min.
+	// IdleTimeout is how long a connection may wait for its next request after
+	// its stream has ended. Default 2 min.
 	IdleTimeout time.Duration
-	// Room is how many bytes all streams and requests may hold together, beyond OwnRoom
-	// each. Default 256 MiB.
+	// Budget is the number of bytes that all streams and requests may hold
+	// together, beyond BaseBudget each. Default 256 MiB.
 	Room int
 	Log  *slog.Logger
 }
@@ -35,20 +35,20 @@ type Streams struct {
 	rooms rooms
 
 	mu       sync.Mutex
-	open     map[*conn]struct{} // those that are streaming or wait for their next request
-	kept     int                // of open: those that wait for their next request
+	open     map[*conn]struct{} // connections that are streaming or waiting for their next request
+	kept     int                // number of connections in open that are waiting for their next request
 	draining bool
 	empty    chan struct{} // made by Drain, closed when open is empty
 }
 
-// The causes that end a stream from outside.
+// Reasons why a stream is ended from outside.
 var (
-	errLeft  = kind.New(kind.Canceled, "stream", "", "the client left")
-	errDrain = kind.New(kind.Unavailable, "stream", "", "the gateway is going away; come back with your place")
-	errLate  = kind.New(kind.Deadline, "stream", "", "the request's time ran out")
+	errLeft  = kind.New(kind.Canceled, "stream", "", "the client closed the connection")
+	errDrain = kind.New(kind.Unavailable, "stream", "", "the gateway is shutting down; reconnect with your cursor")
+	errLate  = kind.New(kind.Deadline, "stream", "", "the request timed out")
 )
 
-// New gives a registry without streams.
+// New returns a registry without streams.
 func New(cfg Config) *Streams {
 	if cfg.WriteTimeout <= 0 {
 		cfg.WriteTimeout = 30 * time.Second
@@ -65,14 +65,14 @@ func New(cfg Config) *Streams {
 	return &Streams{cfg: cfg, rooms: rooms{free: cfg.Room, taken: make(map[string]int)}, open: make(map[*conn]struct{})}
 }
 
-// maxUnread is how much of a request's body is read away so that its
-// connection can be used again.
+// maxUnread is the number of unread body bytes that are discarded to make a
+// connection reusable.
 const maxUnread = 256 << 10
 
-// Serve takes the connection over and returns at once; the stream goes on after
-// the handler has returned. It ends when the record does, when the client
-// leaves, when head.Timeout passes, or in Drain. src and enc belong to the
-// stream from here on, whatever happens; src is closed at its end.
+// Serve takes over the connection and returns at once; the stream continues
+// after the handler has returned. It ends with the record, when the client
+// disconnects, after head.Timeout, or in Drain. Serve takes ownership of src and
+// enc even if it fails, and closes src at the end.
 func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error {
 	cn := s.conn(c, DiscardBody(c))
 	if cn.limit = head.Timeout; head.WriteTimeout > 0 {
@@ -89,8 +89,8 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 	return nil
 }
 
-// conn makes what holds the connection of a request, of whose body nothing is
-// left if clean.
+// conn returns the state of a request's connection; clean says that the body has
+// been read completely.
 func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	server := c.App().Server()
 	chunked := c.Request().Header.IsHTTP11()
@@ -106,9 +106,9 @@ func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	}
 }
 
-// hijack takes the request's connection over for work.
+// hijack takes over the request's connection and runs work on it.
 func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
-	rc := c.Context() // c is the next request's when the connection comes
+	rc := c.Context() // by the time the connection arrives, c serves another request
 	rc.HijackSetNoResponse(true)
 	rc.Hijack(func(hijacked net.Conn) {
 		over := cn.take(hijacked, work)
@@ -118,16 +118,16 @@ func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
 	})
 }
 
-// DiscardBody reads away what is left of the request's body, and says whether
-// nothing of it is left: what stays in the connection would be taken for the
-// next request, so that the connection must be closed then.
+// DiscardBody reads the rest of the request's body and reports whether it reached
+// the end. Otherwise the connection must be closed: what is left would be parsed
+// as the next request.
 func DiscardBody(c *fiber.Ctx) bool {
 	whole, err := Discard(c, maxUnread-1)
 	return whole && err == nil
 }
 
-// Discard is DiscardBody for a body of so many bytes at most; an error says that it cannot
-// be read.
+// Discard is like [DiscardBody] for a body of at most limit bytes. It returns an error
+// if the body cannot be read.
 func Discard(c *fiber.Ctx, most int64) (whole bool, err error) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
@@ -139,10 +139,10 @@ func Discard(c *fiber.Ctx, most int64) (whole bool, err error) {
 	return false, err
 }
 
-// Log is where what goes wrong in streams is said.
+// Log returns the logger for errors in streams.
 func (s *Streams) Log() *slog.Logger { return s.cfg.Log }
 
-// Open is how many streams there are.
+// Open returns the number of open streams.
 func (s *Streams) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,9 +156,9 @@ func (s *Streams) Draining() bool {
 	return s.draining
 }
 
-// Drain ends all streams with their protocol's "come back", and those that
-// start later at once. It returns when all are closed, or closes what is left
-// when ctx ends, and says so.
+// Drain ends all streams, and every later one, with their protocol's request to
+// reconnect. It returns when all are closed. When ctx ends it closes the rest and
+// returns an error.
 func (s *Streams) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining = true
@@ -182,7 +182,7 @@ func (s *Streams) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	left := len(s.open)
 	for cn := range s.open {
-		cn.raw.Close() //nolint:errcheck // it is given up
+		cn.raw.Close() //nolint:errcheck // closed without waiting
 	}
 	s.mu.Unlock()
 	if left == 0 {
@@ -191,7 +191,7 @@ func (s *Streams) Drain(ctx context.Context) error {
 	return kind.Newf(kind.Deadline, "drain", "", "%d streams did not end in time", left)
 }
 
-// add registers cn, which is told at once if it comes too late.
+// add registers cn, and drains it at once if Drain was called before.
 func (s *Streams) add(cn *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

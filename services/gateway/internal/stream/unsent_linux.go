@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsent is how many bytes the other end's machine has not acknowledged; an error
-// if the connection is broken. Of what is no socket it knows none.
+// unsent returns how many bytes the peer's machine has not acknowledged, or an error
+// if the connection is broken. It returns 0 for a connection that is not a socket.
 func unsent(conn net.Conn) (int, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
