@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-func TestC032ConnectReplaysFromWhereItIsAsked(t *testing.T) {
+// TestConnectReplaysFromTheRequestedPosition covers C-032.
+func TestConnectReplaysFromTheRequestedPosition(t *testing.T) {
 	r := record(surfacetest.Out("one\ntwo\nhalf"), surfacetest.Err("x\n"), surfacetest.Out("\n"), surfacetest.Code(3))
 	const (
 		one  = `{"event":{"data":{"stdout":"b25lCg=="}},"seq":3,"cursor":"2.4.0"}`
@@ -63,7 +64,7 @@ func TestC032ConnectReplaysFromWhereItIsAsked(t *testing.T) {
 	}
 }
 
-func TestPlacesThatAreNone(t *testing.T) {
+func TestInvalidPositionsAreRejected(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
 	f.add(living, 7, record(surfacetest.Code(0)))
@@ -80,7 +81,7 @@ func TestPlacesThatAreNone(t *testing.T) {
 	}
 }
 
-func TestConnectToWhatIsNotThere(t *testing.T) {
+func TestConnectToAnUnknownProcess(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
 	other := f.add(unknown, 5, record(surfacetest.Code(0)))
@@ -96,7 +97,8 @@ func TestConnectToWhatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestC017KeepalivesComeAsOftenAsAsked(t *testing.T) {
+// TestKeepalivesFollowTheRequestedInterval covers C-017.
+func TestKeepalivesFollowTheRequestedInterval(t *testing.T) {
 	f := newFake(record(surfacetest.Code(0)))
 	f.hold = 2
 	s := serve(t, f, Config{Keepalive: 20 * time.Millisecond})
@@ -107,7 +109,7 @@ func TestC017KeepalivesComeAsOftenAsAsked(t *testing.T) {
 		t.Errorf("got %q, want keepalives", got)
 	}
 	if last := got[len(got)-1]; !strings.HasPrefix(last, `END {"error":{"code":"deadline_exceeded"`) {
-		t.Errorf("last words %s, want the end of the request's time", last)
+		t.Errorf("end of stream %s, want the request's timeout", last)
 	}
 	r = s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 100", "Keepalive-Ping-Interval: 50")
 	if got := r.lines(t); len(got) != 2 {
@@ -115,7 +117,7 @@ func TestC017KeepalivesComeAsOftenAsAsked(t *testing.T) {
 	}
 }
 
-func TestADrainTellsWhereToGoOn(t *testing.T) {
+func TestDrainReturnsTheCursor(t *testing.T) {
 	f := newFake(record(surfacetest.Out("a\nhalf"), surfacetest.Out("\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(t, f, Config{})
@@ -124,7 +126,7 @@ func TestADrainTellsWhereToGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read to its end
+	defer res.Body.Close() //nolint:errcheck // read to its end
 	if _, err := res.Body.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +138,12 @@ func TestADrainTellsWhereToGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := `"code":"unavailable"`; !strings.Contains(rest.String(), want) || !strings.HasSuffix(rest.String(), `"metadata":{"x-replay-from":["2.2.0"]}}`) {
-		t.Errorf("got %q, want %s with the place", rest.String(), want)
+		t.Errorf("got %q, want %s with the cursor", rest.String(), want)
 	}
 }
 
-func TestC013ALineAnEvent(t *testing.T) {
+// TestOutputIsOneLinePerEvent covers C-013.
+func TestOutputIsOneLinePerEvent(t *testing.T) {
 	lines := func(n int) string {
 		var b strings.Builder
 		for i := range n {
@@ -159,7 +162,7 @@ func TestC013ALineAnEvent(t *testing.T) {
 		{"C-014 no line end", []process.Body{surfacetest.Out("abc")}, "?line_flush=never", []string{"abc"}},
 		{"64 lines", []process.Body{surfacetest.Out(lines(64))}, "", strings.SplitAfter(strings.TrimSuffix(lines(64), "\n"), "\n")[:63]},
 		{"many lines", []process.Body{surfacetest.Out(lines(65))}, "", []string{lines(65)}},
-		{"a long half", []process.Body{surfacetest.Out(strings.Repeat("x", 70<<10)), surfacetest.Out("\n")}, "", []string{strings.Repeat("x", 70<<10), "\n"}},
+		{"a long partial line", []process.Body{surfacetest.Out(strings.Repeat("x", 70<<10)), surfacetest.Out("\n")}, "", []string{strings.Repeat("x", 70<<10), "\n"}},
 		{"a long line kept whole", []process.Body{surfacetest.Out(strings.Repeat("x", 70<<10)), surfacetest.Out("\n")}, "?line_flush=never", []string{strings.Repeat("x", 70<<10) + "\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,7 +185,8 @@ func TestC013ALineAnEvent(t *testing.T) {
 	}
 }
 
-func TestC013HalfALineIsSentAfterSilence(t *testing.T) {
+// TestAPartialLineIsSentAfterSilence covers C-013.
+func TestAPartialLineIsSentAfterSilence(t *testing.T) {
 	f := newFake(record(surfacetest.Out("name? "), surfacetest.Out("x\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(t, f, Config{})
@@ -194,11 +198,12 @@ func TestC013HalfALineIsSentAfterSilence(t *testing.T) {
 	}
 	r = s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 300", "X-Line-Flush: never")
 	if got := r.lines(t); len(got) != 3 || !strings.HasPrefix(got[2], "END ") {
-		t.Errorf("got %q, want the half with the last words and not before", got)
+		t.Errorf("got %q, want the partial line only at the end of the stream", got)
 	}
 }
 
-func TestC045ALineOf8MiBArrivesIntact(t *testing.T) {
+// TestALineOf8MiBArrivesIntact covers C-045.
+func TestALineOf8MiBArrivesIntact(t *testing.T) {
 	line := strings.Repeat("0123456789abcdef", 8<<20/16-1) + "0123456789abcde\n"
 	var bodies []process.Body
 	for rest := line; rest != ""; {
@@ -226,8 +231,8 @@ func TestC045ALineOf8MiBArrivesIntact(t *testing.T) {
 	}
 }
 
-// Half a line for which there is no room is sent as it is, and nothing of it is lost.
-func TestHalvesOfATenantAreBounded(t *testing.T) {
+// A partial line beyond the budget is sent as it is, and nothing of it is lost.
+func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 	const room = 1 << 20
 	half := strings.Repeat("0123456789abcdef", 64<<10/16)
 	var bodies []process.Body
@@ -245,8 +250,8 @@ func TestHalvesOfATenantAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, _ = e.AppendIdle(all, 0)
-		if held, most := e.held(), stream.OwnRoom+room/4; held > most || cap(e.halves[0].buf)+cap(e.halves[1].buf) > 3*most {
-			t.Fatalf("after event %d it holds %d bytes, want %d at most", ev.Seq, held, most)
+		if buffered, most := e.held(), stream.OwnRoom+room/4; buffered > most || cap(e.halves[0].buf)+cap(e.halves[1].buf) > 3*most {
+			t.Fatalf("after event %d the encoder buffers %d bytes, want at most %d", ev.Seq, buffered, most)
 		}
 	}
 	var got [3]int
@@ -266,7 +271,7 @@ func TestResponsesAreCompressedOnlyWhenAsked(t *testing.T) {
 	plain := s.stream(t, "Start", run)
 	zipped := s.stream(t, "Start", run, "Connect-Accept-Encoding: br, gzip;q=0.5")
 	if plain.header.Get("Connect-Content-Encoding") != "" || zipped.header.Get("Connect-Content-Encoding") != "gzip" {
-		t.Errorf("heads %v and %v", plain.header, zipped.header)
+		t.Errorf("headers %v and %v", plain.header, zipped.header)
 	}
 	same(t, zipped.lines(t), plain.lines(t))
 	if len(zipped.body) > len(plain.body)/4 {
@@ -274,7 +279,7 @@ func TestResponsesAreCompressedOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestTheOldestPythonClientGetsTheSchemaAndNothingElse(t *testing.T) {
+func TestTheOldestPythonClientGetsOnlyTheSchema(t *testing.T) {
 	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run, "User-Agent: connect-python")
 	same(t, r.lines(t), []string{`{"event":{"start":{"pid":4711}}}`, `{"event":{"end":{"exitCode":0,` + endLine + `}`, `END {}`})
@@ -285,11 +290,11 @@ func TestRequestsMayBeCompressed(t *testing.T) {
 	bomb := string(appendGzip(nil, bytes.Repeat([]byte{' '}, 64<<20)))
 	for _, tt := range []struct{ name, contentType, body, header, want string }{
 		{"an envelope", typeStreamJSON, envelope(1, zip), "Connect-Content-Encoding: gzip", "END {}"},
-		{"an envelope that is not", typeStreamJSON, envelope(0, run), "Connect-Content-Encoding: gzip", "END {}"},
+		{"an uncompressed envelope", typeStreamJSON, envelope(0, run), "Connect-Content-Encoding: gzip", "END {}"},
 		{"a body", typeJSON, zip, "Content-Encoding: gzip", "END {}"},
-		{"a bomb", typeStreamJSON, envelope(1, bomb), "Connect-Content-Encoding: gzip", `END {"error":{"code":"resource_exhausted","message":"message is larger than the limit of 4194304"}}`},
-		{"a bomb of a body", typeJSON, bomb, "Content-Encoding: gzip", `END {"error":{"code":"resource_exhausted","message":"message is larger than the limit of 4194304"}}`},
-		{"no gzip", typeStreamJSON, envelope(1, run), "Connect-Content-Encoding: gzip", `END {"error":{"code":"invalid_argument","message":"gzip: gzip: invalid header"}}`},
+		{"a compression bomb", typeStreamJSON, envelope(1, bomb), "Connect-Content-Encoding: gzip", `END {"error":{"code":"resource_exhausted","message":"message is larger than the limit of 4194304"}}`},
+		{"a compression bomb as a plain body", typeJSON, bomb, "Content-Encoding: gzip", `END {"error":{"code":"resource_exhausted","message":"message is larger than the limit of 4194304"}}`},
+		{"invalid gzip", typeStreamJSON, envelope(1, run), "Connect-Content-Encoding: gzip", `END {"error":{"code":"invalid_argument","message":"gzip: gzip: invalid header"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, newFake(record(surfacetest.Code(0))), Config{})

@@ -27,7 +27,7 @@ func raw(method, contentType, body string) string {
 		processService, method, living, contentType, len(body), body)
 }
 
-// BenchmarkStart starts `true` over kept connections; the process is a script.
+// BenchmarkStart starts a scripted `true` over reused connections.
 func BenchmarkStart(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients, " in flight"), func(b *testing.B) {
@@ -76,7 +76,7 @@ func roundTrip(b *testing.B, c net.Conn, r *bufio.Reader, request string) int64 
 	return n
 }
 
-// flood is a Source of equal frames.
+// flood is a Source of identical frames.
 type flood struct {
 	data  []byte
 	left  int
@@ -116,7 +116,7 @@ func (f *flooding) Start(context.Context, core.Principal, sandbox.ID, process.Sp
 	return surfacetest.ID, &flood{data: f.data, left: f.frames}, nil
 }
 
-// BenchmarkStream sends 64 MiB to one client that only counts.
+// BenchmarkStream sends 64 MiB to one client that only counts bytes.
 func BenchmarkStream(b *testing.B) {
 	const total = 64 << 20
 	lines := bytes.Repeat([]byte("0123456789 0123456789 0123456789 0123456789 0123456789 0123456\n"), 64<<10/63+1)
@@ -149,8 +149,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle holds 10,000 silent streams, or as many as files may be open, whose clients are bare sockets that
-// cost this process no memory.
+// BenchmarkIdle holds 10,000 idle streams, or as many as the limit of open files allows. Their clients are raw
+// sockets that cost this process no memory.
 func BenchmarkIdle(b *testing.B) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -190,7 +190,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatalf("%d streams are open", s.streams.Open())
 		}
 	}
-	<-time.After(300 * time.Millisecond) // for the goroutines of the requests to end
+	<-time.After(300 * time.Millisecond) // until the goroutines of the requests have ended
 	after := memory()
 	for b.Loop() {
 	}
@@ -200,7 +200,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// memory is what the runtime has in use, after it gave back what it could.
+// memory returns the memory in use after a full collection.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()

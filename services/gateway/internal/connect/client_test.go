@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// event is a response message as a JSON client reads it.
+// event is a response message as decoded by a JSON client.
 type event struct {
 	Event struct {
 		Start     *struct{ PID uint32 }
@@ -30,7 +30,7 @@ type event struct {
 	Truncated any
 }
 
-// split takes envelopes apart.
+// split splits raw into its envelopes.
 func split(t *testing.T, raw []byte) (flags []byte, payloads [][]byte) {
 	t.Helper()
 	for len(raw) > 0 {
@@ -50,7 +50,7 @@ func split(t *testing.T, raw []byte) (flags []byte, payloads [][]byte) {
 	return flags, payloads
 }
 
-// decoder reads a stream as a client does.
+// decoder returns a function that decodes a stream as a client does.
 func decoder(binary bool) func(*testing.T, []byte) []surfacetest.Unit {
 	return func(t *testing.T, raw []byte) []surfacetest.Unit {
 		t.Helper()
@@ -74,7 +74,7 @@ func lastUnit(t *testing.T, p []byte) surfacetest.Unit {
 	t.Helper()
 	var words lastWords
 	if err := json.Unmarshal(p, &words); err != nil {
-		t.Fatalf("last words %q: %v", p, err)
+		t.Fatalf("end of stream %q: %v", p, err)
 	}
 	u := surfacetest.Unit{What: surfacetest.Last}
 	if words.Error != nil {
@@ -102,7 +102,7 @@ func jsonUnit(t *testing.T, p []byte) surfacetest.Unit {
 		u.What = surfacetest.Start
 	case e.End != nil:
 		u.What = surfacetest.End
-		u.Code = int(e.End["exitCode"].(float64)) //nolint:forcetypeassert // it fails the test
+		u.Code = int(e.End["exitCode"].(float64)) //nolint:forcetypeassert // a panic fails the test
 	case ev.Gap != nil || ev.Truncated != nil:
 		u.What = surfacetest.Hole
 	case e.Keepalive != nil:

@@ -24,8 +24,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// running is a surface with a process with pid 7 and tag "t" that runs; pid 8
-// has a terminal, pid 9 has ended.
+// running serves a running process with pid 7 and tag "t"; pid 8 has a terminal,
+// pid 9 has ended.
 func running(t *testing.T) *surface {
 	t.Helper()
 	f := newFake(nil)
@@ -37,7 +37,8 @@ func running(t *testing.T) *surface {
 	return serve(t, f, Config{})
 }
 
-func TestC033ListShowsWhatRuns(t *testing.T) {
+// TestListReturnsRunningProcesses covers C-033.
+func TestListReturnsRunningProcesses(t *testing.T) {
 	s := running(t)
 	r := s.unary(t, "List", `{}`, "Connect-Protocol-Version: 1")
 	var got pb.ListResponse
@@ -53,7 +54,8 @@ func TestC033ListShowsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestC002UnaryInBothCodecs(t *testing.T) {
+// TestUnaryCallsWorkInBothCodecs covers C-002.
+func TestUnaryCallsWorkInBothCodecs(t *testing.T) {
 	s := running(t)
 	req := &pb.SendSignalRequest{Process: &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: "t"}}, Signal: pb.Signal_SIGNAL_SIGTERM}
 	raw, err := proto.Marshal(req)
@@ -74,7 +76,8 @@ func TestC002UnaryInBothCodecs(t *testing.T) {
 	}
 }
 
-func TestC028UnaryErrors(t *testing.T) {
+// TestUnaryErrorsHaveTheirCodeAndStatus covers C-028.
+func TestUnaryErrorsHaveTheirCodeAndStatus(t *testing.T) {
 	for _, tt := range []struct {
 		method, msg string
 		err         error
@@ -107,7 +110,8 @@ func TestC028UnaryErrors(t *testing.T) {
 	}
 }
 
-func TestC029InputAndItsEnd(t *testing.T) {
+// TestInputAndItsEndReachTheProcess covers C-029.
+func TestInputAndItsEndReachTheProcess(t *testing.T) {
 	s := running(t)
 	data := surfacetest.AllBytes()
 	b64 := base64.StdEncoding.EncodeToString([]byte(data))
@@ -119,8 +123,8 @@ func TestC029InputAndItsEnd(t *testing.T) {
 	}
 }
 
-// Input may be larger than any other message, however it comes, and is bounded, too.
-func TestLargeInput(t *testing.T) {
+// SendInput accepts larger messages than other methods, in any encoding, up to MaxInput.
+func TestSendInputAcceptsLargeMessages(t *testing.T) {
 	f := newFake(nil)
 	f.add(living, 7, surfacetest.NewRecord("active", process.Spec{Cmd: "cat", Stdin: true}, surfacetest.Out("x")))
 	s := serve(t, f, Config{MaxMessage: 1 << 10, MaxInput: 8 << 10})
@@ -149,8 +153,8 @@ func TestLargeInput(t *testing.T) {
 	}
 }
 
-// Large messages wait for each other, and not for ever.
-func TestLargeInputsTakeTurns(t *testing.T) {
+// A large message waits for a slot, and fails when its context ends.
+func TestLargeInputsWaitForASlot(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	slots := make(chan struct{}, 1)
 	first, second := bulk{slots: slots}, bulk{slots: slots}
@@ -158,22 +162,22 @@ func TestLargeInputsTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.acquire(ctx); err != nil {
-		t.Errorf("who has the turn: %v", err)
+		t.Errorf("acquire twice: %v", err)
 	}
 	waits := make(chan error)
 	go func() { waits <- second.acquire(ctx) }()
 	first.release()
 	if err := <-waits; err != nil {
-		t.Errorf("the next one: %v", err)
+		t.Errorf("acquire after a release: %v", err)
 	}
 	cancel()
 	if err := (&bulk{slots: slots}).acquire(ctx); err == nil || tell(err).Code != CodeExhausted {
-		t.Errorf("while another one is read: got %v", err)
+		t.Errorf("acquire without a free slot: got %v", err)
 	}
 }
 
-// A key goes on to the core, and a conflict of keys is no closed stdin.
-func TestInputWithAKey(t *testing.T) {
+// The key is passed to the core, and a conflict of keys is not reported as a closed stdin.
+func TestInputPassesTheIdempotencyKey(t *testing.T) {
 	s := running(t)
 	const msg = `{"process":{"pid":7},"input":{"stdin":"YQ=="}}`
 	s.unary(t, "SendInput", msg, "Idempotency-Key: k1")
@@ -186,7 +190,8 @@ func TestInputWithAKey(t *testing.T) {
 	}
 }
 
-func TestC031UpdateResizes(t *testing.T) {
+// TestUpdateResizesTheTerminal covers C-031.
+func TestUpdateResizesTheTerminal(t *testing.T) {
 	s := running(t)
 	for _, msg := range []string{`{"process":{"pid":8},"pty":{"size":{"cols":4000,"rows":2000}}}`, `{"process":{"pid":8},"pty":{"size":{}}}`, `{"process":{"pid":8}}`} {
 		if r := s.unary(t, "Update", msg); r.status != 200 || r.body != "{}" {
@@ -224,7 +229,7 @@ func TestStreamInputErrors(t *testing.T) {
 		{"nothing", "", `END {"error":{"code":"invalid_argument","message":"the first event must be start"}}`},
 		{"data first", envelope(0, input("a")), `END {"error":{"code":"invalid_argument","message":"the first event must be start"}}`},
 		{"start twice", envelope(0, selects) + envelope(0, selects), `END {"error":{"code":"invalid_argument","message":"a second start event"}}`},
-		{"nobody", envelope(0, `{"start":{"process":{"pid":4242}}}`), `END {"error":{"code":"not_found","message":"process with pid 4242 not found"}}`},
+		{"an unknown process", envelope(0, `{"start":{"process":{"pid":4242}}}`), `END {"error":{"code":"not_found","message":"process with pid 4242 not found"}}`},
 		{"cut short", envelope(0, selects) + "\x00\x00\x00", `END {"error":{"code":"invalid_argument","message":"protocol error: incomplete envelope: 3 of 5 bytes of its head"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,14 +240,14 @@ func TestStreamInputErrors(t *testing.T) {
 	}
 }
 
-func TestStreamInputIsTakenAsItComes(t *testing.T) {
+func TestStreamInputIsProcessedOnArrival(t *testing.T) {
 	s := running(t)
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()                                 //nolint:errcheck // the test is over
-	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read tells
+	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read fails
 	fmt.Fprintf(c, "POST %sStreamInput HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
 		processService, living, typeStreamJSON)
 	send := func(msg string) {
@@ -260,11 +265,11 @@ func TestStreamInputIsTakenAsItComes(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("message %d was not taken while the request goes on", i)
+				t.Fatalf("message %d was not processed before the end of the request", i)
 			}
 		}
 	}
-	io.WriteString(c, "0\r\n\r\n") //nolint:errcheck // the answer tells
+	io.WriteString(c, "0\r\n\r\n") //nolint:errcheck // the response shows it
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +281,8 @@ func TestStreamInputIsTakenAsItComes(t *testing.T) {
 	same(t, (&reply{body: string(raw)}).lines(t), []string{`{}`, `END {}`})
 }
 
-func TestN011FilesAreAskedAboutAndWritten(t *testing.T) {
+// TestFileMethodsReachTheSandbox covers N-011.
+func TestFileMethodsReachTheSandbox(t *testing.T) {
 	s := running(t)
 	var err error
 	if s.entry, err = proto.Marshal(&fspb.EntryInfo{Name: "a", Path: "/tmp/a", Type: fspb.FileType_FILE_TYPE_FILE, Size: 3}); err != nil {

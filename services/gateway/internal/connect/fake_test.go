@@ -25,27 +25,27 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// The sandboxes of the fake.
+// Sandboxes of the fake.
 const (
 	living  = sandbox.ID("iliving")
 	dead    = sandbox.ID("idead")
 	unknown = sandbox.ID("iunknown")
 )
 
-// noPlaces are those of watches, which nobody has here.
-type noPlaces struct{}
+// noWatches implements Watches for tests without watches.
+type noWatches struct{}
 
-func (noPlaces) WatchPlace(context.Context, process.ID) (events.WatchPlace, error) {
+func (noWatches) WatchPlace(context.Context, process.ID) (events.WatchPlace, error) {
 	return events.WatchPlace{}, nil
 }
 
-func (noPlaces) PutWatchPlace(context.Context, process.ID, events.WatchPlace) (uint64, error) {
+func (noWatches) PutWatchPlace(context.Context, process.ID, events.WatchPlace) (uint64, error) {
 	return 1, nil
 }
 
 // fake is a core in memory. Its processes follow scripts.
 type fake struct {
-	noPlaces
+	noWatches
 	mu      sync.Mutex
 	started []process.Spec
 	keys    []string
@@ -55,9 +55,9 @@ type fake struct {
 	asks    []asked
 	procs   map[process.ID]*scripted
 
-	script   *surfacetest.Record // of what Start starts
-	hold     int                 // events of it that come by themselves
-	batch    int                 // events that are read at a time; 0: all at hand
+	script   *surfacetest.Record // script of processes that Start starts
+	hold     int                 // events that are yielded before the source blocks
+	batch    int                 // events per batch; 0: all
 	startErr error
 	inputErr error
 	entry    []byte
@@ -72,7 +72,7 @@ func newFake(script *surfacetest.Record) *fake {
 	return &fake{script: script, procs: map[process.ID]*scripted{}}
 }
 
-// add puts in a process that runs, or ended.
+// add adds a process that is running or has ended.
 func (f *fake) add(sbx sandbox.ID, pid uint32, r *surfacetest.Record) process.ID {
 	id := process.NewID(sbx)
 	p := &scripted{record: r, sum: process.Summary{ID: id, PID: pid, Spec: r.Spec, Started: time.Now()}}
@@ -108,7 +108,7 @@ func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec p
 	return surfacetest.ID, src, nil
 }
 
-// AskFiles answers as a sandbox would whose every file is f.entry.
+// AskFiles responds like a sandbox in which every file is f.entry.
 func (f *fake) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,10 +141,10 @@ func (f *fake) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req
 	return core.AskOver(ctx, filesPipe{down, toUp}, req)
 }
 
-// asked is a question about files.
+// asked is a received request about files.
 type asked struct {
 	file.Request
-	content chan string // of a write
+	content chan string // content of a write
 }
 
 type filesPipe struct {
@@ -234,7 +234,7 @@ func (f *fake) Resize(_ context.Context, _ core.Principal, _ process.ID, size pr
 	return nil
 }
 
-// surface serves the fake's processes on a loopback port.
+// surface serves the processes of a fake on a loopback port.
 type surface struct {
 	*fake
 	base    string
@@ -268,14 +268,14 @@ func serveCore(t testing.TB, f Core, cfg Config) *surface {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		http.DefaultClient.CloseIdleConnections()
-		s.streams.Drain(ctx)                 //nolint:errcheck // tests of stream look
-		app.ShutdownWithTimeout(time.Second) //nolint:errcheck // it ends with the test
+		s.streams.Drain(ctx)                 //nolint:errcheck // checked by the tests of package stream
+		app.ShutdownWithTimeout(time.Second) //nolint:errcheck // best effort
 		<-done
 	})
 	return s
 }
 
-// reply is an answer read to its end.
+// reply is a complete response.
 type reply struct {
 	status int
 	header http.Header
@@ -299,7 +299,7 @@ func (s *surface) post(t testing.TB, path, contentType, body string, headers ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read to its end
+	defer res.Body.Close() //nolint:errcheck // read to its end
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func (s *surface) unary(t testing.TB, method, body string, headers ...string) re
 	return s.post(t, processService+method, typeJSON, body, headers...)
 }
 
-// envelope puts a message in an envelope.
+// envelope returns a message in an envelope.
 func envelope(flags byte, msg string) string {
 	raw, at := openEnvelope(nil)
 	return string(closeEnvelope(append(raw, msg...), at, flags))
@@ -325,7 +325,7 @@ func (s *surface) stream(t testing.TB, method, msg string, headers ...string) re
 	return s.post(t, processService+method, typeStreamJSON, envelope(0, msg), headers...)
 }
 
-// lines are the payloads of a stream's envelopes, its last words marked "END ".
+// lines returns the payloads of a stream's envelopes, the last one prefixed "END ".
 func (r *reply) lines(t *testing.T) []string {
 	t.Helper()
 	flags, payloads := split(t, []byte(r.body))

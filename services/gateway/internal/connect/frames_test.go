@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// generated reads the one message in raw with the generated type, and wants
-// nothing in it that a strict reader of E2B's schema would not know, if bare.
+// generated decodes the message in raw with the generated type. If bare, it fails on
+// fields that are not in E2B's schema.
 func generated(t *testing.T, w *wire, raw []byte) *pb.StartResponse {
 	t.Helper()
 	flags, payloads := split(t, raw)
@@ -40,7 +40,7 @@ func generated(t *testing.T, w *wire, raw []byte) *pb.StartResponse {
 	return m
 }
 
-// responseOf and dataOf are what a frame appended by hand must be.
+// responseOf and dataOf return what a frame appended by hand must decode to.
 func responseOf(ev *pb.ProcessEvent) *pb.StartResponse { return &pb.StartResponse{Event: ev} }
 
 func dataOf(s process.Stream, b []byte) *pb.StartResponse {
@@ -56,14 +56,14 @@ func dataOf(s process.Stream, b []byte) *pb.StartResponse {
 	return responseOf(&pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: d}})
 }
 
-// FuzzFrames holds the frames appended by hand to the generated types.
+// FuzzFrames compares the frames appended by hand with the generated types.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("hello\n"), []byte(nil), uint64(1), uint8(0), uint32(1), int32(0), "")
 	f.Add([]byte(nil), []byte(surfacetest.AllBytes()), uint64(math.MaxUint64), uint8(0xff), uint32(math.MaxUint32), int32(-1), "signal: killed")
 	f.Add([]byte("a"), []byte("bc"), uint64(127), uint8(2), uint32(128), int32(255), "\"\\\u2028<\x00é")
 	f.Add(bytes.Repeat([]byte{7}, 3000), []byte("x"), uint64(128), uint8(4), uint32(16384), int32(math.MinInt32), "x")
 	f.Fuzz(func(t *testing.T, a, b []byte, seq uint64, mode uint8, pid uint32, code int32, text string) {
-		text = string([]rune(text)) // what is not UTF-8 is no string on any wire
+		text = string([]rune(text)) // strings on the wire are valid UTF-8
 		w := &wire{binary: mode&1 != 0, gzip: mode&2 != 0, bare: mode&4 != 0}
 		n := &note{whose: seq, at: place{seq: seq, given: [2]uint64{seq, uint64(pid)}, cut: mode&8 != 0}}
 		s := process.Stdout + process.Stream(mode>>4)%3
@@ -86,7 +86,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-func TestC004EnvelopesHaveTheLengthTheySay(t *testing.T) {
+// TestEnvelopeHasTheDeclaredLength covers C-004.
+func TestEnvelopeHasTheDeclaredLength(t *testing.T) {
 	w := &wire{}
 	raw := w.data(nil, process.Stdout, nil, []byte("hello\n"), &note{whose: 7})
 	payload := `{"event":{"data":{"stdout":"aGVsbG8K"}},"seq":7}`
@@ -127,7 +128,7 @@ func BenchmarkData(b *testing.B) {
 	}
 }
 
-// BenchmarkLines encodes frames of 64 KiB whose last line goes on in the next.
+// BenchmarkLines encodes frames of 64 KiB whose last line continues in the next.
 func BenchmarkLines(b *testing.B) {
 	for _, line := range []int{16, 100, 2000} {
 		data := bytes.Repeat(append(bytes.Repeat([]byte("x"), line-1), '\n'), 64<<10/line+1)[:64<<10]

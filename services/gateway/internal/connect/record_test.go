@@ -53,7 +53,7 @@ func (r *logged) at(headers ...string) []string {
 
 const echo = `{"process":{"cmd":"echo","args":["a","err:b","c"]},"stdin":false}`
 
-func TestARecordIsReadFromEverywhereOnAnyGateway(t *testing.T) {
+func TestARecordIsReadableFromAnyPositionOnAnyGateway(t *testing.T) {
 	r := overALog(t)
 	first := r.stream(t, "Start", echo, r.at()...)
 	units := decoder(false)(t, []byte(first.body))
@@ -61,7 +61,7 @@ func TestARecordIsReadFromEverywhereOnAnyGateway(t *testing.T) {
 		t.Fatalf("Start: got %q", first.lines(t))
 	}
 	id := first.header.Get("X-Process-Id")
-	const pid = "1" // the first that the host gives
+	const pid = "1" // the first pid that the host assigns
 	for _, s := range []*surface{r.surface, r.other} {
 		byPID := s.stream(t, "Connect", `{"process":{"pid":`+pid+`}}`, r.at()...)
 		same(t, byPID.lines(t), first.lines(t))
@@ -88,10 +88,10 @@ func TestARecordOutlivesItsSandbox(t *testing.T) {
 			same(t, again.lines(t), first.lines(t))
 		}
 		if got := s.stream(t, "Start", echo, r.at()...); got.status != 502 {
-			t.Errorf("Start in a sandbox that is over: %d %s", got.status, got.body)
+			t.Errorf("Start in a stopped sandbox: %d %s", got.status, got.body)
 		}
 		if got := s.stream(t, "Connect", `{"process":{"pid":77}}`, r.at()...); got.status != 502 {
-			t.Errorf("Connect to nobody in a sandbox that is over: %d %s", got.status, got.body)
+			t.Errorf("Connect to an unknown process in a stopped sandbox: %d %s", got.status, got.body)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestARetriedStartIsOneProcess(t *testing.T) {
 	}
 }
 
-func TestAProcessThatNeverRanSaysWhy(t *testing.T) {
+func TestAProcessThatNeverRanReportsTheReason(t *testing.T) {
 	r := overALog(t)
 	got := r.stream(t, "Start", `{"process":{"cmd":"nocwd"},"stdin":false}`, r.at()...)
 	same(t, got.lines(t), []string{`END {"error":{"code":"invalid_argument","message":"cwd '/nope' does not exist"}}`})
@@ -147,7 +147,7 @@ func TestInputReachesAProcessThroughAnyGateway(t *testing.T) {
 	}
 }
 
-func TestAKillIsAnEnd(t *testing.T) {
+func TestAKilledProcessHasAnEndEvent(t *testing.T) {
 	r := overALog(t)
 	done := make(chan reply)
 	go func() { done <- r.stream(t, "Start", `{"process":{"cmd":"sleep"},"tag":"t"}`, r.at()...) }()
@@ -166,8 +166,8 @@ func TestAKillIsAnEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkStartOverALog starts `true` on a host that only writes what a real
-// one would, through an embedded server on disk.
+// BenchmarkStartOverALog starts `true` on a host that only writes the events of a real
+// one, through an embedded server on disk.
 func BenchmarkStartOverALog(b *testing.B) {
 	r := overALog(b)
 	c, in := dial(b, r.surface)

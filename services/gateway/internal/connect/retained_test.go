@@ -13,14 +13,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// trimmed is a record whose first frames fell out of retention.
+// trimmed is a record whose first frames are past retention.
 type trimmed struct{ stream.Source }
 
 var errTrimmed = errors.New("trimmed")
 
 func (trimmed) Next(context.Context, time.Duration) ([]process.Event, error) { return nil, errTrimmed }
 
-func TestARecordWithoutItsBeginningIsReadFromWhatIsLeft(t *testing.T) {
+func TestATrimmedRecordIsReadFromItsFirstRetainedFrame(t *testing.T) {
 	r := record(surfacetest.Out("gone\n"), surfacetest.Out("left\n"), surfacetest.Code(0))
 	src := &retained{
 		Source: trimmed{r.Source(0)},
@@ -42,7 +42,7 @@ func TestARecordWithoutItsBeginningIsReadFromWhatIsLeft(t *testing.T) {
 	})
 }
 
-func TestDroppedOutputIsSaidSo(t *testing.T) {
+func TestDroppedOutputIsReported(t *testing.T) {
 	s := serve(t, newFake(record(surfacetest.Out("a\n"), process.Truncated{Stream: process.Stdout, Dropped: 99}, surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run)
 	same(t, r.lines(t)[2:], []string{
@@ -52,7 +52,7 @@ func TestDroppedOutputIsSaidSo(t *testing.T) {
 	})
 }
 
-// FuzzEnvelopes reads hostile requests: each is messages and then an end or an
+// FuzzEnvelopes reads hostile requests: each yields messages and then an end or an
 // error, and no message is larger than the limit.
 func FuzzEnvelopes(f *testing.F) {
 	f.Add(envelope(0, "{}"), false)
@@ -74,6 +74,6 @@ func FuzzEnvelopes(f *testing.F) {
 				t.Fatalf("a message of %d bytes", len(msg))
 			}
 		}
-		t.Fatal("it does not end")
+		t.Fatal("the reader does not end")
 	})
 }

@@ -34,7 +34,8 @@ func same(t *testing.T, got, want []string) {
 	}
 }
 
-func TestC015AStartIsTheSampleToTheLetter(t *testing.T) {
+// TestStartMatchesE2BsWireFormat covers C-015.
+func TestStartMatchesE2BsWireFormat(t *testing.T) {
 	s := serve(t, newFake(record(surfacetest.Out("hello\n"), surfacetest.Err("oops\n"), surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run)
 	same(t, r.lines(t), []string{
@@ -49,7 +50,8 @@ func TestC015AStartIsTheSampleToTheLetter(t *testing.T) {
 	}
 }
 
-func TestN007TheSpecIsWhatWasAsked(t *testing.T) {
+// TestStartPassesTheRequestedSpec covers N-007.
+func TestStartPassesTheRequestedSpec(t *testing.T) {
 	tag := "t"
 	for _, tt := range []struct {
 		name, msg string
@@ -63,7 +65,7 @@ func TestN007TheSpecIsWhatWasAsked(t *testing.T) {
 			process.Spec{Cmd: "sh", Stdin: true, PTY: &process.Size{Cols: 10, Rows: 20}, Tag: &tag}},
 		{"a terminal without a size", `{"process":{"cmd":"sh"},"pty":{}}`, nil,
 			process.Spec{Cmd: "sh", Stdin: true, PTY: &process.Size{Cols: 80, Rows: 24}}},
-		{"white space and unknown fields", "{\n \"process\" : {\"cmd\": \"x\", \"new\": [1]},\n \"stdin\": false }", nil, process.Spec{Cmd: "x"}},
+		{"whitespace and unknown fields", "{\n \"process\" : {\"cmd\": \"x\", \"new\": [1]},\n \"stdin\": false }", nil, process.Spec{Cmd: "x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
@@ -75,7 +77,8 @@ func TestN007TheSpecIsWhatWasAsked(t *testing.T) {
 	}
 }
 
-func TestC003BothKindsOfBodyAndCodecAreTaken(t *testing.T) {
+// TestStreamsAcceptEnvelopedAndPlainBodies covers C-003.
+func TestStreamsAcceptEnvelopedAndPlainBodies(t *testing.T) {
 	raw, err := proto.Marshal(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x"}})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +100,8 @@ func TestC003BothKindsOfBodyAndCodecAreTaken(t *testing.T) {
 	}
 }
 
-func TestC016HowEndsAreSpelled(t *testing.T) {
+// TestEachKindOfExitHasItsEndEvent covers C-016.
+func TestEachKindOfExitHasItsEndEvent(t *testing.T) {
 	two := int32(2)
 	for _, tt := range []struct {
 		name string
@@ -127,7 +131,8 @@ func TestC016HowEndsAreSpelled(t *testing.T) {
 	}
 }
 
-func TestN010TheOtherSpellingOnRequest(t *testing.T) {
+// TestSnakeCaseNamesOnRequest covers N-010.
+func TestSnakeCaseNamesOnRequest(t *testing.T) {
 	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
 	r := s.post(t, processService+"Start?names=proto", typeStreamJSON, envelope(0, run))
 	if !strings.Contains(r.body, `"exit_code":0`) || strings.Contains(r.body, "exitCode") {
@@ -135,7 +140,8 @@ func TestN010TheOtherSpellingOnRequest(t *testing.T) {
 	}
 }
 
-func TestC008FailuresAreToldInTheStream(t *testing.T) {
+// TestFailuresAreReportedInTheStream covers C-008.
+func TestFailuresAreReportedInTheStream(t *testing.T) {
 	gone := record(process.Failed{Kind: uint32(kind.Invalid), Message: "cwd '/nope' does not exist"}, surfacetest.Unseen(process.CauseNotStarted))
 	for _, tt := range []struct {
 		name    string
@@ -148,18 +154,18 @@ func TestC008FailuresAreToldInTheStream(t *testing.T) {
 		{name: "no such cwd", script: gone, want: `{"error":{"code":"invalid_argument","message":"cwd '/nope' does not exist"}}`},
 		{name: "another command with the key", err: kind.New(kind.Conflict, "", "", "used"), want: `{"error":{"code":"already_exists","message":"used"}}`},
 		{name: "no host", err: kind.New(kind.Unavailable, "", "", "no host"), want: `{"error":{"code":"unavailable","message":"no host"}}`},
-		{name: "a bug says nothing", err: kind.Wrap(kind.Internal, "", "", kind.New(kind.Invalid, "", "", "secret")), want: `{"error":{"code":"internal","message":"internal"}}`},
-		{name: "no JSON", body: envelope(0, "{"), want: `{"error":{"code":"invalid_argument","message":"unmarshal`},
+		{name: "an internal error hides its cause", err: kind.Wrap(kind.Internal, "", "", kind.New(kind.Invalid, "", "", "secret")), want: `{"error":{"code":"internal","message":"internal"}}`},
+		{name: "invalid JSON", body: envelope(0, "{"), want: `{"error":{"code":"invalid_argument","message":"unmarshal`},
 		{name: "C-006 compressed without a name", body: envelope(1, run), want: `{"error":{"code":"internal","message":"protocol error: sent compressed message without compression support"}}`},
-		{name: "flags that are none", body: envelope(0xf8, run), want: `{"error":{"code":"invalid_argument","message":"protocol error: invalid envelope flags 0xf8"}}`},
-		{name: "a length that is not there", body: "\x00\xff\xff\xff\xff", want: `{"error":{"code":"resource_exhausted"`},
+		{name: "invalid flags", body: envelope(0xf8, run), want: `{"error":{"code":"invalid_argument","message":"protocol error: invalid envelope flags 0xf8"}}`},
+		{name: "a length beyond the limit", body: "\x00\xff\xff\xff\xff", want: `{"error":{"code":"resource_exhausted"`},
 		{name: "a message cut short", body: envelope(0, run)[:50], want: `{"error":{"code":"invalid_argument","message":"protocol error: promised`},
-		{name: "half a head", body: "\x00\x00", want: `{"error":{"code":"invalid_argument","message":"protocol error: incomplete envelope`},
+		{name: "an incomplete head", body: "\x00\x00", want: `{"error":{"code":"invalid_argument","message":"protocol error: incomplete envelope`},
 		{name: "nothing", body: " "[:0], want: ``},
 		{name: "two messages", body: envelope(0, run) + envelope(0, run), want: `{"error":{"code":"unimplemented","message":"unary request has multiple messages"}}`},
 		{name: "an unknown encoding", headers: []string{"Connect-Content-Encoding: br"}, want: `{"error":{"code":"unimplemented","message":"unknown compression \"br\"`},
 		{name: "another version", headers: []string{"Connect-Protocol-Version: 2"}, want: `{"error":{"code":"invalid_argument","message":"Connect-Protocol-Version must be \"1\": got \"2\""}}`},
-		{name: "a time that is none", headers: []string{"Connect-Timeout-Ms: -1"}, want: `{"error":{"code":"invalid_argument","message":"protocol error: invalid Connect-Timeout-Ms \"-1\""}}`},
+		{name: "an invalid timeout", headers: []string{"Connect-Timeout-Ms: -1"}, want: `{"error":{"code":"invalid_argument","message":"protocol error: invalid Connect-Timeout-Ms \"-1\""}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake(record(surfacetest.Code(0)))
@@ -180,7 +186,8 @@ func TestC008FailuresAreToldInTheStream(t *testing.T) {
 	}
 }
 
-func TestN014WrongContentTypesAre415(t *testing.T) {
+// TestWrongContentTypesAre415 covers N-014.
+func TestWrongContentTypesAre415(t *testing.T) {
 	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
 	for _, tt := range []struct{ method, contentType string }{
 		{"Start", "text/plain"}, {"Start", "application/grpc"}, {"Start", ""}, {"Connect", "application/connect+xml"},
@@ -195,7 +202,7 @@ func TestN014WrongContentTypesAre415(t *testing.T) {
 	}
 }
 
-func TestDeadSandboxesAreBadGateways(t *testing.T) {
+func TestStoppedSandboxesAreBadGateways(t *testing.T) {
 	for _, tt := range []struct {
 		method, msg string
 	}{

@@ -11,12 +11,12 @@ import (
 
 func room() *stream.Room { return stream.New(stream.Config{}).Room("") }
 
-// opened is an encoder as start or connect make it.
+// opened returns an encoder as start or connect make it.
 func opened(t *testing.T, r *surfacetest.Record, at string, w wire, never bool) (*encoder, process.Seq) {
 	t.Helper()
 	want, err := parseWanted(at)
 	if err != nil {
-		t.Fatalf("the surface gave a place it does not take: %v", err)
+		t.Fatalf("the surface returned a position that it does not accept: %v", err)
 	}
 	e := &encoder{
 		id: surfacetest.ID, wire: w, never: never, keepalive: 50 * time.Second, room: room(),

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// What one fetch gives is bounded in bytes, too, and the next one gives the rest.
-func TestFetchesOfLongNamesAreBounded(t *testing.T) {
+// One fetch is also bounded in bytes, and the next one returns the rest.
+func TestFetchIsBoundedInBytes(t *testing.T) {
 	const frames, each = 400, 16
 	name := strings.Repeat("x", 4<<10)
 	bodies := make([]process.Body, 0, frames+1)
@@ -40,7 +40,7 @@ func TestFetchesOfLongNamesAreBounded(t *testing.T) {
 			t.Fatalf("fetch %d: up to %d, %v", fetch, end, err)
 		}
 		if size := proto.Size(res); size > maxFetchedBytes+each*(5<<10) {
-			t.Errorf("fetch %d gives %d bytes", fetch, size)
+			t.Errorf("fetch %d returns %d bytes", fetch, size)
 		}
 		for _, e := range res.GetEvents() {
 			if e.GetName() != name+strconv.Itoa(seen) {
@@ -50,7 +50,7 @@ func TestFetchesOfLongNamesAreBounded(t *testing.T) {
 		}
 		again, to, err := h.fetch(t.Context(), &call{}, id, after, end)
 		if err != nil || to != end || !proto.Equal(again, res) {
-			t.Errorf("fetch %d, again: up to %d, want %d, %v", fetch, to, end, err)
+			t.Errorf("fetch %d, repeated: up to %d, want %d, %v", fetch, to, end, err)
 		}
 		after = end
 	}

@@ -36,7 +36,8 @@ func encode(t testing.TB, n *encoder, end error, bodies ...process.Body) string 
 	return string(n.AppendEnd(dst, end))
 }
 
-func TestC034LinesAreTheSamplesBytes(t *testing.T) {
+// TestEncoderWritesOneLinePerOutputLine covers C-034.
+func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 	const start = `{"type":"start","pid":87654,"process":"` + string(id) + `"}` + "\n"
 	drained := kind.New(kind.Unavailable, "stream", "", "drain")
 	tests := []struct {
@@ -152,7 +153,8 @@ func TestALineLongerThanMaxLineComesInPieces(t *testing.T) {
 	}
 }
 
-func TestC039KeepalivesOnlyIfAskedFor(t *testing.T) {
+// TestKeepalivesAreOptIn covers C-039.
+func TestKeepalivesAreOptIn(t *testing.T) {
 	if b, wait := newEncoder(id, 0, 0).AppendIdle(nil, time.Hour); len(b) != 0 || wait != 0 {
 		t.Errorf("not asked: got %q, wait %v", b, wait)
 	}

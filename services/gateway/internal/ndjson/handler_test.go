@@ -39,7 +39,8 @@ func prints(b *recordtest.Book, output ...string) {
 	}
 }
 
-func TestC034CommandsStreamsTheSample(t *testing.T) {
+// TestCommandsStreamsOutput covers C-034.
+func TestCommandsStreamsOutput(t *testing.T) {
 	b := recordtest.New("i1")
 	prints(b, "1\n2\n3\n", "4\n5\n")
 	url, _ := serve(t, b)
@@ -64,7 +65,8 @@ func TestC034CommandsStreamsTheSample(t *testing.T) {
 	}
 }
 
-func TestC035TheFirstLineComesWhileTheCommandRuns(t *testing.T) {
+// TestFirstLineArrivesWhileTheCommandRuns covers C-035.
+func TestFirstLineArrivesWhileTheCommandRuns(t *testing.T) {
 	b := recordtest.New("i1")
 	b.OnStart = func(id process.ID, _ process.Spec) { b.Append(id, process.Started{PID: 1}) }
 	url, _ := serve(t, b)
@@ -76,7 +78,8 @@ func TestC035TheFirstLineComesWhileTheCommandRuns(t *testing.T) {
 	}
 }
 
-func TestC037TimeoutAndSpec(t *testing.T) {
+// TestCommandBodyBecomesSpecAndTimeout covers C-037.
+func TestCommandBodyBecomesSpecAndTimeout(t *testing.T) {
 	tests := []struct {
 		name, body string
 		cmd        string
@@ -123,7 +126,7 @@ func TestWhatCannotRunIs400(t *testing.T) {
 	}
 }
 
-func TestAMBC7TheSandboxIsFound(t *testing.T) {
+func TestCommandsFindTheSandbox(t *testing.T) {
 	tests := []struct {
 		name   string
 		boxes  []string
@@ -182,7 +185,8 @@ func TestARetriedStartIsOneStart(t *testing.T) {
 	}
 }
 
-func TestC036ListGetKill(t *testing.T) {
+// TestCommandsListGetAndKill covers C-036.
+func TestCommandsListGetAndKill(t *testing.T) {
 	b := recordtest.New("i1", "i2")
 	running, ended := process.NewID("i1"), process.NewID("i1")
 	b.Append(running, process.Accepted{Spec: process.Spec{Cmd: "sleep", Args: []string{"9"}}}, process.Started{PID: 11})

@@ -18,8 +18,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
+// TestCommandsOverARealLog covers C-034.
 // The whole way over a real log: the surface, the core, a host and back.
-func TestC034OverTheLog(t *testing.T) {
+func TestCommandsOverARealLog(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// A tenant has as much room as it leaves free, and each of its streams some of its own.
-func TestRoomIsShared(t *testing.T) {
+// A tenant may use as much of the pool as it leaves free, plus BaseBudget per stream.
+func TestBudgetIsShared(t *testing.T) {
 	const mib = 1 << 20
 	s := stream.New(stream.Config{Room: 4 * mib})
 	first, second, other := s.Room("a"), s.Room("a"), s.Room("b")
@@ -26,13 +26,13 @@ func TestRoomIsShared(t *testing.T) {
 		n    int
 		want bool
 	}{
-		{"half of it", first, stream.OwnRoom + 2*mib, true},
-		{"more", first, stream.OwnRoom + 2*mib + 1, false},
-		{"another stream's own", second, stream.OwnRoom, true},
-		{"another stream's", second, stream.OwnRoom + 1, false},
-		{"another tenant's half of what is left", other, stream.OwnRoom + mib, true},
-		{"and more", other, stream.OwnRoom + mib + 1, false},
-		{"as much as it has", first, mib, true},
+		{"half of the pool", first, stream.OwnRoom + 2*mib, true},
+		{"more than half", first, stream.OwnRoom + 2*mib + 1, false},
+		{"another stream's base budget", second, stream.OwnRoom, true},
+		{"more than another stream's base budget", second, stream.OwnRoom + 1, false},
+		{"another tenant's half of the rest", other, stream.OwnRoom + mib, true},
+		{"more than that half", other, stream.OwnRoom + mib + 1, false},
+		{"less than it has", first, mib, true},
 	} {
 		if got := step.room.Grow(step.n); got != step.want {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
@@ -41,11 +41,11 @@ func TestRoomIsShared(t *testing.T) {
 	first.Shrink(stream.OwnRoom + mib)
 	other.Shrink(0)
 	if !second.Grow(stream.OwnRoom+mib) || second.Grow(stream.OwnRoom+mib+1) {
-		t.Error("what was given back is not what can be had")
+		t.Error("released memory is not available again")
 	}
 }
 
-func TestReadersWantRoom(t *testing.T) {
+func TestReaderFailsOverBudget(t *testing.T) {
 	const size = stream.OwnRoom + 1000
 	s := stream.New(stream.Config{Room: 2000})
 	first := s.Room("a")
@@ -53,13 +53,13 @@ func TestReadersWantRoom(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(b), err)
 	}
 	if _, err := io.ReadAll(s.Room("a").Reader(strings.NewReader(strings.Repeat("x", size)))); !errors.Is(err, stream.ErrNoRoom) {
-		t.Errorf("beside it: %v", err)
+		t.Errorf("a second reader: %v", err)
 	}
 }
 
-// An answer takes room until it is read, and the connection serves the next request.
-func TestAnswersTakeRoomUntilTheyAreRead(t *testing.T) {
-	const size = 16 << 20 // more than the machine holds on the way
+// A response counts against the budget until it is read; then the connection serves the next request.
+func TestAnswerHoldsBudgetUntilItIsRead(t *testing.T) {
+	const size = 16 << 20 // more than the socket buffers hold
 	var s *server
 	s = serveBy(t, stream.Config{Room: 2 * size}, true, func(c *fiber.Ctx) error {
 		c.Set("X-Name", "large")
@@ -78,7 +78,7 @@ func TestAnswersTakeRoomUntilTheyAreRead(t *testing.T) {
 	}
 	c, r := s.dial(t)
 	if res, body := ask(t, c, r, post); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("beside one that is not read: %s, %d bytes", res.Status, len(body))
+		t.Errorf("while another response is unread: %s, %d bytes", res.Status, len(body))
 	}
 	if res, body := answer(t, stuckReader); len(body) != size || res.Header.Get("X-Name") != "large" || res.Close {
 		t.Errorf("got %d bytes, %v", len(body), res.Header)
@@ -90,13 +90,13 @@ func TestAnswersTakeRoomUntilTheyAreRead(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("when it was read: %s", res.Status)
+				t.Fatalf("after it was read: %s", res.Status)
 			}
 		}
 	}
 }
 
-// greedy takes all the room it gets.
+// greedy grows its budget with each event.
 type greedy struct {
 	words
 	room *stream.Room
@@ -107,15 +107,15 @@ func (g *greedy) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	return g.words.AppendEvent(dst, e)
 }
 
-// A stream gives its room back however it ends.
-func TestServeGivesTheRoomBack(t *testing.T) {
+// A stream releases its budget however it ends.
+func TestServeReleasesTheBudget(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		panics process.Seq
 		leaves bool
-	}{{"in order", 0, false}, {"in a panic", 2, false}, {"when its client leaves", 0, true}} {
+	}{{"in order", 0, false}, {"by a panic", 2, false}, {"when its client disconnects", 0, true}} {
 		t.Run(tt.name, func(t *testing.T) {
-			// Of two bytes a tenant has one.
+			// With a pool of two bytes a tenant may have one.
 			streams := stream.New(stream.Config{Room: 2})
 			room := streams.Room("a")
 			s := serve(t, stream.Config{}, true, stream.Head{Room: room}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
@@ -134,17 +134,17 @@ func TestServeGivesTheRoomBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				if streams.Room("a").Grow(stream.OwnRoom + 1) {
-					t.Error("it took no room")
+					t.Error("it did not grow its budget")
 				}
-				c.Close() //nolint:errcheck // it leaves
+				c.Close() //nolint:errcheck // disconnects
 			}
 			select {
 			case <-s.closed:
 			case <-time.After(5 * time.Second):
-				t.Fatal("the stream goes on")
+				t.Fatal("the stream continues")
 			}
 			if !streams.Room("a").Grow(stream.OwnRoom + 1) {
-				t.Error("the room is not given back")
+				t.Error("the budget is not released")
 			}
 		})
 	}

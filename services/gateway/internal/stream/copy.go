@@ -137,7 +137,7 @@ func (c *copier) flush() {
 	c.buf.b = c.buf.b[:Headroom]
 }
 
-// end has the last words said, if there is anybody to hear them.
+// end appends and sends the end of the stream, unless the client is gone.
 func (c *copier) end(err error) {
 	switch {
 	case errors.Is(err, io.EOF):

@@ -16,12 +16,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-// words is an encoder whose bytes people can read.
+// words is an encoder of readable text.
 type words struct {
-	idle   time.Duration // how long it can wait
-	every  string        // what it says each time
-	fails  process.Seq   // the event it cannot say
-	panics process.Seq   // the event it dies of
+	idle   time.Duration // returned by AppendIdle
+	every  string        // appended by AppendIdle each time
+	fails  process.Seq   // the event on which it fails
+	panics process.Seq   // the event on which it panics
 }
 
 func (w *words) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
@@ -62,7 +62,7 @@ func TestCopyFlushesOnceABatchAndEndsInTheLastFlush(t *testing.T) {
 		batch   int
 		flushes int
 	}{
-		{"all at hand", 0, 1}, {"two at a time", 2, 3}, {"one by one", 1, 5},
+		{"all available", 0, 1}, {"two at a time", 2, 3}, {"one by one", 1, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sink, src := &surfacetest.Sink{}, r.Source(0)
@@ -80,7 +80,7 @@ func TestCopyFlushesOnceABatchAndEndsInTheLastFlush(t *testing.T) {
 	}
 }
 
-func TestCopyFlushesALongBatchOnTheWay(t *testing.T) {
+func TestCopyFlushesALongBatchEarly(t *testing.T) {
 	big := strings.Repeat("x", 200<<10)
 	r := script(surfacetest.Out(big), surfacetest.Out(big), surfacetest.Out(big), surfacetest.Code(0))
 	sink := &surfacetest.Sink{}
@@ -92,7 +92,7 @@ func TestCopyFlushesALongBatchOnTheWay(t *testing.T) {
 	}
 }
 
-func TestCopyEndsInTheProtocolsWords(t *testing.T) {
+func TestCopyEndsWithTheProtocolsError(t *testing.T) {
 	r := script(surfacetest.Out("a"), surfacetest.Code(0))
 	canceled := func(cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -106,10 +106,10 @@ func TestCopyEndsInTheProtocolsWords(t *testing.T) {
 		want string
 		said bool
 	}{
-		{"what the encoder cannot say", t.Context(), words{fails: 3}, "<accepted><start>[not found]", true},
+		{"an event that the encoder rejects", t.Context(), words{fails: 3}, "<accepted><start>[not found]", true},
 		{"a drain", canceled(surfacetest.Drained()), words{}, "[unavailable]", true},
-		{"the request's time", canceled(kind.New(kind.Deadline, "", "", "")), words{}, "[deadline]", true},
-		{"a client that left", canceled(kind.New(kind.Canceled, "", "", "")), words{}, "", false},
+		{"the request's timeout", canceled(kind.New(kind.Deadline, "", "", "")), words{}, "[deadline]", true},
+		{"a disconnected client", canceled(kind.New(kind.Canceled, "", "", "")), words{}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sink := &surfacetest.Sink{}
@@ -145,7 +145,7 @@ func TestCopySendsTheHeadToAClientThatWaitsForIt(t *testing.T) {
 	})
 }
 
-// quiet says nothing of the first event.
+// quiet appends nothing for the first event.
 type quiet struct{ words }
 
 func (q *quiet) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
@@ -155,7 +155,7 @@ func (q *quiet) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	return q.words.AppendEvent(dst, e)
 }
 
-func TestCopyAsksAsOftenAsTheEncoderWants(t *testing.T) {
+func TestCopyCallsAppendIdleAsRequested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := script(surfacetest.Code(0)).Source(0)
 		src.Hold = 2
@@ -192,7 +192,7 @@ func TestCopyStopsWhenTheClientIsGone(t *testing.T) {
 				t.Errorf("got %v, want %v", err, io.ErrClosedPipe)
 			}
 			if got := src.After(); got > process.Seq(n+1) {
-				t.Errorf("read on to event %d for nobody", got)
+				t.Errorf("continued to event %d without a client", got)
 			}
 		})
 	}

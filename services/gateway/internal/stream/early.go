@@ -15,7 +15,7 @@ import (
 
 // RelayEarly is like [Streams.Relay] for a response that arrives while other code still
 // reads the request's body. It starts to pass on res at once and calls wait, which must
-// return when the body is no longer read; the channel answered is closed when res is
+// return once nothing reads the body; the channel answered is closed when res is
 // passed on completely. cancel is called when the client disconnects, or at the end. The
 // connection serves no other request.
 func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), outlast func(answered <-chan struct{})) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAClientThatLeftIsSeenToHaveLeft(t *testing.T) {
+func TestLeftDetectsADisconnectedClient(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -22,13 +22,13 @@ func TestAClientThatLeftIsSeenToHaveLeft(t *testing.T) {
 	}
 	defer conn.Close()
 	if closedThere(conn) {
-		t.Error("a silent client has left")
+		t.Error("a silent client counts as disconnected")
 	}
 	client.Write([]byte("ab"))
 	b := make([]byte, 1)
 	conn.Read(b)
 	if closedThere(conn) {
-		t.Error("a client with something to say has left")
+		t.Error("a client that has sent data counts as disconnected")
 	}
 	client.(*net.TCPConn).CloseWrite()
 	conn.Read(b)
@@ -36,6 +36,6 @@ func TestAClientThatLeftIsSeenToHaveLeft(t *testing.T) {
 		t.Fatalf("%d bytes after the end", n)
 	}
 	if !closedThere(conn) {
-		t.Error("a client that ended is still there")
+		t.Error("a disconnected client counts as connected")
 	}
 }

@@ -48,7 +48,7 @@ type held struct {
 	taken atomic.Bool // a stream has taken Conn over and closes it
 }
 
-// Read gives the bytes read already, then those of the connection.
+// Read returns the prefix, then the bytes of the connection.
 func (h *held) Read(p []byte) (int, error) {
 	if len(h.head) == 0 {
 		return h.Conn.Read(p)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// poor is a listener that has no descriptors so many times.
+// poor is a listener that fails a number of times for lack of descriptors.
 type poor struct {
 	net.Listener
 	errs []error
@@ -25,7 +25,7 @@ func (p *poor) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func TestListenGoesOnWithoutDescriptors(t *testing.T) {
+func TestListenSurvivesALackOfDescriptors(t *testing.T) {
 	ln := stream.Listen(&poor{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
 	c, err := ln.Accept()
 	if err != nil {
@@ -33,6 +33,6 @@ func TestListenGoesOnWithoutDescriptors(t *testing.T) {
 	}
 	c.Close() //nolint:errcheck // a pipe
 	if _, err := stream.Listen(&poor{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("of a listener that was closed: %v", err)
+		t.Errorf("Accept after Close: %v", err)
 	}
 }

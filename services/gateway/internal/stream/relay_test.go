@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// faulty is the other side of a switched connection; one direction of it panics.
+// faulty is the server's side of a switched connection; one direction of it panics.
 type faulty struct {
 	reads  bool
 	closed chan struct{}
@@ -39,7 +39,7 @@ func TestSwitchSurvivesAPanic(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		reads bool
-	}{{"of who reads", true}, {"of who writes", false}} {
+	}{{"in the reader", true}, {"in the writer", false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var s *server
 			to, over := &faulty{reads: tt.reads, closed: make(chan struct{})}, make(chan struct{})
@@ -58,13 +58,13 @@ func TestSwitchSurvivesAPanic(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, r); err != nil && s.streams.Open() > 0 {
-				t.Errorf("the client is left waiting: %v", err)
+				t.Errorf("the client's connection is not closed: %v", err)
 			}
 			for _, end := range []chan struct{}{over, to.closed} {
 				select {
 				case <-end:
 				case <-time.After(5 * time.Second):
-					t.Fatal("it does not end")
+					t.Fatal("Switch does not end")
 				}
 			}
 		})

@@ -26,16 +26,16 @@ import (
 type server struct {
 	addr    string
 	streams *stream.Streams
-	closed  chan process.Seq // gets the place of each Source that was closed
+	closed  chan process.Seq // receives the last seq of each Source that is closed
 }
 
-// noted tells when it is closed.
-type noted struct {
+// closeReporter reports when it is closed.
+type closeReporter struct {
 	stream.Source
 	closed chan process.Seq
 }
 
-func (n *noted) Close() {
+func (n *closeReporter) Close() {
 	n.Source.Close()
 	n.closed <- n.After()
 }
@@ -45,12 +45,12 @@ func serve(t testing.TB, cfg stream.Config, keep bool, head stream.Head, open fu
 	var s *server
 	s = serveBy(t, cfg, keep, func(c *fiber.Ctx) error {
 		src, enc := open(c)
-		return s.streams.Serve(c, head, &noted{src, s.closed}, enc)
+		return s.streams.Serve(c, head, &closeReporter{src, s.closed}, enc)
 	})
 	return s
 }
 
-// serveBy is serve by do.
+// serveBy is serve with a handler.
 func serveBy(t testing.TB, cfg stream.Config, keep bool, do fiber.Handler) *server {
 	t.Helper()
 	s := &server{streams: stream.New(cfg), closed: make(chan process.Seq, 1000)}
@@ -91,11 +91,11 @@ func (s *server) dial(t testing.TB) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })                 //nolint:errcheck // closed twice is closed
-	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read tells
+	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read fails
 	return c, bufio.NewReader(c)
 }
 
-// ask sends a request by hand and reads the whole answer.
+// ask writes a raw request and reads the whole response.
 func ask(t testing.TB, c net.Conn, r *bufio.Reader, request string) (*http.Response, string) {
 	t.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -127,14 +127,14 @@ func done(*fiber.Ctx) (stream.Source, stream.Encoder) {
 
 const whole = "<accepted><start>hello<end>[end]"
 
-// silent is a stream that says "<accepted><start>" and then nothing.
+// silent opens a stream that yields "<accepted><start>" and then nothing.
 func silent(*fiber.Ctx) (stream.Source, stream.Encoder) {
 	src := script(surfacetest.Code(0)).Source(0)
 	src.Hold = 2
 	return src, &words{}
 }
 
-func TestServeGivesTheConnectionBack(t *testing.T) {
+func TestServeReturnsTheConnection(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{ContentType: "text/words", Headers: [][2]string{{"X-Own", "a\r\nb: c"}}}, done)
 	c, r := s.dial(t)
 	for i := range 50 {
@@ -154,9 +154,9 @@ func TestServeGivesTheConnectionBack(t *testing.T) {
 	}
 }
 
-// A stream must not cost the server its read buffer. (With the race detector pools
-// drop some of what they are given.)
-func TestServeGivesTheBufferBack(t *testing.T) {
+// A stream must not cost the server its read buffer. (Under the race detector,
+// pools drop some of what is put into them.)
+func TestServeReturnsTheReadBuffer(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{}, done)
 	c, r := s.dial(t)
 	const n = 200
@@ -171,7 +171,7 @@ func TestServeGivesTheBufferBack(t *testing.T) {
 	}
 }
 
-func TestServeTakesPipelinedRequests(t *testing.T) {
+func TestServeHandlesPipelinedRequests(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{}, done)
 	c, r := s.dial(t)
 	const n = 100
@@ -188,14 +188,14 @@ func TestServeTakesPipelinedRequests(t *testing.T) {
 	}
 }
 
-func TestServeClosesWhatCannotGoOn(t *testing.T) {
+func TestServeClosesConnectionsThatCannotBeReused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		keep    bool
 		request string
 	}{
-		{"the server does not keep hijacked connections", false, post},
-		{"the client says close", true, strings.Replace(post, "Host", "Connection: close\r\nHost", 1)},
+		{"a connection that is not from Listen", false, post},
+		{"the client sends Connection: close", true, strings.Replace(post, "Host", "Connection: close\r\nHost", 1)},
 		{"HTTP/1.0", true, strings.Replace(post, "1.1", "1.0", 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestServeHTTP10IsNotChunked(t *testing.T) {
 	}
 }
 
-func TestServeNoticesThatTheClientLeft(t *testing.T) {
+func TestServeDetectsADisconnect(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		leave func(c *net.TCPConn) error
@@ -236,12 +236,12 @@ func TestServeNoticesThatTheClientLeft(t *testing.T) {
 			}
 			return c.Close()
 		}},
-		{"half a close", func(c *net.TCPConn) error { return c.CloseWrite() }},
-		{"a word more, and FIN", func(c *net.TCPConn) error {
+		{"a half close", func(c *net.TCPConn) error { return c.CloseWrite() }},
+		{"a byte, then FIN", func(c *net.TCPConn) error {
 			_, err := io.WriteString(c, "G")
 			return errors.Join(err, c.Close())
 		}},
-		{"no end of what it says", func(c *net.TCPConn) error {
+		{"more than the read limit", func(c *net.TCPConn) error {
 			_, err := io.WriteString(c, strings.Repeat("x", 256<<10))
 			return err
 		}},
@@ -255,20 +255,20 @@ func TestServeNoticesThatTheClientLeft(t *testing.T) {
 			if _, err := r.ReadString('>'); err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.leave(c.(*net.TCPConn)); err != nil { //nolint:forcetypeassert // it was dialled so
+			if err := tt.leave(c.(*net.TCPConn)); err != nil { //nolint:forcetypeassert // dialed as TCP
 				t.Fatal(err)
 			}
 			select {
 			case <-s.closed:
 			case <-time.After(5 * time.Second):
-				t.Error("the stream goes on")
+				t.Error("the stream continues")
 			}
 		})
 	}
 }
 
-// What is said behind a request is heard when its stream is over, in one piece or in many.
-func TestServeHearsWhatWasSaidMeanwhile(t *testing.T) {
+// Data sent after a request is processed when its stream ends, in one piece or in several.
+func TestServeProcessesDataSentDuringTheStream(t *testing.T) {
 	gate := make(chan struct{})
 	s := serve(t, stream.Config{}, true, stream.Head{}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 		return &gated{script(surfacetest.Code(0)).Source(0), gate}, &words{}
@@ -285,11 +285,11 @@ func TestServeHearsWhatWasSaidMeanwhile(t *testing.T) {
 		t.Errorf("the stream is %q", body)
 	}
 	if _, body := answer(t, r); body != "plain" {
-		t.Errorf("what was said meanwhile: %q", body)
+		t.Errorf("the request sent during the stream: %q", body)
 	}
 }
 
-// gated gives nothing before its gate is open.
+// gated yields nothing until its gate is open.
 type gated struct {
 	stream.Source
 	gate chan struct{}
@@ -304,7 +304,7 @@ func (g *gated) Next(ctx context.Context, idle time.Duration) ([]process.Event, 
 	}
 }
 
-func TestServeDropsAStuckReaderAndNobodyElse(t *testing.T) {
+func TestServeDropsOnlyTheStalledReader(t *testing.T) {
 	flood := func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 		big := surfacetest.Out(strings.Repeat("x", 256<<10))
 		src := script(append(slices.Repeat([]process.Body{big}, 100), surfacetest.Code(0))...).Source(0)
@@ -321,7 +321,7 @@ func TestServeDropsAStuckReaderAndNobodyElse(t *testing.T) {
 		t.Errorf("the fast reader got %d bytes", len(body))
 	}
 	if at := min(<-s.closed, <-s.closed); at >= 103 {
-		t.Errorf("the stuck reader was read for until event %d", at)
+		t.Errorf("the stalled reader's record was read up to event %d", at)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestServeWaitsForASlowReader(t *testing.T) {
 	if _, err := io.WriteString(c, strings.Replace(post, "Host", "Connection: close\r\nHost", 1)); err != nil {
 		t.Fatal(err)
 	}
-	// One flush, which takes three times as long as a reader may take nothing.
+	// One flush, which takes three times the write timeout.
 	buf, got := make([]byte, size/32), 0
 	for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
 		n, err := io.ReadFull(c, buf)
@@ -356,12 +356,12 @@ func TestServeSurvivesAPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if raw, err := io.ReadAll(r); err != nil || strings.Contains(string(raw), "0\r\n\r\n") {
-		t.Errorf("got %q, %v; want an answer that is cut off", raw, err)
+		t.Errorf("got %q, %v; want a truncated response", raw, err)
 	}
 	<-s.closed
 }
 
-func TestServeEndsWhenTheRequestsTimeRunsOut(t *testing.T) {
+func TestServeEndsWhenTheRequestTimesOut(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{Timeout: 30 * time.Millisecond}, silent)
 	c, r := s.dial(t)
 	for range 3 {
@@ -398,14 +398,14 @@ func TestDrainEndsAllStreams(t *testing.T) {
 	}
 	c, r := s.dial(t)
 	if res, body := ask(t, c, r, post); body != "[unavailable]" || !res.Close {
-		t.Errorf("a stream that came too late got %q, close %v", body, res.Close)
+		t.Errorf("a stream after Drain got %q, close %v", body, res.Close)
 	}
 	if got := s.streams.Open(); got != 0 {
 		t.Errorf("%d streams are open, want none", got)
 	}
 }
 
-func TestDrainClosesConnectionsThatWaitForARequest(t *testing.T) {
+func TestDrainClosesIdleConnections(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{}, done)
 	c, r := s.dial(t)
 	ask(t, c, r, post)
@@ -418,7 +418,7 @@ func TestDrainClosesConnectionsThatWaitForARequest(t *testing.T) {
 	}
 }
 
-func TestDrainCutsAStuckReader(t *testing.T) {
+func TestDrainDisconnectsAStalledReader(t *testing.T) {
 	forever := func(*fiber.Ctx) (stream.Source, stream.Encoder) { return endless{}, &words{} }
 	s := serve(t, stream.Config{WriteTimeout: time.Minute}, true, stream.Head{}, forever)
 	c, r := s.dial(t)
@@ -436,7 +436,7 @@ func TestDrainCutsAStuckReader(t *testing.T) {
 	<-s.closed
 }
 
-// endless never runs out of output.
+// endless is a Source without an end.
 type endless struct{}
 
 func (endless) Next(ctx context.Context, _ time.Duration) ([]process.Event, error) {
@@ -445,11 +445,11 @@ func (endless) Next(ctx context.Context, _ time.Duration) ([]process.Event, erro
 func (endless) After() process.Seq { return 3 }
 func (endless) Close()             {}
 
-func TestConnectionsThatWaitAreClosedInTime(t *testing.T) {
+func TestIdleConnectionsAreClosedAfterTheTimeout(t *testing.T) {
 	s := serve(t, stream.Config{IdleTimeout: 50 * time.Millisecond}, true, stream.Head{}, done)
 	c, r := s.dial(t)
 	ask(t, c, r, post)
 	if b, err := r.ReadByte(); err != io.EOF {
-		t.Errorf("got %s, %v; want EOF and not a word", fmt.Sprint(b), err)
+		t.Errorf("got %s, %v; want EOF without data", fmt.Sprint(b), err)
 	}
 }
