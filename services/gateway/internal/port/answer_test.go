@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// saying gives the address of a gateway to a server that says the same to everybody.
+// saying returns the address of a gateway to a server with a fixed response.
 func saying(t *testing.T, answer string) string {
 	t.Helper()
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -26,9 +26,9 @@ func saying(t *testing.T, answer string) string {
 	return addr
 }
 
-// A gateway's answer has the form of one, whatever a server says: who is before it may share
-// its connection among clients.
-func TestWhatIsNoAnswerIsNotPassedOn(t *testing.T) {
+// The gateway's response is well-formed whatever the server sends: a proxy in front of the
+// gateway may share its connection among clients.
+func TestInvalidResponsesAreNotPassedOn(t *testing.T) {
 	for _, answer := range []string{
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
 		"HTTP/1.1 101 Switching Protocols\r\n\r\n",
@@ -45,7 +45,7 @@ func TestWhatIsNoAnswerIsNotPassedOn(t *testing.T) {
 	}
 }
 
-func TestTheFirstLineOfAnAnswerIsOneLine(t *testing.T) {
+func TestTheStatusLineIsOneLine(t *testing.T) {
 	addr := saying(t, "HTTP/1.1 200 a\rX-B: c\x00\x7f\r\nContent-Length: 0\r\n\r\n")
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// A request with a body may ask for another protocol, as Java's clients always do. The server
-// does not hear of it where the body still comes when it answers: who reads that would have
-// lost the connection.
-func TestASwitchBesideABody(t *testing.T) {
+// A request with a body may ask for another protocol, as Java's clients always do. The gateway
+// removes the header if the body may still arrive when the server responds: the reader of the
+// body would lose the connection.
+func TestUpgradeWithABodyIsNotPassedOn(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		w.WriteHeader(http.StatusOK)
-		http.NewResponseController(w).Flush() // the answer has begun, and the body has not been read
+		http.NewResponseController(w).Flush() // the response has begun, and the body has not been read
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "%d, %v, %q", n, err, r.Header.Get("Upgrade"))
 	})
@@ -44,9 +44,9 @@ func TestASwitchBesideABody(t *testing.T) {
 	}
 }
 
-// What has chunks has them whatever the method: the body is not tried out beside who writes
-// the head. A request with very many trailers is refused.
-func TestChunksOfWhatUsuallyHasNoBody(t *testing.T) {
+// A chunked body stays chunked whatever the method: the transport does not probe it while it
+// writes the head. A request with very many trailers is rejected.
+func TestChunkedBodiesOfMethodsWithoutABody(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%v %q %v", r.TransferEncoding, b, err)

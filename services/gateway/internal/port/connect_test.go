@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A proxy in a sandbox, its own way out above all, serves nobody who visits.
+// Clients must not reach a proxy in a sandbox, above all its egress proxy.
 func TestConnectIsNotPassedOn(t *testing.T) {
-	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") })
+	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) { t.Error("the server received a request") })
 	for _, target := range []string{"/", "api.test:443"} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {

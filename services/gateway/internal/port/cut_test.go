@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A visitor that was cut off is not taken for one that had said all.
-func TestACutIsPassedOnAfterASwitch(t *testing.T) {
+// A client that was disconnected must not look like one that has sent everything.
+func TestADisconnectIsPassedOnAfterASwitch(t *testing.T) {
 	ended := make(chan error, 1)
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -36,6 +36,6 @@ func TestACutIsPassedOnAfterASwitch(t *testing.T) {
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 	if err := <-ended; err == nil {
-		t.Error("the server takes it for an end in order")
+		t.Error("the server sees an orderly end")
 	}
 }

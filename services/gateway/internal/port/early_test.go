@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// post begins a request with a body of length bytes, or in chunks where that is
+// post begins a request with a body of length bytes, or a chunked one if that is
 // negative, to the gateway at addr.
 func post(t *testing.T, addr string, length int) (*net.TCPConn, *bufio.Reader) {
 	t.Helper()
@@ -32,9 +32,9 @@ func post(t *testing.T, addr string, length int) (*net.TCPConn, *bufio.Reader) {
 	return c.(*net.TCPConn), bufio.NewReader(c)
 }
 
-// A server may say no and hang up without reading; many clients read nothing until
-// they have sent all.
-func TestAnEarlyAnswerIsWholeForClientsThatSendAllFirst(t *testing.T) {
+// A server may reject a request and close without reading it; many clients read nothing
+// until they have sent everything.
+func TestEarlyResponsesReachClientsThatSendEverythingFirst(t *testing.T) {
 	const size = 16 << 20
 	no := bytes.Repeat([]byte("no! "), 12_000)
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +43,7 @@ func TestAnEarlyAnswerIsWholeForClientsThatSendAllFirst(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		defer c.Close() // with unread bytes: a reset
+		defer c.Close() // sends a reset, as bytes are unread
 		fmt.Fprintf(rw, "HTTP/1.1 413 Too Large\r\nContent-Length: %d\r\n\r\n%s", len(no), no)
 		rw.Flush()
 	})
@@ -63,10 +63,10 @@ func TestAnEarlyAnswerIsWholeForClientsThatSendAllFirst(t *testing.T) {
 	}
 }
 
-func TestOurOwnAnswersAreWholeForClientsThatSendAllFirst(t *testing.T) {
+func TestErrorsReachClientsThatSendEverythingFirst(t *testing.T) {
 	const size = 16 << 20
 	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) {})
-	in.away = true
+	in.paused = true
 	for range 5 {
 		c, r := post(t, addr, size)
 		if _, err := io.CopyN(c, zeroes{}, size); err != nil {
@@ -82,7 +82,7 @@ func TestOurOwnAnswersAreWholeForClientsThatSendAllFirst(t *testing.T) {
 	}
 }
 
-func TestAnswersCrossTheirRequests(t *testing.T) {
+func TestResponsesArriveDuringTheirRequests(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		rc.EnableFullDuplex()
@@ -117,8 +117,8 @@ func TestAnswersCrossTheirRequests(t *testing.T) {
 	}
 }
 
-// Where the answer waits for the whole body the connection is kept.
-func TestAnAnswerInTurnKeepsTheConnection(t *testing.T) {
+// If the response waits for the whole body, the connection is reused.
+func TestAResponseAfterTheBodyKeepsTheConnection(t *testing.T) {
 	addr, _ := gateway(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 	c, r := post(t, addr, 1<<20)
 	for i := range 50 {
@@ -136,7 +136,7 @@ func TestAnAnswerInTurnKeepsTheConnection(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesItsUploadEndsItsAnswer(t *testing.T) {
+func TestADisconnectDuringAnUploadEndsTheResponse(t *testing.T) {
 	gone := make(chan struct{})
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -154,11 +154,11 @@ func TestAClientThatLeavesItsUploadEndsItsAnswer(t *testing.T) {
 	select {
 	case <-gone:
 	case <-time.After(10 * time.Second):
-		t.Error("the server was not told")
+		t.Error("the server's request was not canceled")
 	}
 }
 
-func TestAClientThatLeavesItsSmallBodyDoesNothing(t *testing.T) {
+func TestAnIncompleteSmallBodyIsNotPassedOn(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
 	c, r := post(t, addr, 1000)
@@ -170,19 +170,19 @@ func TestAClientThatLeavesItsSmallBodyDoesNothing(t *testing.T) {
 	}
 	select {
 	case <-asked:
-		t.Error("the server was asked")
+		t.Error("the server received a request")
 	default:
 	}
 }
 
-// A client that leaves is seen to have left, also while its server reads nothing.
-func TestAClientLeavesAServerThatDoesNotRead(t *testing.T) {
+// A disconnect is detected even while the server reads nothing.
+func TestDisconnectIsDetectedWhileTheServerDoesNotRead(t *testing.T) {
 	over := make(chan struct{})
 	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) { <-over })
 	defer close(over)
 	in.opened = make(chan *mux.Stream, 1)
 	c, _ := post(t, addr, 1<<30)
-	c.SetWriteDeadline(time.Now().Add(2 * time.Second)) // when nothing on the way takes more
+	c.SetWriteDeadline(time.Now().Add(2 * time.Second)) // fails once all buffers are full
 	io.Copy(c, zeroes{})
 	s := <-in.opened
 	c.SetLinger(0)

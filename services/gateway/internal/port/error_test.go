@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestWhoIsNotThereIsA502InTheProxysWords(t *testing.T) {
+func TestUnreachablePortsAreA502InE2BsFormat(t *testing.T) {
 	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) {})
 	for host, want := range map[string]string{
 		"8080-i9.x":       `{"sandboxId":"i9","message":"The sandbox was not found","code":502}`,
@@ -26,8 +26,8 @@ func TestWhoIsNotThereIsA502InTheProxysWords(t *testing.T) {
 	}
 }
 
-// WIRE-E2B 3: browsers get a page, unless they ask for JSON.
-func TestBrowsersAreToldInAPage(t *testing.T) {
+// Browsers get a page, unless they ask for JSON.
+func TestBrowsersGetAnErrorPage(t *testing.T) {
 	addr, in := gateway(t, func(http.ResponseWriter, *http.Request) {})
 	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 	for _, tt := range []struct {
@@ -41,7 +41,7 @@ func TestBrowsersAreToldInAPage(t *testing.T) {
 		{"private", "8080-" + id + ".x", firefox, "text/html", true, 403, "Sandbox " + id, "Sandbox is secured with traffic access token"},
 		{"a script that wants JSON", "8080-i9.x", firefox, "application/json", false, 502, "", "The sandbox was not found"},
 		{"an SDK", "8080-i9.x", "e2b-js-sdk/2.51.0", "*/*", false, 502, "", "The sandbox was not found"},
-		{"a name to be careful with", "127.0.0.1", firefox, "", false, 502, "Sandbox &lt;b&gt;", "The sandbox was not found"},
+		{"a name that needs escaping", "127.0.0.1", firefox, "", false, 502, "Sandbox &lt;b&gt;", "The sandbox was not found"},
 	} {
 		in.net = sandbox.Network{Private: tt.private}
 		req := request(t, "GET", addr, "/", nil)
@@ -63,7 +63,7 @@ func TestBrowsersAreToldInAPage(t *testing.T) {
 	}
 }
 
-func TestPrivatePortsWantTheTrafficToken(t *testing.T) {
+func TestPrivatePortsRequireTheTrafficToken(t *testing.T) {
 	addr, in := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Host+r.Header.Get("E2b-Traffic-Access-Token"))
 	})

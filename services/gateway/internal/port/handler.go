@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Dialer reaches ports: a *core.Core.
+// Dialer connects to ports. It is implemented by [core.Core].
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
 	Wake(ctx context.Context, id sandbox.ID) (bool, error)
@@ -31,29 +31,29 @@ type Dialer interface {
 	Network(id sandbox.ID) (sandbox.Network, bool)
 }
 
-// Handler passes requests on. It keeps connections to servers in sandboxes open
-// for the next request.
+// Handler proxies requests. It keeps connections to the servers in sandboxes open for
+// later requests.
 type Handler struct {
 	dialer    Dialer
 	streams   *stream.Streams
 	transport *http.Transport
-	uploads   *http.Transport // of large bodies: a connection each
+	uploads   *http.Transport // for large bodies: one connection each
 }
 
 const (
 	idleTimeout   = 30 * time.Second // of a connection to a server in a sandbox
 	idlePerServer = 64
 	maxIdle       = 1024
-	maxHead       = 256 << 10 // of an answer
+	maxHead       = 256 << 10 // of a response
 	buffer        = 32 << 10
-	switchTimeout = 30 * time.Second // within which a server must say whether it switches
+	switchTimeout = 30 * time.Second // limit for a server's reply to an upgrade request
 )
 
-// New gives a handler; Close ends what it keeps.
+// New returns a handler. Close closes its idle connections.
 func New(d Dialer, streams *stream.Streams) *Handler {
 	h := &Handler{dialer: d, streams: streams, transport: &http.Transport{
-		// A server in a sandbox has no certificate that anybody could check, and
-		// nobody is on the way to it whom one would keep out.
+		// A server in a sandbox has no verifiable certificate, and the path to it needs
+		// no protection.
 		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    switchTimeout,
 		DisableCompression:     true,
@@ -67,13 +67,13 @@ func New(d Dialer, streams *stream.Streams) *Handler {
 	h.transport.DialContext = h.dial(func(s *mux.Stream) net.Conn { return s })
 	h.uploads = h.transport.Clone()
 	h.uploads.DialContext = h.dial(func(s *mux.Stream) net.Conn { return &patient{Stream: s} })
-	h.uploads.MaxIdleConnsPerHost = -1 // what was not read of one request would be taken for the next
+	h.uploads.MaxIdleConnsPerHost = -1 // a later request could read bytes left over from this one
 	return h
 }
 
-// Methods are those of requests that are passed on: all that are registered (IANA,
-// RFC 9110), for servers of WebDAV and the like; but CONNECT, which Serve refuses.
-// The server refuses others.
+// Methods returns the methods that are proxied: all registered ones (IANA, RFC 9110),
+// for WebDAV servers and the like. CONNECT is included, but Serve refuses it. The HTTP
+// server refuses all others.
 func Methods() []string {
 	return append(slices.Clone(fiber.DefaultMethods),
 		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY",
@@ -81,10 +81,10 @@ func Methods() []string {
 		"REPORT", "SEARCH", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL")
 }
 
-// Close ends the connections that are kept for a next request.
+// Close closes the idle connections.
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
-// dial gives what opens connections, as the transport is to see them.
+// dial returns a dial function for the transport; wrap converts its connections.
 func (h *Handler) dial(as func(*mux.Stream) net.Conn) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		id, port, err := parse(addr)
@@ -112,7 +112,7 @@ func parse(addr string) (sandbox.ID, int, error) {
 	return id, n, err
 }
 
-// Serve answers a request for a port of a sandbox.
+// Serve proxies a request to a port of a sandbox.
 func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if t.Sandbox == "" {
 		return h.write(c, httperr.Gone(t.Named))
@@ -120,7 +120,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	if t.Port < 1 || t.Port > 65535 {
 		return h.write(c, Closed(t))
 	}
-	if c.Method() == fiber.MethodConnect { // what it would switch to is not carried
+	if c.Method() == fiber.MethodConnect { // tunnels are not supported
 		return h.write(c, httperr.Proxied{SandboxID: t.Named, Message: "CONNECT is not passed on", Port: t.Port, Code: http.StatusMethodNotAllowed})
 	}
 	traffic := c.Get(route.HeaderTraffic)
@@ -129,7 +129,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	} else if err != nil {
 		return h.write(c, unreached(t, err))
 	}
-	// A connection that was kept does not tell that its sandbox is paused.
+	// A reused connection would not reveal that its sandbox is paused.
 	if ok, err := h.dialer.Wake(c.UserContext(), t.Sandbox); err != nil {
 		return h.write(c, unreached(t, err))
 	} else if !ok {
@@ -148,8 +148,8 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		}
 	}
 	if body != nil && body.large() {
-		// The connection cannot be given away while its body comes. No server has to switch
-		// (RFC 9110, 7.8), and this one does not hear that it was asked to.
+		// The connection cannot be taken over while the body arrives. A server may ignore
+		// an upgrade (RFC 9110, 7.8), so it is not asked for one.
 		req.Header.Del("Upgrade")
 		req.Header.Del("Connection")
 		return h.upload(c, t, req, body)
@@ -168,22 +168,22 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	return nil
 }
 
-// upload passes on a request with a large body. The body is in the hands of the server
-// that reads the client's connection: it must have ended before that is taken
-// over. An answer that comes before does not wait for it.
+// upload proxies a request with a large body. The HTTP server reads the body from the
+// client's connection, which can be taken over only after the body's end. An early
+// response does not wait for it.
 func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *upload) error {
-	fail := failure(c, t)                           // before others read the client's connection, and with it trailers into the head
-	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may take its time
+	fail := failure(c, t)                           // before other goroutines read the client's connection, and with it trailers into the head
+	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may be slow
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
 	stop := body.while(cancel)
 	res, err := ask(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
 	stop()
-	var clean bool // nothing is left of the body
+	var clean bool // the body was read completely
 	var broken error
 	if err != nil {
 		if clean, broken = body.release(); clean && broken == nil {
-			c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read tells
+			c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read fails
 			clean = stream.DiscardBody(c)
 		}
 	} else {
@@ -192,7 +192,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	if broken != nil {
 		cancel()
 		if err == nil {
-			res.Body.Close() //nolint:errcheck // the client left, or cannot be understood
+			res.Body.Close() //nolint:errcheck // the client is gone or sent an invalid body
 		}
 		c.Context().SetConnectionClose()
 		return errUnread
@@ -211,21 +211,21 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	return nil
 }
 
-// upgrade passes on a request to switch protocols.
+// upgrade proxies a request to switch protocols.
 func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error {
-	// The context of a switched connection is its whole life's.
+	// This context lasts as long as the switched connection.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
 	late := time.AfterFunc(switchTimeout, cancel)
 	var conn net.Conn
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }})
 	res, err := ask(h.transport, req.WithContext(traced))
 	if !late.Stop() && err == nil {
-		res.Body.Close() //nolint:errcheck // it came too late
+		res.Body.Close() //nolint:errcheck // the deadline has passed
 		err = context.DeadlineExceeded
 	}
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		if to, ok := res.Body.(mux.Joined); ok {
-			wake := func() { h.dialer.Wake(ctx, t.Sandbox) } //nolint:errcheck // what is written waits for whoever does
+			wake := func() { h.dialer.Wake(ctx, t.Sandbox) } //nolint:errcheck // written data waits until the sandbox runs
 			h.streams.Switch(c, res, &visitor{Joined: to, conn: conn, wake: wake}, cancel)
 			return nil
 		}
@@ -239,12 +239,12 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	return nil
 }
 
-// Closed is the error of a port on which nothing listens.
+// Closed returns the error of a port on which nothing listens.
 func Closed(t route.Target) httperr.Proxied {
 	return httperr.Proxied{SandboxID: t.Named, Message: "The sandbox is running but port is not open", Port: t.Port, Code: http.StatusBadGateway}
 }
 
-// private is the error of a visitor without the traffic token.
+// private returns the error for a request without a valid traffic token.
 func private(t route.Target, shown bool) httperr.Proxied {
 	text := "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
 	if shown {
@@ -253,7 +253,7 @@ func private(t route.Target, shown bool) httperr.Proxied {
 	return httperr.Proxied{SandboxID: t.Named, Message: text, Code: http.StatusForbidden}
 }
 
-// failure gives the answer to a request that got none.
+// failure returns a function that makes the response to a failed request.
 func failure(c *fiber.Ctx, t route.Target) func(error) *http.Response {
 	browser := httperr.Browser(c)
 	return func(err error) *http.Response {
@@ -262,7 +262,7 @@ func failure(c *fiber.Ctx, t route.Target) func(error) *http.Response {
 	}
 }
 
-// unreached says why there is no answer.
+// unreached returns the error for a missing response.
 func unreached(t route.Target, err error) httperr.Proxied {
 	p := Closed(t)
 	switch k := kind.Of(err); k {
@@ -277,8 +277,8 @@ func unreached(t route.Target, err error) httperr.Proxied {
 	return p
 }
 
-// write answers in our own words. What is left of a large body is read away behind
-// the answer.
+// write responds with an error of the gateway. The rest of a large body is discarded
+// after the response.
 func (h *Handler) write(c *fiber.Ctx, p httperr.Proxied) error {
 	if stream.DiscardBody(c) {
 		return httperr.WriteProxied(c, p)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A connection that was kept from before must not hide that nobody will answer.
-func TestAPausedSandboxIsA502AlsoOnAKeptConnection(t *testing.T) {
+// A reused connection must not hide that the sandbox is paused.
+func TestAPausedSandboxIsA502OnAReusedConnection(t *testing.T) {
 	addr, in := gateway(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 	if _, body := do(t, request(t, "GET", addr, "/", nil)); body != "hello" {
 		t.Fatal(body)
 	}
 	in.mu.Lock()
-	in.away = true
+	in.paused = true
 	in.mu.Unlock()
 	for _, method := range []string{"GET", "POST"} {
 		res, body := do(t, request(t, method, addr, "/", strings.NewReader("x")))
@@ -28,8 +28,8 @@ func TestAPausedSandboxIsA502AlsoOnAKeptConnection(t *testing.T) {
 	}
 }
 
-// What comes on an open WebSocket is traffic, as a request is.
-func TestWhatComesOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
+// Data on an open WebSocket is traffic, like a request.
+func TestDataOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
 	addr, in := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -39,7 +39,7 @@ func TestWhatComesOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
 		defer c.Close()
 		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
 		rw.Flush()
-		line, _ := rw.ReadString('\n') //nolint:errcheck // the client sees
+		line, _ := rw.ReadString('\n') //nolint:errcheck // checked by the client
 		io.WriteString(rw, line)
 		rw.Flush()
 	})
@@ -64,6 +64,6 @@ func TestWhatComesOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.wakes == before {
-		t.Error("nobody was asked to wake it")
+		t.Error("the sandbox was not woken")
 	}
 }

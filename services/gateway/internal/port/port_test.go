@@ -28,8 +28,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// channel is two ends of package mux whose frames go straight from one to the
-// other, as they go through a tunnel.
+// channel returns one end of a pair of muxes that are connected directly, as they are by a
+// tunnel.
 func channel(t testing.TB, accept func(*mux.Stream)) *mux.Mux {
 	wakes := [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 	var ends [2]*mux.Mux
@@ -71,7 +71,7 @@ func channel(t testing.TB, accept func(*mux.Stream)) *mux.Mux {
 	return ends[0]
 }
 
-// inside is a sandbox with one server.
+// inside is a fake core with one sandbox and one server.
 type inside struct {
 	id   sandbox.ID
 	mux  *mux.Mux
@@ -81,17 +81,17 @@ type inside struct {
 
 	opened chan *mux.Stream // if not nil
 
-	mu    sync.Mutex
-	dials int
-	away  bool // it is paused
-	wakes int  // how often somebody needed it
+	mu     sync.Mutex
+	dials  int
+	paused bool // Wake fails
+	wakes  int  // number of Wake calls
 }
 
 func (s *inside) Wake(context.Context, sandbox.ID) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakes++
-	return !s.away, nil
+	return !s.paused, nil
 }
 
 func (s *inside) Visitor(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
@@ -122,7 +122,7 @@ func (s *inside) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.St
 
 const id = "i0123456789abcdefghij"
 
-// gateway gives the address of a gateway to a sandbox whose port 8080 is served.
+// gateway returns the address of a gateway to a sandbox with a server on port 8080.
 func gateway(t testing.TB, serve http.HandlerFunc) (addr string, in *inside) {
 	t.Helper()
 	return gatewayTo(t, httptest.NewServer(serve))
@@ -222,7 +222,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		}
 	}
 	if in.dials > 2 {
-		t.Errorf("%d connections for requests in turn", in.dials)
+		t.Errorf("%d connections for sequential requests", in.dials)
 	}
 }
 
@@ -237,8 +237,8 @@ func TestTheHeadersOfTheSDKsNameAPort(t *testing.T) {
 	}
 }
 
-// What a request ends with arrives, and an answer has its server's own words.
-func TestTrailersOfRequestsAndOddReasons(t *testing.T) {
+// Trailers of a request arrive, and a response keeps its server's reason phrase.
+func TestRequestTrailersAndReasonPhrases(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		announced := len(r.Trailer)
 		body, err := io.ReadAll(r.Body)
@@ -265,7 +265,7 @@ func TestLargeBodiesGoBothWays(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		w.Write(b)
 	})
-	want := make([]byte, 20<<20) // more than the gateway takes of its own requests
+	want := make([]byte, 20<<20) // more than the limit of the gateway's own requests
 	rand.Read(want)
 	for _, chunked := range []bool{false, true} {
 		req := request(t, "POST", addr, "/", bytes.NewReader(want))
@@ -278,7 +278,7 @@ func TestLargeBodiesGoBothWays(t *testing.T) {
 	}
 }
 
-func TestEventsLeaveAtOnce(t *testing.T) {
+func TestEventsAreSentImmediately(t *testing.T) {
 	next := make(chan string)
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -306,7 +306,7 @@ func TestEventsLeaveAtOnce(t *testing.T) {
 	}
 }
 
-func TestTrailersAndBodilessAnswers(t *testing.T) {
+func TestTrailersAndResponsesWithoutABody(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/204":
@@ -340,9 +340,9 @@ func TestTrailersAndBodilessAnswers(t *testing.T) {
 	}
 }
 
-// A server that dies in the midst of an answer, with or without a length, gives
-// its client an error, never a short answer that looks whole.
-func TestAnAnswerThatBreaksOffIsAnError(t *testing.T) {
+// A response that its server breaks off, with or without a length, is an error for the
+// client, never a short response that looks complete.
+func TestATruncatedResponseIsAnError(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/length" {
 			w.Header().Set("Content-Length", "100")
@@ -364,7 +364,7 @@ func TestAnAnswerThatBreaksOffIsAnError(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesIsNoticed(t *testing.T) {
+func TestADisconnectCancelsTheRequest(t *testing.T) {
 	left := make(chan struct{})
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
@@ -372,18 +372,18 @@ func TestAClientThatLeavesIsNoticed(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx)) //nolint:bodyclose // there is none
+	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx)) //nolint:bodyclose // the request fails
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	select {
 	case <-left:
 	case <-time.After(10 * time.Second):
-		t.Error("the server was not told")
+		t.Error("the server's request was not canceled")
 	}
 }
 
-// The server switches to a protocol in which it answers each line.
+// The server switches to a protocol in which it replies to each line.
 func TestSwitchedProtocols(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "lines" || r.Header.Get("Connection") != "Upgrade" {
@@ -415,7 +415,7 @@ func TestSwitchedProtocols(t *testing.T) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	// What is said right behind the request must arrive, too.
+	// Data sent right after the request must arrive, too.
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: lines\r\n\r\nearly\n", id)
 	r := bufio.NewReader(c)
 	res, err := http.ReadResponse(r, nil)
@@ -432,13 +432,13 @@ func TestSwitchedProtocols(t *testing.T) {
 	}
 	c.(*net.TCPConn).CloseWrite()
 	if got, err := io.ReadAll(r); string(got) != "bye\n" || err != nil {
-		t.Errorf("after half a close: %q, %v", got, err)
+		t.Errorf("after a half close: %q, %v", got, err)
 	}
 }
 
-// A port that is said to serve HTTPS is spoken to in TLS, whatever its certificate,
-// and what it is switched to, too; of one that does not there is no answer.
-func TestPortsThatServeHTTPS(t *testing.T) {
+// A port declared as HTTPS is contacted with TLS, whatever its certificate, also after a
+// protocol switch. If it does not use TLS, there is no response.
+func TestHTTPSPorts(t *testing.T) {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			fmt.Fprintf(w, "TLS %v, %s, %s", r.TLS != nil, r.Host, r.Header.Get("X-Forwarded-Proto"))
@@ -483,9 +483,8 @@ func TestPortsThatServeHTTPS(t *testing.T) {
 	}
 }
 
-// Requests that came at once on one connection are answered in turn, and what is
-// for another sandbox does not go to this one.
-func TestPipelinedRequestsAreToldApart(t *testing.T) {
+// Pipelined requests are answered in order, and each goes to the sandbox that it names.
+func TestPipelinedRequestsAreRoutedSeparately(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s", r.URL.Path, b)
@@ -519,8 +518,8 @@ func TestPipelinedRequestsAreToldApart(t *testing.T) {
 	}
 }
 
-// A server that answers and does not read on must not hold the client for ever.
-func TestAnEarlyAnswerToALargeBodyArrives(t *testing.T) {
+// A server that responds without reading on must not block the client for ever.
+func TestAnEarlyResponseToALargeBodyArrives(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
 	})
@@ -531,7 +530,7 @@ func TestAnEarlyAnswerToALargeBodyArrives(t *testing.T) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: 8080-%s.x\r\nContent-Length: %d\r\n\r\n", id, 1<<30)
-	go io.CopyN(c, zeroes{}, 1<<30) //nolint:errcheck // the server hangs up
+	go io.CopyN(c, zeroes{}, 1<<30) //nolint:errcheck // fails when the server closes
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("got %v, %v", res, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// request gives the request as the sandbox's server is to get it. Nothing of it
-// shares memory with c, but the body, which is nil if there is none.
+// request returns the request for the sandbox's server. It shares no memory with c,
+// except for the body; the body is nil if the request has no body.
 func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 	uri := c.Request().URI()
 	path := string(uri.PathOriginal())
@@ -35,8 +35,8 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 		length := int64(max(-1, c.Request().Header.ContentLength()))
 		body = &upload{r: r, conn: c.Context().Conn(), length: length, failed: func() {}, over: make(chan struct{})}
 		if req.Body, req.ContentLength = body, length; length < 0 {
-			// What is not said is tried out, for some methods: the body is read beside who
-			// writes the head, for which there are the names of trailers yet.
+			// Without this the transport probes the body for some methods: it would read the
+			// body while another goroutine writes the head and uses the trailers' names.
 			req.TransferEncoding = []string{"chunked"}
 		}
 		if err := body.trail(c, req); err != nil {
@@ -46,8 +46,9 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 	return req, body, nil
 }
 
-// ask sends a request, and gives an answer that may be passed on. One that switches although
-// nobody asked is none: whoever is before us would take the connection to us for switched.
+// roundTrip sends a request and returns a response that may be passed on. An unsolicited
+// protocol switch is an error: a proxy in front of the gateway would take the client's
+// connection for switched.
 func ask(t *http.Transport, req *http.Request) (*http.Response, error) {
 	res, err := t.RoundTrip(req)
 	if err != nil {
@@ -55,14 +56,14 @@ func ask(t *http.Transport, req *http.Request) (*http.Response, error) {
 	}
 	switched := res.StatusCode == http.StatusSwitchingProtocols && req.Header.Get("Upgrade") != ""
 	if res.StatusCode < http.StatusOK && !switched {
-		res.Body.Close() //nolint:errcheck // nobody reads it
+		res.Body.Close() //nolint:errcheck // it is not used
 		return nil, fmt.Errorf("the server answered with %d", res.StatusCode)
 	}
 	return res, nil
 }
 
-// headers are the request's, but those that belong to the client's connection,
-// and where it came from.
+// headers returns the request's headers without those of the client's connection, and
+// with X-Forwarded ones.
 func headers(c *fiber.Ctx) http.Header {
 	h := make(http.Header)
 	for k, v := range c.Request().Header.All() {
@@ -88,7 +89,7 @@ func headers(c *fiber.Ctx) http.Header {
 		h.Set("Upgrade", upgrade)
 	}
 	if h.Get("User-Agent") == "" {
-		h["User-Agent"] = nil // or the transport names itself
+		h["User-Agent"] = nil // otherwise the transport sets its own
 	}
 	if ip, _, err := net.SplitHostPort(c.Context().RemoteAddr().String()); err == nil {
 		h.Set("X-Forwarded-For", strings.Join(append(h.Values("X-Forwarded-For"), ip), ", "))

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
-// patient is a connection to a server that may stop listening before it has said
-// all: what cannot be sent is dropped as long as the server may say something, so
-// that the transport goes on to read. A server that is gone is found by that.
+// noDeadlineConn is a connection to a server that may stop reading before it has sent
+// its response. Data that cannot be written is dropped as long as a response may still
+// arrive, so that the transport keeps reading. A read detects that the server is gone.
 type patient struct {
 	*mux.Stream
 	over atomic.Bool // nothing more is read
 }
 
-// Read reads the answer.
+// Read reads the response.
 func (p *patient) Read(b []byte) (int, error) {
 	n, err := p.Stream.Read(b)
 	if err != nil {
@@ -25,7 +25,7 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write fails only where nothing is read any more.
+// Write fails only after reading has ended.
 func (p *patient) Write(b []byte) (int, error) {
 	n, err := p.Stream.Write(b)
 	if err != nil && !p.over.Load() {
@@ -34,22 +34,22 @@ func (p *patient) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the stream.
+// Close closes the stream.
 func (p *patient) Close() error {
 	p.over.Store(true)
 	return p.Stream.Close()
 }
 
-// visitor is a connection whose protocol was switched: what comes on it is traffic,
-// and wakes a sandbox that was paused meanwhile.
+// ingressConn is a client's connection after a protocol switch. Data on it counts as
+// traffic and wakes a sandbox that was paused in the meantime.
 type visitor struct {
 	mux.Joined
-	conn net.Conn // beneath it
+	conn net.Conn // underlying connection
 	wake func()
 }
 
-// CloseWithError ends the connection so that the server does not take it for an end
-// in order, behind what was written.
+// CloseWithError closes the connection in a way that the server does not take for an
+// orderly end of the data.
 func (v *visitor) CloseWithError(err error) {
 	conn := v.conn
 	if t, ok := conn.(*tls.Conn); ok {
@@ -58,10 +58,10 @@ func (v *visitor) CloseWithError(err error) {
 	if s, ok := conn.(*mux.Stream); ok {
 		s.CloseWithError(err)
 	}
-	v.Close() //nolint:errcheck // it is given up
+	v.Close() //nolint:errcheck // closed with an error above
 }
 
-// Write wakes the sandbox unless it runs.
+// Write wakes the sandbox unless it is running.
 func (v *visitor) Write(b []byte) (int, error) {
 	v.wake()
 	return v.Joined.Write(b)

@@ -17,33 +17,33 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// upload is a request's body, which belongs to the server that reads the
-// client's connection, and may be read only until outlast returns.
+// upload is a request's body. It belongs to the server that reads the client's
+// connection, and may be read only until drain returns.
 type upload struct {
 	r      io.Reader
-	conn   net.Conn           // that r reads
-	length int64              // that was told; -1: none
+	conn   net.Conn           // connection that r reads
+	length int64              // declared length; -1: unknown
 	failed context.CancelFunc // called when the client's connection fails
-	over   chan struct{}      // closed when it is not read any more
-	ends   func()             // called when all of it was read; may be nil
+	over   chan struct{}      // closed when it is no longer read
+	ends   func()             // called at its end; may be nil
 	once   sync.Once
 
-	mu    sync.Mutex // held while it is read
-	gone  bool       // it is not for Read any more
-	ended bool       // nothing is left of it
-	err   error      // of the client's connection
+	mu    sync.Mutex // held during a read
+	gone  bool       // Read may no longer be called
+	ended bool       // the end was reached
+	err   error      // error of the client's connection
 
 	n atomic.Int64 // bytes read
 }
 
-// small is the size up to which a body is read before its request is passed on: the
-// connection to the server is then kept for the next one.
+// small is the size up to which a body is read before its request is passed on: then the
+// connection to the server can be reused.
 const small = 64 << 10
 
-// large reports whether the body is passed on while it comes.
+// large reports whether the body is streamed.
 func (u *upload) large() bool { return u.length < 0 || u.length > small }
 
-// whole reads the body for req, which can then be sent twice.
+// buffer reads the whole body for req, which can then be sent twice.
 func (u *upload) whole(c *fiber.Ctx, req *http.Request) error {
 	b := make([]byte, u.length)
 	if _, err := io.ReadFull(u, b); err != nil {
@@ -55,10 +55,10 @@ func (u *upload) whole(c *fiber.Ctx, req *http.Request) error {
 	return nil
 }
 
-// mostTrailers is how many a request may announce: each is looked for among all headers.
+// maxTrailers is the maximum number of announced trailers: each is searched for in all headers.
 const mostTrailers = 64
 
-// trail has the trailers that the request announces passed on when they have come.
+// trail passes on the trailers that the request announces once they have arrived.
 func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 	head := &c.Request().Header
 	names := head.PeekTrailerKeys()
@@ -75,7 +75,7 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 	if req.Trailer == nil {
 		return nil
 	}
-	u.ends = func() { // the server that reads the connection has put them into the head
+	u.ends = func() { // the HTTP server has put them into the head
 		for name := range req.Trailer {
 			for _, v := range head.PeekAll(name) {
 				req.Trailer.Add(name, string(v))
@@ -86,18 +86,18 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 }
 
 const (
-	stalled = 10 * time.Second // how long a body may take whose request cannot be passed on
-	linger  = 30 * time.Second // how long one may go on whose request was answered
-	seen    = time.Second      // within which who has read all of it sees that
-	look    = time.Second      // how often it is looked whether who sends it is still there
+	stalled = 10 * time.Second // how long the body of a failed request is read
+	linger  = 30 * time.Second // how long a body is read after the response
+	seen    = time.Second      // limit for the reader to notice the end of the body
+	look    = time.Second      // interval of checks whether the client is still connected
 )
 
 var (
-	errReleased = errors.New("the request's body is not read any more")
-	errUnread   = fiber.NewError(http.StatusBadRequest, "the body cannot be read")
+	errReleased = errors.New("the request's body is no longer read")
+	errUnread   = fiber.NewError(http.StatusBadRequest, "cannot read the request body")
 )
 
-// Read reads what comes from the client.
+// Read reads what the client sends.
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -126,7 +126,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut reports whether the body ended because the client left (stream.Cut).
+// cut reports whether the body ended because the client disconnected (stream.Cut).
 func (u *upload) cut() bool {
 	if u.length >= 0 {
 		return u.n.Load() < u.length
@@ -134,7 +134,7 @@ func (u *upload) cut() bool {
 	return stream.LeftOn(u.conn)
 }
 
-// Close says that no more is wanted.
+// Close declares that the rest is not needed.
 func (u *upload) Close() error {
 	u.finish()
 	return nil
@@ -142,36 +142,35 @@ func (u *upload) Close() error {
 
 func (u *upload) finish() { u.once.Do(func() { close(u.over) }) }
 
-// state tells whether nothing is left of the body, and what is wrong with the
-// client's connection, as far as is known without waiting for the client.
+// state reports whether the body was read completely, and the error of the client's
+// connection, as far as is known without waiting for the client.
 func (u *upload) state() (clean bool, err error) {
 	if u.length < 0 || u.n.Load() < u.length {
 		select {
 		case <-u.over:
 		default:
-			return false, nil // it is still coming
+			return false, nil // still arriving
 		}
 	}
-	select { // all of it was read, and whoever reads it is about to see that
+	select { // all of it was read, and the reader is about to notice the end
 	case <-u.over:
 	case <-time.After(seen):
-		return false, nil // unless its last bytes are for a server that answered and does not read them
+		return false, nil // unless its last bytes are for a server that has responded and does not read them
 	}
 	if !u.mu.TryLock() {
-		return false, nil // it is not wanted, and was being read when that was said
+		return false, nil // no longer needed, and a read was in progress at that time
 	}
 	defer u.mu.Unlock()
 	return u.ended, u.err
 }
 
-// release takes the body from whoever reads it. whole reports whether what is left
-// can be read: not where the reading was broken off between two bytes that belong
-// together.
+// release takes the body from its reader. whole reports whether the rest can be read: it
+// cannot if a read was interrupted within a chunk header.
 func (u *upload) release() (whole bool, err error) {
 	whole = u.mu.TryLock()
-	if !whole { // it is being read, and the client may say nothing for long
-		u.conn.SetReadDeadline(time.Unix(1, 0))   //nolint:errcheck // then it ends with the client's next word
-		defer u.conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read tells
+	if !whole { // a read is in progress, and the client may send nothing for long
+		u.conn.SetReadDeadline(time.Unix(1, 0))   //nolint:errcheck // makes the read fail
+		defer u.conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read fails
 		u.mu.Lock()
 		u.err = nil
 		whole = u.length >= 0
@@ -181,8 +180,8 @@ func (u *upload) release() (whole bool, err error) {
 	return whole, u.err
 }
 
-// while calls gone when the client leaves before stop: nobody reads of it as long as the server
-// takes nothing.
+// watch calls gone if the client disconnects before stop: while the server accepts no data,
+// no read of the body detects that.
 func (u *upload) while(gone func()) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -203,10 +202,10 @@ func (u *upload) while(gone func()) (stop func()) {
 	return func() { close(over) }
 }
 
-// outlast waits until nothing is left of the body, reading away what is not wanted
-// by who reads it. When the request has been answered, which closes answered, the
-// client has a while to stop sending: whom its system tells of a connection that was
-// closed meanwhile, it does not show the answer.
+// drain waits until the body has been read completely, and discards what its reader did
+// not need. After the response, when answered is closed, the client has a while to stop
+// sending: if its connection were closed while it sends, its system might report an error
+// instead of the response.
 func (u *upload) outlast(answered <-chan struct{}) {
 	left := make(chan struct{})
 	defer close(left)
@@ -214,7 +213,7 @@ func (u *upload) outlast(answered <-chan struct{}) {
 		select {
 		case <-left:
 		case <-answered:
-			u.conn.SetReadDeadline(time.Now().Add(linger)) //nolint:errcheck // the next read tells
+			u.conn.SetReadDeadline(time.Now().Add(linger)) //nolint:errcheck // the next read fails
 		}
 	}()
 	<-u.over

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// A server that answers before it has read the last bytes must not keep its answer waiting.
-func TestAnAnswerDoesNotWaitForTheLastBytes(t *testing.T) {
+// A response must not wait when its server responds before it has read the last bytes.
+func TestAResponseDoesNotWaitForTheLastBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upload{r: strings.NewReader("word"), length: 4, over: make(chan struct{})}
 		if n, err := u.Read(make([]byte, 4)); n != 4 || err != nil {
@@ -28,8 +28,8 @@ func TestAnAnswerDoesNotWaitForTheLastBytes(t *testing.T) {
 	})
 }
 
-// A body that broke off is not read again: what reads it is another request's then.
-func TestABrokenBodyIsNotReadAgain(t *testing.T) {
+// A failed body is not read again: by then its reader may serve another request.
+func TestAFailedBodyIsNotReadAgain(t *testing.T) {
 	broken := errors.New("broken")
 	u := &upload{r: iotest.ErrReader(broken), length: 4, over: make(chan struct{}), failed: func() {}}
 	if _, err := u.Read(make([]byte, 4)); !errors.Is(err, broken) {
