@@ -67,7 +67,7 @@ func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
 func (i interpreter) need(t *testing.T, language string) {
 	t.Helper()
 	ans := i.Do(t, http.MethodPost, "/contexts", map[string]any{"language": language}, i.headers()...)
-	if ans.Status == http.StatusBadRequest && strings.Contains(string(ans.Body), "there is no kernel for \\\""+language+"\\\" in this template: ") {
+	if ans.Status == http.StatusBadRequest && strings.Contains(string(ans.Body), "the template lacks a kernel for \\\""+language+"\\\": ") {
 		t.Skip(ans)
 	}
 	if ans.Status != http.StatusOK {

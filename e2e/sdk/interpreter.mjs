@@ -130,7 +130,7 @@ const cases = {
     assert.match((await s.runCode('"a\0b"')).error.value, /null bytes/)
   },
   async 'shows why a request is refused'(s) {
-    await assert.rejects(s.runCode('1', { language: 'cobol' }), { message: '400 there is no kernel for "cobol"' })
+    await assert.rejects(s.runCode('1', { language: 'cobol' }), { message: '400 unknown language "cobol"' })
     await assert.rejects(s.runCode('1', { envs: { 'A=B': 'x' } }), (e) => /^400 .*A=B/.test(e.message) || assert.fail(e.message))
     await assert.rejects(s.createCodeContext({ cwd: '/nowhere' }), { message: "400 cwd '/nowhere' does not exist" })
   },

@@ -132,15 +132,15 @@ type lastWords struct {
 // appendEnd appends the last envelope. position, if not empty, is where a reconnecting
 // client resumes. If the record has ended instead, the metadata x-end-cause names the
 // cause.
-func appendEnd(dst []byte, err error, place string) []byte {
+func appendEnd(dst []byte, err error, position string) []byte {
 	words := lastWords{}
 	if err != nil {
 		t := tell(err)
 		words.Error = &t
 		var w *wireError
 		switch {
-		case place != "":
-			words.Metadata = map[string][]string{"x-replay-from": {place}}
+		case position != "":
+			words.Metadata = map[string][]string{"x-replay-from": {position}}
 		case errors.As(err, &w) && w.cause != "":
 			words.Metadata = map[string][]string{"x-end-cause": {string(w.cause)}}
 		}

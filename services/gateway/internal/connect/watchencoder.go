@@ -109,9 +109,9 @@ func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Dur
 
 // AppendEnd appends the last envelope.
 func (e *watchEncoder) AppendEnd(dst []byte, err error) []byte {
-	at, place := place{seq: e.seq}, ""
+	at, position := place{seq: e.seq}, ""
 	if kind.Is(err, kind.Unavailable) {
-		place = string(at.append(nil))
+		position = string(at.append(nil))
 	}
-	return appendEnd(dst, err, place)
+	return appendEnd(dst, err, position)
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// answer is what a read gives.
+// answer is the response to a read.
 type answer struct {
 	id      process.ID
-	view    string // of the bytes, the name of their stream
+	view    string // stream of the bytes; empty: events
 	ctype   string
 	body    []byte
 	from    string // offsets
 	next    string
 	cursor  string
 	now     bool // the client asked for offset=now
-	upTo    bool // next was the end
-	closed  bool // and nothing follows
-	nothing bool // a long-poll that waited in vain
+	upTo    bool // next is the end of what is stored
+	closed  bool // nothing follows
+	nothing bool // a long-poll that timed out
 }
 
-// etag names what lies between two offsets.
+// etag identifies the data between two offsets.
 func (a *answer) etag() string {
 	parts := []string{string(a.id), a.from, a.next}
 	if a.view != "" {
@@ -35,8 +35,8 @@ func (a *answer) etag() string {
 	return `"` + strings.Join(parts, ":") + `"`
 }
 
-// send answers. What reaches the end of a record that goes on is asked for
-// again; anything else stays true.
+// send sends the response. One that reaches the end of an open record must be revalidated;
+// any other never changes.
 func (a *answer) send(c *fiber.Ctx) error {
 	c.Set(headerNext, a.next)
 	c.Set(headerCursor, a.cursor)

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
-// mark is a place in the bytes of one stream of output: how many came before,
-// and the event that carried the last of them, so that nobody searches.
+// mark is a position in the bytes of one stream of output: the number of bytes before it,
+// and the event with the last of them, which makes a search unnecessary.
 type mark struct {
 	bytes uint64
 	seq   process.Seq
@@ -23,8 +23,8 @@ type mark struct {
 
 func (m mark) String() string { return fmt.Sprintf("%020d_%020d", m.bytes, m.seq) }
 
-// parseMark reads an offset of ours, "-1", or a number of bytes, whose place is
-// searched for from the beginning.
+// parseMark parses one of our offsets, "-1", or a number of bytes, which is searched for
+// from the beginning of the record.
 func parseMark(s string) (mark, error) {
 	if s == "" || s == "-1" {
 		return mark{}, nil
@@ -38,26 +38,26 @@ func parseMark(s string) (mark, error) {
 	return m, err
 }
 
-// output gathers the bytes of one stream.
+// output collects the bytes of one stream.
 type output struct {
 	stream process.Stream
 	at     mark
 	body   []byte
-	last   uint64 // how many bytes there are, as far as was read
+	last   uint64 // size of the stream as far as it was read
 	gap    bool   // events are missing since the last bytes
 }
 
-// hole returns the error for a stream whose bytes from at on are missing, up to the byte
-// next; 0: all that were left are.
+// hole returns the error for a stream whose bytes from at up to next are missing; next 0:
+// all the rest.
 func hole(at, next uint64) error {
 	if next == 0 {
-		return kind.Newf(kind.Gone, "read", "", "the store lost output: bytes from %d on may be missing; the record as JSON says which events", at)
+		return kind.Newf(kind.Gone, "read", "", "output was lost: bytes from %d on may be missing; the record as JSON lists the missing events", at)
 	}
-	return kind.Newf(kind.Gone, "read", "", "the store lost output: bytes %d to %d are missing; go on with offset=%d", at, next-1, next)
+	return kind.Newf(kind.Gone, "read", "", "output was lost: bytes %d to %d are missing; continue with offset=%d", at, next-1, next)
 }
 
-// add takes events until there is enough. Bytes that are missing are an error, also where
-// others come before them: an answer that ends at a hole would look whole.
+// add collects events until there is enough. Missing bytes are an error even after other
+// bytes: a response that ends at a gap would look complete.
 func (o *output) add(batch []process.Event) (bool, error) {
 	for i := range batch {
 		switch b := batch[i].Body.(type) {
@@ -67,7 +67,7 @@ func (o *output) add(batch []process.Event) (bool, error) {
 				return full, err
 			}
 		case process.Gap:
-			o.gap = true // the next bytes tell whether any are missing
+			o.gap = true // the offset of the next bytes shows whether any are missing
 		case process.Finished:
 			if o.gap {
 				return false, hole(o.at.bytes, 0)
@@ -101,17 +101,17 @@ func (o *output) wrote(seq process.Seq, w *process.Wrote) (full bool, err error)
 
 func (o *output) some() bool { return len(o.body) > 0 }
 
-// streamNamed is the stream of output with that name.
+// streamNamed returns the stream of output with that name.
 func streamNamed(name string) (process.Stream, error) {
 	for _, s := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
 		if s.String() == name {
 			return s, nil
 		}
 	}
-	return 0, kind.New(kind.NotFound, "read", "", "a process has stdout, stderr and pty")
+	return 0, kind.New(kind.NotFound, "read", "", "unknown stream: must be stdout, stderr or pty")
 }
 
-// bytes answers with the bytes of one stream of output.
+// bytes responds with the bytes of one stream of output.
 func (h *Handler) bytes(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {
@@ -126,7 +126,7 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 		return err
 	}
 	if live == liveSSE {
-		return kind.New(kind.Invalid, "read", string(id), "bytes are no text: read them with live=long-poll")
+		return kind.New(kind.Invalid, "read", string(id), "SSE cannot carry bytes: use live=long-poll")
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
@@ -156,10 +156,10 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 		return err
 	}
 	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tip.Lags {
-		return kind.New(kind.Unavailable, "read", string(id), "how many bytes there are is not known now, try again")
+		return kind.New(kind.Unavailable, "read", string(id), "the size of the stream is unknown right now: try again")
 	}
 	if at.seq == 0 && at.bytes > out.last && !p.full {
-		return kind.Newf(kind.Invalid, "read", string(id), "out of range; there are %d bytes", out.last)
+		return kind.Newf(kind.Invalid, "read", string(id), "offset out of range: the stream has %d bytes", out.last)
 	}
 	setCommon(c)
 	a := newAnswer(c, id, now)
@@ -169,8 +169,8 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 	return a.send(c)
 }
 
-// end finds the end of a stream's bytes: what the last of its events says. It
-// looks back in growing steps.
+// end returns the end of a stream's bytes, from its last output event. It searches
+// backwards in growing steps.
 func (h *Handler) end(ctx context.Context, p core.Principal, id process.ID, s process.Stream) (mark, error) {
 	tip, err := h.core.Tip(ctx, p, id)
 	if err != nil {
@@ -196,7 +196,7 @@ func (h *Handler) lastOf(ctx context.Context, p core.Principal, id process.ID, s
 	return last.at, err
 }
 
-// lastMark gathers nothing but the end of a stream's bytes.
+// lastMark collects only the end of a stream's bytes.
 type lastMark struct {
 	stream process.Stream
 	at     mark
@@ -213,7 +213,7 @@ func (l *lastMark) add(batch []process.Event) (bool, error) {
 
 func (l *lastMark) some() bool { return false }
 
-// bytesHead tells where a stream's bytes end.
+// bytesHead responds with the offset of a stream's end.
 func (h *Handler) bytesHead(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {

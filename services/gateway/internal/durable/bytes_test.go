@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// talk is a record of both streams; stdout is "hello world", one frame a word.
-func talk(b *recordtest.Book, finished bool) process.ID {
+// twoStreams returns a record with both streams; stdout is "hello world", one frame per word.
+func twoStreams(b *recordtest.Book, finished bool) process.ID {
 	id := process.NewID("i1")
 	b.Append(id, process.Accepted{}, process.Started{PID: 7},
 		process.Wrote{Stream: process.Stdout, Data: []byte("hello ")}, process.Wrote{Stream: process.Stderr, Data: []byte("\xff")},
@@ -43,18 +43,18 @@ func TestBytes(t *testing.T) {
 		{"from the end", false, "/stdout?offset=" + mark{11, 5}.String(), 200, "", mark{11, 5}.String(), header{headerUpTo: "true"}},
 		{"from the end by bytes", false, "/stdout?offset=11", 200, "", mark{11, 0}.String(), nil},
 		{"now", false, "/stdout?offset=now", 200, "", mark{11, 5}.String(), header{headerUpTo: "true", "Cache-Control": "no-store"}},
-		{"long-poll of what is there", false, "/stdout?offset=6&live=long-poll", 200, "world", mark{11, 5}.String(), nil},
-		{"long-poll of nothing", false, "/stdout?offset=now&live=long-poll", 204, "", mark{11, 5}.String(), header{headerUpTo: "true"}},
-		{"long-poll of what ended", true, "/stdout?offset=now&live=long-poll", 204, "", mark{11, 5}.String(), header{headerClosed: "true"}},
+		{"long-poll of stored bytes", false, "/stdout?offset=6&live=long-poll", 200, "world", mark{11, 5}.String(), nil},
+		{"long-poll without new bytes", false, "/stdout?offset=now&live=long-poll", 204, "", mark{11, 5}.String(), header{headerUpTo: "true"}},
+		{"long-poll of an ended process", true, "/stdout?offset=now&live=long-poll", 204, "", mark{11, 5}.String(), header{headerClosed: "true"}},
 		{"past the end", true, "/stdout?offset=12", 400, "", "", nil},
-		{"no offset of ours", true, "/stdout?offset=1_2_3", 400, "", "", nil},
+		{"an invalid offset", true, "/stdout?offset=1_2_3", 400, "", "", nil},
 		{"SSE", true, "/stdout?offset=-1&live=sse", 400, "", "", nil},
-		{"no stream", true, "/stdin", 404, "", "", nil},
+		{"an unknown stream", true, "/stdin", 404, "", "", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := recordtest.New("i1")
-			id := talk(b, tt.finished)
+			id := twoStreams(b, tt.finished)
 			resp, body := recordtest.Do(t, serve(t, b), recordtest.Request{Method: "GET", Path: "/v1/streams/" + string(id) + tt.path})
 			if resp.StatusCode != tt.status || resp.Header.Get(headerNext) != tt.next || tt.status < 300 && body != tt.body {
 				t.Errorf("%d, next %q: %q", resp.StatusCode, resp.Header.Get(headerNext), body)
@@ -70,7 +70,7 @@ func TestBytes(t *testing.T) {
 
 func TestBytesHead(t *testing.T) {
 	b := recordtest.New("i1")
-	id := talk(b, true)
+	id := twoStreams(b, true)
 	resp, _ := recordtest.Do(t, serve(t, b), recordtest.Request{Method: "HEAD", Path: "/v1/streams/" + string(id) + "/stdout"})
 	if resp.StatusCode != 200 || resp.Header.Get(headerNext) != (mark{11, 5}).String() || resp.Header.Get(headerClosed) != "true" {
 		t.Errorf("%d %v", resp.StatusCode, resp.Header)
@@ -89,12 +89,12 @@ func TestMissingBytesAreGone(t *testing.T) {
 		body string
 		gone bool
 	}{
-		{"a hole behind other bytes", mark{}, []process.Event{wrote(1, 0, "ab"), wrote(3, 5, "fg")}, "", true},
-		{"a hole at the offset", mark{2, 1}, []process.Event{gap, wrote(3, 5, "fg")}, "", true},
-		{"behind the hole", mark{5, 0}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 5, "fg"), end}, "fg", false},
-		{"a gap in which nothing was printed", mark{}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 2, "c"), end}, "abc", false},
+		{"a gap after other bytes", mark{}, []process.Event{wrote(1, 0, "ab"), wrote(3, 5, "fg")}, "", true},
+		{"a gap at the offset", mark{2, 1}, []process.Event{gap, wrote(3, 5, "fg")}, "", true},
+		{"after the gap", mark{5, 0}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 5, "fg"), end}, "fg", false},
+		{"a gap without output", mark{}, []process.Event{wrote(1, 0, "ab"), gap, wrote(3, 2, "c"), end}, "abc", false},
 		{"a gap before the end", mark{}, []process.Event{wrote(1, 0, "ab"), gap, end}, "", true},
-		{"a gap of a process that runs", mark{}, []process.Event{wrote(1, 0, "ab"), gap}, "ab", false},
+		{"a gap of a running process", mark{}, []process.Event{wrote(1, 0, "ab"), gap}, "ab", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestMissingBytesAreGone(t *testing.T) {
 	}
 }
 
-// Reads that follow each other's offsets are the stream, whatever its frames.
+// Consecutive reads yield the whole stream, whatever its frames.
 func TestBytesJoinUp(t *testing.T) {
 	b, id, rng := recordtest.New("i1"), process.NewID("i1"), rand.New(rand.NewPCG(1, 2))
 	b.Append(id, process.Accepted{})
@@ -137,7 +137,7 @@ func TestBytesJoinUp(t *testing.T) {
 
 func TestALongPollOfBytesWaitsForItsStream(t *testing.T) {
 	b := recordtest.New("i1")
-	id := talk(b, false)
+	id := twoStreams(b, false)
 	streams := stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams, poll: 10 * time.Second, cycle: time.Minute}
 	url := recordtest.Serve(t, streams, h.Register)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// The protocol's headers.
+// Headers of the protocol.
 const (
 	headerNext   = "Stream-Next-Offset"
 	headerCursor = "Stream-Cursor"
@@ -25,16 +25,16 @@ const (
 type Handler struct {
 	core    record.Records
 	streams *stream.Streams
-	poll    time.Duration // how long a long-poll waits
-	cycle   time.Duration // how long an SSE connection lives
+	poll    time.Duration // timeout of a long-poll
+	cycle   time.Duration // lifetime of an SSE connection
 }
 
-// New gives the surface on a core. Its streams are streams'.
+// New returns the surface of a core. It serves its streams with streams.
 func New(c *core.Core, streams *stream.Streams) *Handler {
 	return &Handler{core: record.Gateway{Core: c}, streams: streams, poll: 25 * time.Second, cycle: time.Minute}
 }
 
-// Register adds the routes. The principal must have been found before.
+// Register adds the routes. Authentication must run before them.
 func (h *Handler) Register(r fiber.Router) {
 	r.Add(fiber.MethodGet, "/v1/streams/:id", h.get)
 	r.Add(fiber.MethodHead, "/v1/streams/:id", h.head)
@@ -48,34 +48,34 @@ func (h *Handler) Register(r fiber.Router) {
 
 func readOnly(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAllow, "GET, HEAD")
-	return fiber.NewError(fiber.StatusMethodNotAllowed, "a process's record is written by its host only")
+	return fiber.NewError(fiber.StatusMethodNotAllowed, "only its host writes a process's record")
 }
 
-// The modes of a live read.
+// Modes of a live read.
 const (
 	livePoll = "long-poll"
 	liveSSE  = "sse"
 )
 
-// liveOf reads how the client wants what comes; the empty string is not at all.
+// liveOf returns the requested mode; empty is a catch-up read.
 func liveOf(c *fiber.Ctx) (string, error) {
 	switch live := c.Query("live"); {
 	case live != "" && live != livePoll && live != liveSSE:
-		return "", kind.New(kind.Invalid, "read", "", `live: "long-poll" or "sse"`)
+		return "", kind.New(kind.Invalid, "read", "", `live: must be "long-poll" or "sse"`)
 	case live != "" && c.Query("offset") == "":
-		return "", kind.New(kind.Invalid, "read", "", "a live read needs an offset")
+		return "", kind.New(kind.Invalid, "read", "", "offset is required with live")
 	default:
 		return live, nil
 	}
 }
 
-// get reads: what is stored, or with live what comes.
+// get reads stored events, or live ones.
 func (h *Handler) get(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {
 		return err
 	}
-	place, err := parseOffset(c.Query("offset"))
+	position, err := parseOffset(c.Query("offset"))
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: place, Follow: live != ""})
+	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: position, Follow: live != ""})
 	if err != nil {
 		return record.WriteError(c, err)
 	}
 	setCommon(c)
-	a := newAnswer(c, id, place.Now)
+	a := newAnswer(c, id, position.Now)
 	if live == liveSSE {
 		return h.sse(c, id, o, a.cursor)
 	}
@@ -102,7 +102,7 @@ func newAnswer(c *fiber.Ctx, id process.ID, now bool) answer {
 	return answer{id: id, now: now, cursor: nextCursor(c.Query("cursor"), time.Now())}
 }
 
-// head tells where the record ends.
+// head responds with the offset of the record's end.
 func (h *Handler) head(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {

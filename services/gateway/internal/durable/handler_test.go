@@ -21,7 +21,7 @@ func serve(t testing.TB, b *recordtest.Book) string {
 	return recordtest.Serve(t, streams, h.Register)
 }
 
-// script is a record of four events that has ended, or of three that goes on.
+// script returns a record of four events that has ended, or an open one of three.
 func script(b *recordtest.Book, finished bool) process.ID {
 	id, code := process.NewID("i1"), int32(0)
 	b.Append(id, process.Accepted{}, process.Started{PID: 7}, process.Wrote{Stream: process.Stdout, Data: []byte("hi\n")})
@@ -46,21 +46,21 @@ func TestReads(t *testing.T) {
 		status   int
 		messages int    // -1: no body
 		next     string // offset
-		want     header // of the answer; empty: must be absent
+		want     header // of the response; empty: must be absent
 	}{
-		{"all of what ended", true, "", 200, 4, offset(4), header{headerUpTo: "true", headerClosed: "true", "Cache-Control": "private, max-age=60, stale-while-revalidate=300"}},
+		{"all of an ended record", true, "", 200, 4, offset(4), header{headerUpTo: "true", headerClosed: "true", "Cache-Control": "private, max-age=60, stale-while-revalidate=300"}},
 		{"from -1", true, "?offset=-1", 200, 4, offset(4), nil},
-		{"all of what goes on", false, "?offset=-1", 200, 3, offset(3), header{headerUpTo: "true", headerClosed: "", "Cache-Control": "private, no-cache"}},
+		{"all of an open record", false, "?offset=-1", 200, 3, offset(3), header{headerUpTo: "true", headerClosed: "", "Cache-Control": "private, no-cache"}},
 		{"the rest", false, "?offset=" + offset(2), 200, 1, offset(3), header{headerUpTo: "true"}},
 		{"nothing more", false, "?offset=" + offset(3), 200, 0, offset(3), header{headerUpTo: "true"}},
-		{"nothing more for ever", true, "?offset=" + offset(4), 200, 0, offset(4), header{headerClosed: "true"}},
+		{"nothing more of an ended record", true, "?offset=" + offset(4), 200, 0, offset(4), header{headerClosed: "true"}},
 		{"now", false, "?offset=now", 200, 0, offset(3), header{headerUpTo: "true", "Cache-Control": "no-store", "Etag": ""}},
-		{"long-poll of what is there", false, "?offset=-1&live=long-poll", 200, 2, offset(2), no(headerUpTo, headerClosed)},
-		{"long-poll of nothing", false, "?offset=" + offset(3) + "&live=long-poll", 204, -1, offset(3), header{headerUpTo: "true", headerClosed: ""}},
-		{"long-poll of nothing from now", false, "?offset=now&live=long-poll", 204, -1, offset(3), nil},
-		{"long-poll of what ended", true, "?offset=" + offset(4) + "&live=long-poll", 204, -1, offset(4), header{headerClosed: "true", headerUpTo: "true"}},
+		{"long-poll of stored events", false, "?offset=-1&live=long-poll", 200, 2, offset(2), no(headerUpTo, headerClosed)},
+		{"long-poll without new events", false, "?offset=" + offset(3) + "&live=long-poll", 204, -1, offset(3), header{headerUpTo: "true", headerClosed: ""}},
+		{"long-poll from now without new events", false, "?offset=now&live=long-poll", 204, -1, offset(3), nil},
+		{"long-poll of an ended record", true, "?offset=" + offset(4) + "&live=long-poll", 204, -1, offset(4), header{headerClosed: "true", headerUpTo: "true"}},
 		{"past the end", true, "?offset=" + offset(5), 400, -1, "", nil},
-		{"no offset of ours", true, "?offset=x", 400, -1, "", nil},
+		{"an invalid offset", true, "?offset=x", 400, -1, "", nil},
 		{"long-poll without an offset", true, "?live=long-poll", 400, -1, "", nil},
 		{"unknown live", true, "?offset=-1&live=x", 400, -1, "", nil},
 	}
@@ -90,7 +90,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-func TestALongPollGivesWhatComes(t *testing.T) {
+func TestALongPollReturnsNewEvents(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, false)
 	streams := stream.New(stream.Config{})
@@ -103,7 +103,7 @@ func TestALongPollGivesWhatComes(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsKnownIs304(t *testing.T) {
+func TestAKnownResponseIs304(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, false)
 	url := serve(t, b)
@@ -175,7 +175,7 @@ func TestChunksJoinUp(t *testing.T) {
 	}
 }
 
-func TestSSEEndsAfterAWhileAndTellsThatNothingIsThere(t *testing.T) {
+func TestSSEEndsAfterItsCycleAndReportsUpToDate(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, false)
 	resp := recordtest.Open(t, serve(t, b), recordtest.Request{Method: "GET", Path: "/v1/streams/" + string(id) + "?offset=now&live=sse&cursor=5"})

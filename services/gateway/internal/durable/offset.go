@@ -10,13 +10,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
-// appendOffset appends the offset after event seq: 20 digits, so that the order
-// of offsets is that of their strings.
+// appendOffset appends the offset after event seq: 20 digits, so that offsets sort as
+// strings.
 func appendOffset(dst []byte, seq process.Seq) []byte { return fmt.Appendf(dst, "%020d", seq) }
 
 func offset(seq process.Seq) string { return string(appendOffset(nil, seq)) }
 
-// parseOffset reads an offset of ours, "-1" or "now"; the empty string is "-1".
+// parseOffset parses one of our offsets, "-1" or "now"; empty is "-1".
 func parseOffset(s string) (record.Place, error) {
 	if s == "-1" {
 		return record.Place{}, nil
@@ -30,9 +30,9 @@ const (
 	cursorJitter   = 3600       // seconds
 )
 
-// nextCursor gives the cursor of a live answer: the number of the interval that
-// now is in, or more than the client's, so that no cache gives a client the same
-// answer for ever.
+// nextCursor returns the cursor of a live response: the number of the current interval,
+// or a number beyond the client's, so that no cache serves a client the same response
+// for ever.
 func nextCursor(client string, now time.Time) string {
 	n := uint64(max(now.Unix()-cursorEpoch, 0)) / cursorInterval
 	if c, err := strconv.ParseUint(client, 10, 62); err == nil && c >= n {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// maxChunk is when an answer has enough: the client asks for the rest.
+	// maxChunk is the size at which a response ends: the client requests the rest.
 	maxChunk = 1 << 20
-	// pollSlice is how long a long-poll may not notice that the gateway drains.
+	// pollSlice is the interval at which a long-poll checks for a drain.
 	pollSlice = 500 * time.Millisecond
 )
 
-// gatherer makes the body of an answer of events.
+// collector builds the body of a response from events.
 type gatherer interface {
-	// add takes events until there is enough, and reports whether there is.
+	// add adds events and reports whether the body is full.
 	add(batch []process.Event) (full bool, err error)
-	// some reports whether there is something to answer with.
+	// some reports whether the body has content.
 	some() bool
 }
 
-// messages gathers a JSON array of events.
+// messages collects a JSON array of events.
 type messages struct {
 	body []byte
 	end  process.Seq
@@ -59,14 +59,14 @@ func (m *messages) bytes() []byte {
 	return append(m.body, ']')
 }
 
-// progress is how far a read came.
+// progress is how far a read has come.
 type progress struct {
-	at     process.Seq // the last event looked at, if the chunk did not fill up
+	at     process.Seq // the last event read, unless the chunk was full before
 	full   bool
 	closed bool // the record's end was reached
 }
 
-// stored gathers what is stored.
+// stored collects what is stored.
 func stored(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for !p.full {
@@ -89,7 +89,7 @@ func (p *progress) take(g gatherer, batch []process.Event) (err error) {
 	return err
 }
 
-// awaited gathers what is stored or what comes first, for at most h.poll.
+// awaited collects what is stored or arrives first, for at most h.poll.
 func (h *Handler) awaited(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for until := time.Now().Add(h.poll); !p.full && !p.closed && !g.some() && !h.streams.Draining(); {
@@ -110,7 +110,7 @@ func (h *Handler) awaited(ctx context.Context, o *record.Opened, g gatherer) (p 
 	return p, nil
 }
 
-// messages answers with events.
+// messages responds with events.
 func (h *Handler) messages(ctx context.Context, c *fiber.Ctx, a answer, o *record.Opened, live bool) error {
 	m := &messages{end: o.After}
 	var p progress

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxData is when one data event ends and the next begins.
+	// maxData is the size at which a data event ends and the next begins.
 	maxData = 256 << 10
-	// keepalive is how long a connection is silent.
+	// keepalive is the interval of keepalives.
 	keepalive = 15 * time.Second
 )
 
-// sse streams the record for a while; then the client comes again.
+// sse streams the record for h.cycle; then the client reconnects.
 func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor string) error {
 	enc := &encoder{after: o.After, tip: o.Tip.Last, cursor: cursor, pulse: textenc.NewPulse(keepalive)}
 	head := stream.Head{
@@ -29,19 +29,19 @@ func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor strin
 	return h.streams.Serve(c, head, o.Source, enc)
 }
 
-// encoder writes a record as the protocol's data and control events: a control
-// event after each batch says where to go on.
+// encoder encodes a record as the protocol's data and control events: a control event
+// after each batch has the next offset.
 type encoder struct {
 	after  process.Seq
-	tip    process.Seq // as it was when the read began: from there on it is up to date
+	tip    process.Seq // end of the record when the read began: from there on it is up to date
 	cursor string
 	pulse  textenc.Pulse
-	open   int  // bytes of the data event that has not ended; 0: there is none
-	told   bool // a control event with the present offset was sent
-	closed bool // and it said that the stream is closed
+	open   int  // size of the open data event; 0: none
+	told   bool // a control event with the current offset was sent
+	closed bool // that event said that the stream is closed
 }
 
-// AppendEvent appends a message to the data event, begun if there is none.
+// AppendEvent appends a message to the open data event, or begins one.
 func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	before := len(dst)
 	if n.open == 0 {
@@ -58,7 +58,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	return dst, nil
 }
 
-// control ends the data event and tells the offset.
+// control ends the data event and sends the offset.
 func (n *encoder) control(dst []byte, closed bool) []byte {
 	if n.open > 0 {
 		dst = append(dst, "]\n\n"...)
@@ -83,8 +83,8 @@ func (n *encoder) control(dst []byte, closed bool) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-// AppendIdle ends a batch; at the start it tells a client that there is nothing
-// more for now, and in silence that the connection lives.
+// AppendIdle ends a batch. At the start it reports that there are no more events yet, and
+// while idle it sends keepalives.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 	if !n.told && (n.open > 0 || n.after >= n.tip) {
 		dst = n.control(dst, false)
@@ -96,9 +96,8 @@ func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return dst, wait
 }
 
-// AppendEnd ends what is open. A record at its end closes the stream; after any
-// other end the client comes again from the last offset, and is told then what
-// is the matter.
+// AppendEnd ends the open event. The end of the record closes the stream. After any other
+// end the client reconnects from the last offset and then receives the error.
 func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	switch {
 	case err == nil && !n.closed:

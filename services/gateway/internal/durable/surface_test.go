@@ -14,8 +14,8 @@ import (
 func TestSurface(t *testing.T) {
 	surfacetest.Run(t, surfacetest.Surface{
 		Exits: true, MaxLine: maxData, Decode: decode,
-		Encoder: func(t *testing.T, r *surfacetest.Record, place string) (stream.Encoder, process.Seq) {
-			p, err := parseOffset(place)
+		Encoder: func(t *testing.T, r *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
+			p, err := parseOffset(position)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,8 +37,8 @@ type control struct {
 	UpToDate, StreamClosed         bool
 }
 
-// decode reads an SSE body as the protocol's clients do. A body without
-// streamClosed was cut: the client goes on from the last offset.
+// decode decodes an SSE body as the protocol's clients do. A body without streamClosed
+// broke off: the client continues from the last offset.
 func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 	t.Helper()
 	var units []surfacetest.Unit
@@ -78,8 +78,8 @@ func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 	return append(units, last)
 }
 
-// unit has its own place, which a client that keeps the seq of what it has may
-// make itself.
+// unit returns a unit with its own position, which a client can derive from the seq of the
+// message.
 func unit(m *message) surfacetest.Unit {
 	u := surfacetest.Unit{Place: offset(m.Seq)}
 	switch m.Type {

@@ -10,23 +10,23 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// awaited is the record of an execution for as long as its client waits for it. When the
-// client leaves, the execution is told so: it goes on, but no longer keeps the next one
-// of its context waiting, which E2B's never does (WIRE-E2B 3.5).
+// clientSource is the record of an execution while its client is connected. When the client
+// disconnects, the execution gets a signal: it continues, but no longer blocks the next one
+// of its context, which it never does at E2B either.
 type awaited struct {
 	stream.Source
 	h   *Handler
 	who core.Principal
 	id  process.ID
 
-	listens bool // its process has said something, and minds signals from then on
+	listens bool // its process has printed something, and handles signals from then on
 	over    bool
 }
 
-// patience bounds how long a process is waited for that is to be told something.
+// signalTimeout limits how long a process is waited for before it is signaled.
 const patience = 10 * time.Second
 
-// Next is the record's.
+// Next implements stream.Source.
 func (a *awaited) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := a.Source.Next(ctx, idle)
 	for i := range batch {
@@ -36,22 +36,22 @@ func (a *awaited) Next(ctx context.Context, idle time.Duration) ([]process.Event
 		case process.Finished:
 			a.over = true
 		default:
-			// Nothing of it matters here.
+			// Not needed here.
 		}
 	}
 	return batch, err
 }
 
-// Close lets go of the record, and tells the execution.
+// Close releases the record, and signals an unfinished execution.
 func (a *awaited) Close() {
-	if !a.over && !a.h.streams.Draining() { // the clients of a gateway that goes away come back
+	if !a.over && !a.h.streams.Draining() { // during a drain the client reconnects
 		a.forget()
 	}
 	a.Source.Close()
 }
 
 func (a *awaited) forget() {
-	// Its request, whose context this would be, is over.
+	// The request and its context have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for !a.listens && !a.over {
@@ -60,6 +60,6 @@ func (a *awaited) forget() {
 		}
 	}
 	if !a.over {
-		_ = a.h.core.Signal(ctx, a.who, a.id, int32(syscall.SIGURG)) // what has ended meanwhile keeps nobody waiting
+		_ = a.h.core.Signal(ctx, a.who, a.id, int32(syscall.SIGURG)) // an execution that has ended blocks no other
 	}
 }

@@ -16,25 +16,25 @@ import (
 
 const (
 	tagPrefix = "context:"
-	// defaultPrefix begins the ids of the contexts in which code runs that names
-	// none: one a language, made when it is first wanted and anew when it died.
+	// defaultPrefix begins the ids of the default contexts, which run code without a
+	// context id: one per language, created on first use and again after it has died.
 	defaultPrefix = "default-"
 )
 
 func tagOf(id string) string { return tagPrefix + id }
 
-// codeContext is a context as clients see it.
+// codeContext is a context in the API.
 type codeContext struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
 	Cwd      string `json:"cwd"`
 
-	process process.ID // of its kernel
-	address string     // where that listens
-	user    string     // the user of the kernel and of its executions; empty: the sandbox's own
+	process process.ID // process of its kernel
+	address string     // where the kernel listens
+	user    string     // user of the kernel and of its executions; empty: the sandbox's default user
 }
 
-// contextOf tells the context whose kernel a process is.
+// contextOf returns the context whose kernel is s.
 func contextOf(s *process.Summary) (codeContext, bool) {
 	if s.Spec.Tag == nil || len(s.Spec.Args) <= addressArg {
 		return codeContext{}, false
@@ -48,7 +48,7 @@ func contextOf(s *process.Summary) (codeContext, bool) {
 	}, true
 }
 
-// cwdOf is where a process of a user's starts: relative paths and ~ are in his home.
+// cwdOf returns a process's absolute working directory: relative paths and ~ are in the user's home.
 func cwdOf(cwd, user string) string {
 	if rest, ok := strings.CutPrefix(cwd, "~"); ok && (rest == "" || rest[0] == '/') {
 		cwd = strings.TrimLeft(rest, "/")
@@ -59,8 +59,8 @@ func cwdOf(cwd, user string) string {
 	return path.Join(homeOf(user), cwd)
 }
 
-// userOf returns the user whose kernel a context in cwd gets. Kernels belong to the
-// sandbox's own user, but for those in the home of root, which no other user may enter.
+// userOf returns the user that runs the kernel of a context in cwd: the sandbox's default
+// user, except in the home of root, which no other user may enter.
 func userOf(cwd string) string {
 	cwd = cwdOf(cwd, "")
 	if home := homeOf("root"); cwd == home || strings.HasPrefix(cwd, home+"/") {
@@ -79,10 +79,10 @@ func homeOf(user string) string {
 	return "/home/" + user
 }
 
-// contexts gives those that live, oldest first, and how many kernels each id had.
+// contexts returns the running contexts, oldest first, and the number of kernels each id has had.
 func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID) ([]codeContext, map[string]int, error) {
 	lives := map[string]int{}
-	// Kernels of a moment ago may be another gateway's: the view must know them.
+	// Another gateway may just have started a kernel: the view must include it.
 	if err := h.core.Sync(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -101,8 +101,8 @@ func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID
 	return found, lives, nil
 }
 
-// find gives a context that lives. Its errors: NotFound, in the words that SDKs
-// look for.
+// find returns a running context. If it does not exist, the error is NotFound with the text
+// that SDKs match on.
 func (h *Handler) find(ctx context.Context, p core.Principal, sbx sandbox.ID, id string) (codeContext, int, error) {
 	all, lives, err := h.contexts(ctx, p, sbx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (h *Handler) find(ctx context.Context, p core.Principal, sbx sandbox.ID, id
 	return codeContext{}, lives[id], kind.Newf(kind.NotFound, opContext, id, "Context %s not found", id)
 }
 
-// findDefault gives the context of code that names none.
+// findDefault returns the default context of a language.
 func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox.ID, language string) (codeContext, error) {
 	c, lives, err := h.find(ctx, p, sbx, defaultPrefix+language)
 	if kind.Is(err, kind.NotFound) && !gone(err) {
@@ -126,14 +126,14 @@ func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox
 	return c, err
 }
 
-// isDefault tells the language whose default context an id names.
+// isDefault returns the language whose default context an id names.
 func isDefault(id string) (string, bool) {
 	language, ok := strings.CutPrefix(id, defaultPrefix)
 	return language, ok && languages[language] == language
 }
 
-// withDefaults adds the contexts that every sandbox has at E2B from its beginning, and
-// here as soon as they are used.
+// withDefaults adds the contexts that every sandbox has at E2B from its start, and here
+// from their first use.
 func withDefaults(all []codeContext) []codeContext {
 	out := make([]codeContext, 0, len(all)+2)
 	for _, language := range [...]string{"python", "javascript"} {
@@ -145,12 +145,12 @@ func withDefaults(all []codeContext) []codeContext {
 	return append(out, all...)
 }
 
-// gone reports whether it is the sandbox that was not found.
+// gone reports whether err is about a missing sandbox, not a missing context.
 func gone(err error) bool { return !strings.HasPrefix(kind.Message(err), "Context ") }
 
 // start starts a context's kernel, the nth of its id, and waits until it is ready.
-// Whoever starts the same one at the same time starts the same process. Its errors
-// are await's, too.
+// Concurrent starts of the same one start one process. It also returns the errors of
+// await.
 func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c *codeContext, n int) error {
 	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(sbx, c.ID, c.Language, c.Cwd), core.StartOptions{
 		IdempotencyKey: fmt.Sprintf("context %s %d", c.ID, n),
@@ -165,7 +165,7 @@ func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c
 
 func newContextID() string { return strings.ToLower(rand.Text()) }
 
-// end kills a context's kernel and waits until that is on record.
+// end kills a context's kernel and waits until that is recorded.
 func (h *Handler) end(ctx context.Context, p core.Principal, c *codeContext) error {
 	const sigKill = 9
 	if err := h.core.Signal(ctx, p, c.process, sigKill); err != nil && !kind.Is(err, kind.NotFound) {

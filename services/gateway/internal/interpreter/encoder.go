@@ -12,28 +12,26 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// keepalive is how often an execution that prints nothing says that it lives
-// (WIRE-E2B 3.5).
+// keepalive is the interval of keepalives while an execution prints nothing, the same as
+// E2B's.
 const keepalive = 5 * time.Second
 
-// maxLine is the longest line that is taken for one of the kernel's: pictures
-// come in one. In the place of a longer one, and of one for which there is no room, it
-// is said that there was one.
+// maxLine is the maximum length of a kernel's line: a picture is one line. A longer line,
+// or one beyond the budget, is replaced by a note about the omission.
 const (
 	maxLine = 32 << 20
 	tooLong = "more than 32 MiB is left out here"
 	noRoom  = "more than 128 KiB is left out here, as the gateway holds too many of them"
 )
 
-// encoder gives a client the lines of one execution: those that its process
-// prints, which come out of the sandbox and are believed only as far as they are
-// JSON objects.
+// encoder sends the lines of one execution to a client. The lines are printed by a process
+// in the sandbox, so they are passed on only if they are JSON objects.
 type encoder struct {
 	pulse textenc.Pulse
 	room  *stream.Room
-	held  []byte // of a line whose end has not come
-	skips bool   // up to the end of a line that is too long
-	said  []byte // what the process said against its start
+	held  []byte // a line whose end has not arrived
+	skips bool   // discard up to the end of a line that is too long
+	said  []byte // stderr of the process, the reason if it failed to start
 	over  bool   // the last line was sent
 }
 
@@ -51,11 +49,11 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		dst = n.fail(dst, "KernelNotFound", b.Message)
 	case process.Finished:
 		if !n.over && b.Exit.Cause == process.CauseSandboxGone {
-			return dst, stream.ErrCut // SDKs take this, and only this, for the sandbox's end
+			return dst, stream.ErrCut // the only thing that SDKs take for the sandbox's end
 		}
 		dst = n.fail(dst, "ExecutionEnded", ending(&b.Exit, n.said))
 	default:
-		// The record tells those.
+		// They are in the record.
 	}
 	if len(dst) > before {
 		n.pulse.Sent()
@@ -100,8 +98,8 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	return dst
 }
 
-// skip leaves out the line that is held, up to its end, and says why. Python's SDK fails on
-// lines of output that do not say when they were printed.
+// skip discards the pending line up to its end, and reports why. Python's SDK requires a
+// timestamp on lines of output.
 func (n *encoder) skip(dst []byte, why string) []byte {
 	n.held, n.skips = nil, true
 	if n.over {
@@ -120,16 +118,16 @@ func (n *encoder) line(dst, l []byte) []byte {
 	}
 	switch err := json.Unmarshal(l, &is); {
 	case err != nil:
-		// The SDK says what it makes of it.
+		// Left to the SDK.
 	case is.Type == "keepalive":
-		return dst // that the process has begun; the client is told that it lives by us
+		return dst // only reports that the process has started; the gateway sends its own keepalives
 	case is.Type == "end_of_execution":
 		n.over = true
 	}
 	return append(append(dst, l...), '\n')
 }
 
-// fail ends an execution that has not said its last word itself.
+// fail ends an execution that has not ended by itself.
 func (n *encoder) fail(dst []byte, name, value string) []byte {
 	if n.over {
 		return dst
@@ -162,11 +160,11 @@ func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return dst, wait
 }
 
-// AppendEnd appends why there is no more where the execution has not ended: it
-// goes on, and its record tells the rest.
+// AppendEnd reports why the stream ends before the execution, which continues: its record
+// has the rest.
 func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst
 	}
-	return n.fail(dst, "StreamEnded", "the execution goes on, and its record tells the rest: "+kind.Message(err))
+	return n.fail(dst, "StreamEnded", "the execution continues and its record has the rest: "+kind.Message(err))
 }

@@ -33,20 +33,20 @@ func out(s string) process.Body { return process.Wrote{Stream: process.Stdout, D
 
 const last = `{"type":"end_of_execution"}` + "\n"
 
-func TestEncoderGivesWholeLinesOnce(t *testing.T) {
+func TestEncoderWritesEachLineOnce(t *testing.T) {
 	ended := process.Finished{Exit: process.Exit{Cause: process.CauseExited}}
 	for _, tt := range []struct {
 		name   string
 		bodies []process.Body
 		want   string
 	}{
-		{"cut anywhere", []process.Body{out(`{"a"`), out(`:1}` + "\n" + `{"b":2}`), out("\n" + last), ended}, `{"a":1}` + "\n" + `{"b":2}` + "\n" + last},
-		{"what is no object is left out", []process.Body{out("\n\nnoise\n[1]\n{\"a\"\n" + last), ended}, last},
-		{"that a process has begun is not its client's", []process.Body{out(`{"type":"keepalive"}` + "\n" + last), ended}, last},
-		{"nothing after the last word", []process.Body{out(last + `{"a":1}` + "\n"), ended}, last},
-		{"a kernel that cannot be", []process.Body{process.Failed{Message: "no python3"}, ended},
+		{"lines split across frames", []process.Body{out(`{"a"`), out(`:1}` + "\n" + `{"b":2}`), out("\n" + last), ended}, `{"a":1}` + "\n" + `{"b":2}` + "\n" + last},
+		{"lines that are not objects are dropped", []process.Body{out("\n\nnoise\n[1]\n{\"a\"\n" + last), ended}, last},
+		{"the process's own keepalive is dropped", []process.Body{out(`{"type":"keepalive"}` + "\n" + last), ended}, last},
+		{"nothing after the end of the execution", []process.Body{out(last + `{"a":1}` + "\n"), ended}, last},
+		{"a kernel that cannot start", []process.Body{process.Failed{Message: "no python3"}, ended},
 			`{"type":"error","name":"KernelNotFound","value":"no python3","traceback":"KernelNotFound: no python3"}` + "\n" + last},
-		{"an end without a last word", []process.Body{process.Wrote{Stream: process.Stderr, Data: []byte("oh")}, process.Finished{Exit: process.Exit{Cause: process.CauseHostLost}}},
+		{"a process that ends without an end of execution", []process.Body{process.Wrote{Stream: process.Stderr, Data: []byte("oh")}, process.Finished{Exit: process.Exit{Cause: process.CauseHostLost}}},
 			`{"type":"error","name":"ExecutionEnded","value":"the execution was ended: ` + string(process.CauseHostLost) + `: oh","traceback":"ExecutionEnded: the execution was ended: ` + string(process.CauseHostLost) + `: oh"}` + "\n" + last},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestEncoderGivesWholeLinesOnce(t *testing.T) {
 	}
 }
 
-func TestEncoderSaysThatItLives(t *testing.T) {
+func TestEncoderSendsKeepalives(t *testing.T) {
 	n := newEncoder(stream.New(stream.Config{}).Room(""))
 	if got, wait := n.AppendIdle(nil, 0); len(got) > 0 || wait <= 0 || wait > keepalive {
 		t.Errorf("at once: %q, then %v", got, wait)
@@ -68,8 +68,8 @@ func TestEncoderSaysThatItLives(t *testing.T) {
 	}
 }
 
-// A line that is too long is left out, as a whole, and it is said that there was one.
-func TestALineThatIsTooLong(t *testing.T) {
+// A line that is too long is dropped as a whole, and the omission is reported.
+func TestALineThatIsTooLongIsReplaced(t *testing.T) {
 	const result = `{"type":"result","text":"x"}` + "\n"
 	piece := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
 	bodies := []process.Body{out(result)}
@@ -77,31 +77,31 @@ func TestALineThatIsTooLong(t *testing.T) {
 		bodies = append(bodies, out(piece))
 	}
 	got := untimed(encode(t, append(bodies, out(piece+"\n"+result), out(last))...))
-	if want := result + leftOut(tooLong) + result + last; got != want {
+	if want := result + omitted(tooLong) + result + last; got != want {
 		t.Errorf("%d bytes: %.300q, want %q", len(got), got, want)
 	}
 }
 
-func leftOut(why string) string {
+func omitted(why string) string {
 	return `{"type":"stderr","text":"A line of ` + why + `: write such results to files.\n","timestamp":0}` + "\n"
 }
 
-// untimed has everything said at once.
+// untimed sets all timestamps to 0.
 func untimed(s string) string {
 	return regexp.MustCompile(`"timestamp":[0-9]+`).ReplaceAllString(s, `"timestamp":0`)
 }
 
-// A line for which there is no room is left out; it is given back when what it held is sent.
-func TestALineForWhichThereIsNoRoom(t *testing.T) {
+// A line beyond the budget is dropped; the budget is released once a line has been sent.
+func TestALineBeyondTheBudgetIsReplaced(t *testing.T) {
 	const result = `{"type":"result","text":"x"}` + "\n"
 	half := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
 	streams := stream.New(stream.Config{Room: 3 << 20})
 	first := newEncoder(streams.Room("a"))
 	if got, err := first.AppendEvent(nil, process.Event{Body: out(half)}); err != nil || len(got) > 0 {
-		t.Fatalf("half a line: %q, %v", got, err)
+		t.Fatalf("a partial line: %q, %v", got, err)
 	}
-	if got, want := untimed(encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last))), leftOut(noRoom)+result+last; got != want {
-		t.Errorf("beside a long line: %.300q, want %q", got, want)
+	if got, want := untimed(encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last))), omitted(noRoom)+result+last; got != want {
+		t.Errorf("while another stream buffers a long line: %.300q, want %q", got, want)
 	}
 	if got, want := encodeIn(t, streams.Room("b"), out(half), out("\n"+last)), half+"\n"+last; got != want {
 		t.Errorf("another tenant's: %.300q, want %.300q", got, want)
@@ -111,11 +111,11 @@ func TestALineForWhichThereIsNoRoom(t *testing.T) {
 	}
 	first.AppendIdle(nil, 0)
 	if got, want := encodeIn(t, streams.Room("a"), out(half), out("\n"+last)), half+"\n"+last; got != want {
-		t.Errorf("behind it: %.300q, want %.300q", got, want)
+		t.Errorf("after it: %.300q, want %.300q", got, want)
 	}
 }
 
-func TestPartsAreTheCode(t *testing.T) {
+func TestPartsJoinToTheCode(t *testing.T) {
 	for _, code := range []string{"", "x", strings.Repeat("ä", maxPart), "x" + strings.Repeat("😀", maxPart)} {
 		all := parts(code)
 		if strings.Join(all, "") != code {
@@ -129,7 +129,7 @@ func TestPartsAreTheCode(t *testing.T) {
 	}
 }
 
-// Whatever a sandbox prints, a client gets lines of JSON that end once.
+// Whatever a sandbox prints, a client receives JSON lines with one end.
 func FuzzEncoder(f *testing.F) {
 	f.Add([]byte(`{"type":"result"}`+"\n"+last), 5)
 	f.Add([]byte("\xff{\n{}\n"), 1)

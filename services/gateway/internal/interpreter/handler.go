@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// gateway is what the surface needs of the core: a record.Gateway.
+// gateway is the part of the core that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	Sync(ctx context.Context) error
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
@@ -37,12 +37,12 @@ type Handler struct {
 	streams *stream.Streams
 }
 
-// New gives the surface on a core. Its streams are streams'.
+// New returns the surface of a core. It serves its streams with streams.
 func New(c *core.Core, streams *stream.Streams) *Handler {
 	return &Handler{core: record.Gateway{Core: c}, streams: streams}
 }
 
-// Register adds the routes. The principal must have been found before.
+// Register adds the routes. Authentication must run before them.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post("/execute", told(h.execute))
 	r.Post("/contexts", told(h.create))
@@ -51,12 +51,12 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/contexts/:id/restart", told(h.restart))
 }
 
-// opContext is what failed where a request names a context that cannot be meant.
+// opContext is the operation of errors about a request's context.
 const opContext = "find context"
 
-// told puts what is wrong with a request where SDKs show it (WIRE-E2B 3.5): npm's shows
-// the body of a 404, which is plain text as E2B's own server sends it, and of all others
-// only the reason phrase of the status line.
+// withReason puts the error of a request where SDKs show it: npm's shows the body of a 404,
+// which is plain text as E2B's own server sends it, and of other responses only the reason
+// phrase of the status line.
 func told(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
@@ -71,8 +71,8 @@ func told(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// phrase makes a reason phrase of a message: one line of printable ASCII, of 200 bytes at
-// most.
+// phrase makes a reason phrase of a message: one line of printable ASCII, at most 200
+// bytes.
 func phrase(message string) string {
 	const most = 200
 	line := strings.Map(func(r rune) rune {
@@ -90,11 +90,11 @@ type execution struct {
 	Language  string            `json:"language"`
 	Context   string            `json:"context_id"`
 	Variables map[string]string `json:"env_vars"`
-	TimeoutMS *int64            `json:"timeout_ms"` // ours: past it the kernel is interrupted; absent, 0: never
+	TimeoutMS *int64            `json:"timeout_ms"` // not in E2B's API: timeout before the kernel is interrupted; absent, 0: none
 }
 
-// execute runs code in a context and streams what comes of it. Sent again with
-// its Idempotency-Key, it streams the same execution.
+// execute runs code in a context and streams the results. A retry with the same
+// Idempotency-Key streams the same execution.
 func (h *Handler) execute(c *fiber.Ctx) error {
 	var e execution
 	if err := record.Read(c, &e); err != nil {
@@ -131,7 +131,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if spec.Stdin {
 		if err := h.hand(ctx, p, id, *e.Code); err != nil {
 			src.Close()
-			if c.Get("Idempotency-Key") == "" { // no retry will bring the rest
+			if c.Get("Idempotency-Key") == "" { // no retry will send the rest
 				_ = h.core.Signal(ctx, p, id, int32(syscall.SIGKILL))
 			}
 			return err
@@ -141,8 +141,8 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder(head.Room))
 }
 
-// hand sends an execution its code. What has ended meanwhile takes no input: its record
-// tells why.
+// sendCode sends an execution its code. If the execution has ended, it takes no input and
+// its record has the reason.
 func (h *Handler) hand(ctx context.Context, p core.Principal, id process.ID, code string) error {
 	err := h.core.SendInputOnce(ctx, p, id, "code", []byte(code), true)
 	if kind.Is(err, kind.NotFound) || kind.Is(err, kind.Precondition) {
@@ -166,7 +166,7 @@ func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.
 	return h.findDefault(ctx, p, sbx, language)
 }
 
-// create makes a context.
+// create creates a context.
 func (h *Handler) create(c *fiber.Ctx) error {
 	var want struct {
 		Language string `json:"language"`
@@ -218,8 +218,7 @@ func (h *Handler) remove(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// restart gives a context a new kernel, which knows nothing of what the one
-// before did.
+// restart gives a context a new kernel, without the state of the previous one.
 func (h *Handler) restart(c *fiber.Ctx) error {
 	old, lives, err := h.ended(c)
 	if err != nil {
@@ -233,8 +232,8 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 	return c.JSON(nil)
 }
 
-// ended ends the kernel of the context that the path names, and tells how many
-// kernels it has had.
+// endKernel ends the kernel of the context in the path, and returns how many kernels the
+// context has had.
 func (h *Handler) ended(c *fiber.Ctx) (codeContext, int, error) {
 	p := auth.From(c)
 	sbx, err := h.sandbox(c, p)
@@ -256,8 +255,8 @@ func (h *Handler) ended(c *fiber.Ctx) (codeContext, int, error) {
 	return in, lives, err
 }
 
-// sandbox is the one the request names, else the token's, else the only one that
-// runs.
+// sandbox returns the sandbox that the request names, else the token's, else the only
+// running one.
 func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
 	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
 }

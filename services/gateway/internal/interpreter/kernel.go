@@ -40,7 +40,7 @@ var (
 	nodeKernel string
 )
 
-// languages are those that there are kernels for, by every name they have.
+// languages maps every name of a language with a kernel to its canonical name.
 var languages = map[string]string{
 	"python": "python", "bash": "bash", "r": "r", "java": "java",
 	"javascript": "javascript", "js": "javascript", "typescript": "typescript", "ts": "typescript",
@@ -50,8 +50,8 @@ const opKernel = "find kernel"
 
 const defaultLanguage = "python"
 
-// parseLanguage gives a language its one name; empty is the default. Its errors
-// are Invalid.
+// parseLanguage returns the canonical name of a language; empty is the default. Its
+// errors are Invalid.
 func parseLanguage(s string) (string, error) {
 	if s == "" {
 		return defaultLanguage, nil
@@ -59,11 +59,11 @@ func parseLanguage(s string) (string, error) {
 	if l, ok := languages[s]; ok {
 		return l, nil
 	}
-	return "", kind.Newf(kind.Invalid, opKernel, "", "there is no kernel for %q", s)
+	return "", kind.Newf(kind.Invalid, opKernel, "", "unknown language %q", s)
 }
 
-// kernelSpec is the process of a context. The argument addressArg is its address, by
-// which executions find it, the last one the language.
+// kernelSpec returns the process of a context. The argument addressArg is its address, by
+// which executions find it; the last one is the language.
 func kernelSpec(sbx sandbox.ID, id, language, cwd string) process.Spec {
 	tag, address := tagOf(id), addressOf(sbx, id)
 	s := process.Spec{Cmd: "python3", Cwd: cwd, User: userOf(cwd), Tag: &tag, Helper: true}
@@ -83,9 +83,9 @@ func kernelSpec(sbx sandbox.ID, id, language, cwd string) process.Spec {
 	return s
 }
 
-// addressOf is the address of a context's kernel. Without isolation one place has those
-// of several sandboxes, and each of these its default contexts. A fork's kernels keep the
-// address that they began with.
+// addressOf returns the address of a context's kernel. Without isolation, several sandboxes
+// share one directory of addresses, and each has its default contexts. The kernels of a
+// fork keep their original address.
 func addressOf(sbx sandbox.ID, id string) string { return string(sbx) + "-" + id }
 
 const addressArg = 2
@@ -98,12 +98,12 @@ func inNode(args ...string) []string {
 	return append([]string{"-e", "(function () {" + nodeKernel + "})()"}, args...)
 }
 
-// ready is what a kernel prints when code may be handed to it.
+// ready is what a kernel prints when it accepts code.
 const ready = "ready\n"
 
-// await reads the record of a context's kernel until it is ready. Its errors: Invalid
-// with the kernel's words where the template has not what the language needs, and
-// what kept the process from being started, as a cwd that is none.
+// await reads the record of a context's kernel until it is ready. If the template lacks what
+// the language requires, the error is Invalid with the kernel's message. Otherwise it is the
+// reason why the process did not start, such as a cwd that does not exist.
 func await(ctx context.Context, src stream.Source, language string) error {
 	const enough = 4 << 10
 	var out, said []byte
@@ -120,34 +120,34 @@ func await(ctx context.Context, src stream.Source, language string) error {
 					to = &out
 				}
 				*to = append(*to, b.Data[:min(len(b.Data), enough-min(len(*to), enough))]...)
-				if bytes.HasPrefix(out, []byte(ready)) { // code may have printed since
+				if bytes.HasPrefix(out, []byte(ready)) { // followed by output of code
 					return nil
 				}
 			case process.Failed:
 				return kind.New(kind.Kind(b.Kind), opKernel, "", b.Message)
 			case process.Finished:
 				why := strings.TrimSpace(string(bytes.ToValidUTF8(said, []byte("?"))))
-				return kind.Newf(kind.Invalid, opKernel, "", "there is no kernel for %q in this template: %s", language, cmp.Or(why, string(b.Exit.Cause)))
+				return kind.Newf(kind.Invalid, opKernel, "", "the template lacks a kernel for %q: %s", language, cmp.Or(why, string(b.Exit.Cause)))
 			case process.Lost:
 				return kind.New(kind.Unavailable, opKernel, "", b.Reason)
 			default:
-				// The record tells those.
+				// They are in the record.
 			}
 		}
 	}
 }
 
 const (
-	maxPart = 64 << 10  // bytes of one argument; the kernel's limit is 128 KiB
-	maxArgs = 512 << 10 // bytes of code that are arguments
+	maxPart = 64 << 10  // bytes of one argument; Linux allows 128 KiB
+	maxArgs = 512 << 10 // bytes of code that are passed as arguments
 )
 
 // asInput reports whether an execution reads its code from standard input: arguments
-// hold no NUL, and only so much.
+// cannot contain NUL, and their size is limited.
 func asInput(code string) bool { return len(code) > maxArgs || strings.Contains(code, "\x00") }
 
-// askSpec is the process of an execution, which has its code as arguments, or without any
-// reads it from standard input (asInput). Its errors are Invalid.
+// execSpec returns the process of an execution. Its code is in the arguments, or read from
+// standard input (asInput). Its errors are Invalid.
 func askSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
 	if variables == nil {
 		variables = map[string]string{}
@@ -175,7 +175,7 @@ func askSpec(in *codeContext, code string, variables map[string]string) (process
 	return s, nil
 }
 
-// parts cuts code where no rune is torn.
+// parts splits code between runes.
 func parts(code string) []string {
 	var out []string
 	for len(code) > maxPart {

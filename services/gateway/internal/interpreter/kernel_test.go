@@ -17,15 +17,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// aContext is one whose kernel runs here.
-type aContext struct {
+// testContext is a context whose kernel runs on this machine.
+type testContext struct {
 	*codeContext
 	t      *testing.T
 	record *bufio.Reader // standard output of its kernel, after the first line
 }
 
 // newContext starts a kernel, which ends with the test.
-func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
+func newContext(t *testing.T, sbx sandbox.ID, id, language string) *testContext {
 	t.Helper()
 	spec := kernelSpec(sbx, id, language, "")
 	if _, err := exec.LookPath(spec.Cmd); err != nil {
@@ -49,17 +49,17 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *aContext {
 	})
 	record := bufio.NewReader(out)
 	if said, err := record.ReadString('\n'); said != ready {
-		t.Fatalf("the kernel says %q, %v", said, err)
+		t.Fatalf("the kernel printed %q, %v", said, err)
 	}
 	in, ok := contextOf(&process.Summary{Spec: spec})
 	if !ok {
-		t.Fatalf("it is no context's: %v", spec.Tag)
+		t.Fatalf("not the tag of a context: %v", spec.Tag)
 	}
-	return &aContext{&in, t, record}
+	return &testContext{&in, t, record}
 }
 
-// asked is the process of an execution.
-func (c *aContext) asked(code string) *exec.Cmd {
+// exec returns the process of an execution.
+func (c *testContext) exec(code string) *exec.Cmd {
 	c.t.Helper()
 	spec, err := askSpec(c.codeContext, code, nil)
 	if err != nil {
@@ -72,14 +72,14 @@ func (c *aContext) asked(code string) *exec.Cmd {
 	return cmd
 }
 
-// run gives what comes of code: what it prints, its results, and its error's name.
-func (c *aContext) run(code string) string {
+// run runs code and returns its output, its results, and the name of its error.
+func (c *testContext) run(code string) string {
 	c.t.Helper()
-	raw, err := c.asked(code).Output()
+	raw, err := c.exec(code).Output()
 	if err != nil {
 		return fmt.Sprintf("%s: %v", raw, err)
 	}
-	var said strings.Builder
+	var out strings.Builder
 	for l := range strings.Lines(string(raw)) {
 		var is struct{ Type, Text, Name string }
 		if err := json.Unmarshal([]byte(l), &is); err != nil {
@@ -87,24 +87,24 @@ func (c *aContext) run(code string) string {
 		}
 		switch is.Type {
 		case "stdout", "stderr":
-			said.WriteString(is.Text)
+			out.WriteString(is.Text)
 		case "result":
-			said.WriteString("=" + is.Text)
+			out.WriteString("=" + is.Text)
 		case "error":
-			said.WriteString("!" + is.Name)
+			out.WriteString("!" + is.Name)
 		}
 	}
-	return said.String()
+	return out.String()
 }
 
-var boxes atomic.Int64
+var sandboxes atomic.Int64
 
-func newBox() sandbox.ID {
+func newSandbox() sandbox.ID {
 	return sandbox.ID(fmt.Sprintf("itest%d.%d", time.Now().UnixNano(), boxes.Add(1)))
 }
 
-// Whatever code does to its kernel's own ways, the next code is run as if nothing were.
-func TestAKernelStandsOddCode(t *testing.T) {
+// Whatever code does to its kernel, the next code runs normally.
+func TestAKernelSurvivesHostileCode(t *testing.T) {
 	t.Parallel()
 	slashes := strings.Repeat("/", 120)
 	for language, codes := range map[string][][2]string{
@@ -129,7 +129,7 @@ func TestAKernelStandsOddCode(t *testing.T) {
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			c := newContext(t, newBox(), "one", language)
+			c := newContext(t, newSandbox(), "one", language)
 			for _, tt := range codes {
 				if got := c.run(tt[0]); got != tt[1] {
 					t.Errorf("%.80q: %.200q, want %.200q", tt[0], got, tt[1])
@@ -139,25 +139,25 @@ func TestAKernelStandsOddCode(t *testing.T) {
 	}
 }
 
-// Code that nobody waits for any more does not keep the next from its turn.
-func TestWhoLeavesBeforeHisTurn(t *testing.T) {
+// Code whose client has disconnected does not block the next execution.
+func TestADisconnectedClientLeavesTheQueue(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "javascript")
-	first := c.asked("globalThis.go = 0; while (!(await import('node:fs')).existsSync(process.env.GO || '')) await new Promise((r) => setTimeout(r, 5))")
-	started := said(t, first, "number_of_executions")
-	second := c.asked("globalThis.go = 2; await new Promise(() => {})")
+	c := newContext(t, newSandbox(), "one", "javascript")
+	first := c.exec("globalThis.go = 0; while (!(await import('node:fs')).existsSync(process.env.GO || '')) await new Promise((r) => setTimeout(r, 5))")
+	started := startUntil(t, first, "number_of_executions")
+	second := c.exec("globalThis.go = 2; await new Promise(() => {})")
 	if err := second.Start(); err != nil {
 		t.Fatal(err)
 	}
 	end(second)
 	end(started)
 	if got := c.run("go"); got != "=0" {
-		t.Errorf("after one who left: %q", got)
+		t.Errorf("after a disconnect in the queue: %q", got)
 	}
 }
 
-// said starts an execution and waits until it says something of that type.
-func said(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
+// startUntil starts an execution and waits for a line of that type.
+func startUntil(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -171,7 +171,7 @@ func said(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
 		case strings.Contains(l, what):
 			return cmd
 		case err != nil:
-			t.Fatalf("it says %q, %v", l, err)
+			t.Fatalf("it printed %q, %v", l, err)
 		}
 	}
 }
@@ -181,16 +181,16 @@ func end(cmd *exec.Cmd) {
 	cmd.Wait()         //nolint:errcheck // it was killed
 }
 
-// Without isolation the sandboxes of a host have their contexts in one place, and each
-// its default one.
-func TestSandboxesInOnePlaceHaveTheirOwnContexts(t *testing.T) {
+// Without isolation, the sandboxes of a host have their contexts in one directory, and each
+// its default contexts.
+func TestSandboxesWithoutIsolationHaveTheirOwnContexts(t *testing.T) {
 	t.Parallel()
 	for _, language := range []string{"python", "javascript"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			id := defaultPrefix + language
-			one, two := newContext(t, newBox(), id, language), newContext(t, newBox(), id, language)
-			for n, c := range []*aContext{one, two} {
+			one, two := newContext(t, newSandbox(), id, language), newContext(t, newSandbox(), id, language)
+			for n, c := range []*testContext{one, two} {
 				if got := c.run(fmt.Sprintf("x = %d; x", n)); got != fmt.Sprintf("=%d", n) {
 					t.Errorf("in %d: %q", n, got)
 				}
@@ -202,8 +202,8 @@ func TestSandboxesInOnePlaceHaveTheirOwnContexts(t *testing.T) {
 	}
 }
 
-// What no process can have in its environment no execution gets.
-func TestVariablesThatCannotBe(t *testing.T) {
+// Variables that no process can have are rejected.
+func TestInvalidVariablesAreRejected(t *testing.T) {
 	for _, name := range []string{"", "A=B", "A\x00"} {
 		if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{name: "x"}); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%q: %v", name, err)
@@ -214,8 +214,8 @@ func TestVariablesThatCannotBe(t *testing.T) {
 	}
 }
 
-// Code may be of any size, and hold any character.
-func TestCodeThatArgumentsCannotHold(t *testing.T) {
+// Code may have any size and contain any character.
+func TestCodeThatDoesNotFitIntoArguments(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 1<<20)
 	for language, codes := range map[string][][2]string{
@@ -224,13 +224,13 @@ func TestCodeThatArgumentsCannotHold(t *testing.T) {
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			newContext(t, newBox(), "one", language).check(codes)
+			newContext(t, newSandbox(), "one", language).check(codes)
 		})
 	}
 }
 
-// A context in the home of root has a kernel that may enter it.
-func TestWhoseKernelAContextGets(t *testing.T) {
+// The kernel of a context in the home of root runs as a user that may enter it.
+func TestKernelUserFollowsTheCwd(t *testing.T) {
 	for cwd, want := range map[string]string{"": "", "/tmp": "", "~": "", "~root": "", "/root": "root", "/root/a/..": "root", "/roots": "", "/root/../tmp": "", "../../root": "root"} {
 		if got := kernelSpec("s", "one", "python", cwd).User; got != want {
 			t.Errorf("%q: user %q, want %q", cwd, got, want)
@@ -238,7 +238,7 @@ func TestWhoseKernelAContextGets(t *testing.T) {
 	}
 }
 
-// What is wrong with a request fits into the status line.
+// The error of a request fits into the status line.
 func TestPhrase(t *testing.T) {
 	for message, want := range map[string]string{"more than 3 bytes": "more than 3 bytes", "a\r\nSet-Cookie: b\x7fä": "a Set-Cookie: b??", strings.Repeat("x", 300): strings.Repeat("x", 200)} {
 		if got := phrase(message); got != want {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// check runs code and compares what comes of it.
-func (c *aContext) check(codes [][2]string) {
+// check runs code and compares the results.
+func (c *testContext) check(codes [][2]string) {
 	c.t.Helper()
 	for _, tt := range codes {
 		if got := c.run(tt[0]); got != tt[1] {
@@ -16,7 +16,7 @@ func (c *aContext) check(codes [][2]string) {
 }
 
 // recorded waits until the kernel's record has a line.
-func (c *aContext) recorded(want string) {
+func (c *testContext) recorded(want string) {
 	c.t.Helper()
 	for {
 		switch l, err := c.record.ReadString('\n'); {
@@ -29,8 +29,8 @@ func (c *aContext) recorded(want string) {
 }
 
 // A process that code forks ends where the code does: the kernel, its results and its
-// output are its parent's.
-func TestForkedProcessesAreNoKernels(t *testing.T) {
+// output belong to the parent.
+func TestForkedProcessesDoNotActAsKernels(t *testing.T) {
 	t.Parallel()
 	c := newContext(t, newBox(), "one", "python")
 	const fork = "import os, sys, time\nsys.stdout.write('before ')\n"
@@ -39,9 +39,9 @@ func TestForkedProcessesAreNoKernels(t *testing.T) {
 		{fork + "pid = os.fork()\nif pid == 0:\n  raise ValueError('bad')\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])", "before Traceback (most recent call last):\n  File \"<cell 2>\", line 5, in <module>\n    raise ValueError('bad')\nValueError: bad\n=1"},
 		{fork + "pid = os.fork()\nif pid == 0: sys.exit(3)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])", "before =3"},
 		{fork + "pid = os.fork()\nif pid == 0:\n  print('out'); os._exit(4)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])", "before out\n=4"},
-		// What it has open is written as it ends.
+		// Its open files are flushed when it ends.
 		{fork + "import tempfile; name = tempfile.mktemp()\npid = os.fork()\nif pid == 0: f = open(name, 'w'); f.write('text')\nelse: os.waitpid(pid, 0); print(open(name).read())", "before text\n"},
-		// It is one in a thread, in a task, and in a function of multiprocessing, too.
+		// The same in a thread, in a task, and in a function of multiprocessing.
 		{"import multiprocessing as mp, asyncio\nasync def one(): return 7\ndef f(n): print('in', n); return n * asyncio.run(one())\nwith mp.get_context('fork').Pool(1) as pool: got = pool.map(f, [1, 2])\ngot", "in 1\nin 2\n=[7, 14]"},
 		{"import threading\ndef g():\n  pid = os.fork()\n  if pid: os.waitpid(pid, 0)\nt = threading.Thread(target=g); t.start(); t.join()\n8", "=8"},
 		{"async def h():\n  pid = os.fork()\n  await asyncio.sleep(0)\n  return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\nawait asyncio.create_task(h())", "=0"},
@@ -65,7 +65,7 @@ func TestIndentedCode(t *testing.T) {
 	})
 }
 
-// Code runs in an event loop that goes on between executions.
+// Code runs in an event loop that keeps running between executions.
 func TestCodeRunsInALoop(t *testing.T) {
 	t.Parallel()
 	c := newContext(t, newBox(), "one", "python")
@@ -96,16 +96,16 @@ func TestInterruptsInALoop(t *testing.T) {
 		"await asyncio.sleep(0); print('on')\nwhile True: pass",
 		"print('on'); await spin()",
 	} {
-		end(said(t, c.asked(code), "on"))
+		end(startUntil(t, c.exec(code), "on"))
 		c.check([][2]string{{"x, t.done()", "=(1, False)"}})
 	}
-	// So it does with a task that holds up the loop between two executions.
+	// It also ends a task that blocks the loop between two executions.
 	c.check([][2]string{{"t2 = asyncio.create_task(spin())", ""}})
-	end(said(t, c.asked("10"), "keepalive"))
+	end(startUntil(t, c.exec("10"), "keepalive"))
 	c.check([][2]string{{"x, t.done(), t2.done()", "=(1, False, True)"}})
 }
 
-// What threads and children print between two executions is in the kernel's record.
+// Output of threads and children between two executions is in the kernel's record.
 func TestOutputBetweenExecutions(t *testing.T) {
 	t.Parallel()
 	for language, codes := range map[string][2]string{

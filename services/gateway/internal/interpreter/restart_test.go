@@ -2,18 +2,18 @@ package interpreter
 
 import "testing"
 
-// Code that minds no interrupt loses its kernel; who waits, and who comes later, is
-// served by the next one. So is who comes after code that ends its kernel.
-func TestAKernelHasSuccessors(t *testing.T) {
+// Code that ignores its interrupt loses its kernel. Waiting and later executions run in the
+// next one. So do executions after code that ended its kernel.
+func TestAKernelThatDiesIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newContext(t, newBox(), "one", "python")
-	first := c.asked(`import os, signal, time
+	first := c.exec(`import os, signal, time
 x = 1
 os.kill(os.getppid(), signal.SIGINT)  # which is not for the guard
 signal.signal(signal.SIGINT, lambda *_: None)
 print("on")
 while True: time.sleep(.01)`)
-	said(t, first, "on")
+	startUntil(t, first, "on")
 	end(first)
 	for _, tt := range [][2]string{
 		{"'x' in globals()", "=False"},
@@ -28,8 +28,8 @@ while True: time.sleep(.01)`)
 	}
 }
 
-// Lines for the shell are lines of their own: in a string, or in the middle of an
-// expression, the same characters are what they are.
+// Shell commands are on lines of their own: in a string, or within an expression, the same
+// characters have no special meaning.
 func TestLinesForTheShell(t *testing.T) {
 	t.Parallel()
 	c := newContext(t, newBox(), "one", "python")

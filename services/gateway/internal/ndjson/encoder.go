@@ -10,24 +10,24 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// encoder writes one command's stream.
+// encoder encodes the stream of one command.
 type encoder struct {
 	id    process.ID
-	after process.Seq // the last event given; all of its output is sent or held
+	after process.Seq // the last event; all of its output is sent or buffered
 	pulse textenc.Pulse
-	raw   bool // output goes out as it comes
-	skip  int  // lines that the client has, of a stream begun anew
+	raw   bool // output is not split at line ends
+	skip  int  // number of lines at the start that the client has
 	held  [process.PTY + 1]output
 }
 
-// newEncoder gives an encoder that says something every so often (0: never) and
-// leaves out the first skip lines. The lines of a record are always the same,
-// however its events come, so that a number of them is a place.
+// newEncoder returns an encoder with a keepalive interval (0: none) that omits the first
+// skip lines. The lines of a record do not depend on how its events are batched, so a
+// number of lines is a position.
 func newEncoder(id process.ID, keepalive time.Duration, skip int) *encoder {
 	return &encoder{id: id, pulse: textenc.NewPulse(keepalive), skip: skip}
 }
 
-// AppendEvent appends what a client of /commands wants to know of e.
+// AppendEvent appends the lines for e.
 func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	before := len(dst)
 	n.after = e.Seq
@@ -41,7 +41,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	return dst, nil
 }
 
-// leaveOut takes out of dst[from:] the lines that are to be skipped.
+// removeSkipped removes the lines to be skipped from dst[from:].
 func (n *encoder) leaveOut(dst []byte, from int) []byte {
 	rest := dst[from:]
 	for n.skip > 0 && len(rest) > 0 {
@@ -83,13 +83,13 @@ func (n *encoder) event(dst []byte, e *process.Event) []byte {
 	case process.Finished:
 		dst = appendEnd(n.flushAll(dst), &b.Exit)
 	case process.StdinAcked, process.Resized, process.Signaled, process.Exited, process.Lost:
-		// The record tells those; what matters of Exited and Lost, Finished says.
+		// In the record; Finished covers Exited and Lost.
 	}
 	return dst
 }
 
-// appendEnd spells an end: a code alone where that says all, which includes
-// C-038's bare -1 for a timeout.
+// appendEnd appends an end line. It has only a code if that is sufficient, including -1
+// for a timeout.
 func appendEnd(dst []byte, x *process.Exit) []byte {
 	dst = append(dst, `{"type":"end"`...)
 	code, seen := textenc.ExitCode(x)
@@ -102,7 +102,7 @@ func appendEnd(dst []byte, x *process.Exit) []byte {
 	return append(dst, "}\n"...)
 }
 
-// AppendIdle appends a keepalive if the client asked for them and one is due.
+// AppendIdle appends a keepalive if the client requested them and one is due.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 	due, wait := n.pulse.Due(time.Now())
 	if due {
@@ -111,9 +111,9 @@ func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return dst, wait
 }
 
-// AppendEnd appends nothing after the end, else what is held and why there is
-// no more. Bytes that begin a rune go out as data_b64: the record has its end,
-// and nothing sent here comes again there.
+// AppendEnd appends nothing after an orderly end. Otherwise it appends the buffered output
+// and the reason. The beginning of a rune is sent as data_b64: the record has the rest,
+// and what is sent here is not sent again there.
 func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst

@@ -55,25 +55,25 @@ func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 {"type":"stdout","data":"5\n"}
 {"type":"end","exit_code":0}
 `},
-		{"a line cut anywhere is one event", []process.Body{out(1, "a"), out(1, "b"), out(1, "c\nd"), out(1, "\n"), code(0)}, nil,
+		{"a line split across frames is one event", []process.Body{out(1, "a"), out(1, "b"), out(1, "c\nd"), out(1, "\n"), code(0)}, nil,
 			`{"type":"stdout","data":"abc\n"}
 {"type":"stdout","data":"d\n"}
 {"type":"end","exit_code":0}
 `},
-		{"C-014 the last line has no newline if it had none", []process.Body{out(1, "abc"), code(0)}, nil,
+		{"C-014 a last line without a newline stays without one", []process.Body{out(1, "abc"), code(0)}, nil,
 			`{"type":"stdout","data":"abc"}
 {"type":"end","exit_code":0}
 `},
-		{"half lines of two streams do not mix", []process.Body{out(1, "o"), out(2, "e"), out(1, "ut\n"), out(2, "rr\n"), code(3)}, nil,
+		{"partial lines of two streams do not mix", []process.Body{out(1, "o"), out(2, "e"), out(1, "ut\n"), out(2, "rr\n"), code(3)}, nil,
 			`{"type":"stdout","data":"out\n"}
 {"type":"stderr","data":"err\n"}
 {"type":"end","exit_code":3}
 `},
-		{"a rune cut in two is whole", []process.Body{out(1, "caf\xc3"), out(1, "\xa9\n"), code(0)}, nil,
+		{"a rune split across frames is complete", []process.Body{out(1, "caf\xc3"), out(1, "\xa9\n"), code(0)}, nil,
 			`{"type":"stdout","data":"café\n"}
 {"type":"end","exit_code":0}
 `},
-		{"what is no text is replaced", []process.Body{out(1, "\xff\xc3\n\xe2\x82"), code(0)}, nil,
+		{"invalid UTF-8 is replaced", []process.Body{out(1, "\xff\xc3\n\xe2\x82"), code(0)}, nil,
 			"{\"type\":\"stdout\",\"data\":\"\uFFFD\uFFFD\\n\"}\n{\"type\":\"stdout\",\"data\":\"\uFFFD\uFFFD\"}\n" + `{"type":"end","exit_code":0}` + "\n"},
 		{"empty lines and NULs", []process.Body{out(1, "\n\n\x00\n"), code(0)}, nil,
 			`{"type":"stdout","data":"\n"}
@@ -81,12 +81,12 @@ func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 {"type":"stdout","data":"\u0000\n"}
 {"type":"end","exit_code":0}
 `},
-		{"a terminal is no matter of lines", []process.Body{process.Accepted{Spec: process.Spec{PTY: &process.Size{}}}, out(3, "$ ls\r\na"), out(3, "\xe2"), out(3, "\x82\xac"), code(0)}, nil,
+		{"terminal output is not split at line ends", []process.Body{process.Accepted{Spec: process.Spec{PTY: &process.Size{}}}, out(3, "$ ls\r\na"), out(3, "\xe2"), out(3, "\x82\xac"), code(0)}, nil,
 			`{"type":"pty","data":"$ ls\r\na"}
 {"type":"pty","data":"€"}
 {"type":"end","exit_code":0}
 `},
-		{"a prompt of what reads stdin shows", []process.Body{process.Accepted{Spec: process.Spec{Stdin: true}}, out(1, "name: "), code(0)}, nil,
+		{"a prompt of a command with stdin is sent at once", []process.Body{process.Accepted{Spec: process.Spec{Stdin: true}}, out(1, "name: "), code(0)}, nil,
 			`{"type":"stdout","data":"name: "}
 {"type":"end","exit_code":0}
 `},
@@ -102,25 +102,25 @@ func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 			`{"type":"error","error_code":"invalid","message":"no such directory"}
 {"type":"end","exit_code":null,"signal":null,"cause":"not_started"}
 `},
-		{"a hole is said where it is", []process.Body{out(1, "ha"), process.Gap{From: 2, To: 4, Reason: "not stored"}, out(1, "lf\n"), process.Truncated{Stream: 1, Dropped: 7}, code(0)}, nil,
+		{"a gap is reported where it is", []process.Body{out(1, "ha"), process.Gap{From: 2, To: 4, Reason: "not stored"}, out(1, "lf\n"), process.Truncated{Stream: 1, Dropped: 7}, code(0)}, nil,
 			`{"type":"stdout","data":"ha"}
 {"type":"gap","from":2,"to":4,"reason":"not stored"}
 {"type":"stdout","data":"lf\n"}
 {"type":"truncated","stream":"stdout","dropped":7}
 {"type":"end","exit_code":0}
 `},
-		{"a drain gives all that it has", []process.Body{out(1, "ab\xe2\x82"), out(2, "x\ny")}, drained,
+		{"a drain sends everything buffered", []process.Body{out(1, "ab\xe2\x82"), out(2, "x\ny")}, drained,
 			`{"type":"stderr","data":"x\n"}
 {"type":"stdout","data":"ab"}
 {"type":"stdout","data_b64":"4oI="}
 {"type":"stderr","data":"y"}
 {"type":"reconnect","process":"` + string(id) + `","after":2}
 `},
-		{"a drain gives half a rune of a terminal", []process.Body{process.Accepted{Spec: process.Spec{PTY: &process.Size{}}}, out(3, "\xe2\x82")}, drained,
+		{"a drain sends a partial rune of a terminal", []process.Body{process.Accepted{Spec: process.Spec{PTY: &process.Size{}}}, out(3, "\xe2\x82")}, drained,
 			`{"type":"pty","data_b64":"4oI="}
 {"type":"reconnect","process":"` + string(id) + `","after":2}
 `},
-		{"an error says little of itself", nil, errors.New("secret"),
+		{"an internal error hides its cause", nil, errors.New("secret"),
 			`{"type":"error","error_code":"internal","message":"internal","process":"` + string(id) + `","after":0}` + "\n"},
 	}
 	for _, tt := range tests {
@@ -132,7 +132,7 @@ func TestEncoderWritesOneLinePerOutputLine(t *testing.T) {
 	}
 }
 
-func TestALineLongerThanMaxLineComesInPieces(t *testing.T) {
+func TestALineLongerThanMaxLineIsSplit(t *testing.T) {
 	long := strings.Repeat("é", 3*MaxLine/4) + "\n"
 	var bodies []process.Body
 	for rest := long; rest != ""; {
@@ -156,17 +156,17 @@ func TestALineLongerThanMaxLineComesInPieces(t *testing.T) {
 // TestKeepalivesAreOptIn covers C-039.
 func TestKeepalivesAreOptIn(t *testing.T) {
 	if b, wait := newEncoder(id, 0, 0).AppendIdle(nil, time.Hour); len(b) != 0 || wait != 0 {
-		t.Errorf("not asked: got %q, wait %v", b, wait)
+		t.Errorf("not requested: got %q, wait %v", b, wait)
 	}
 	n := newEncoder(id, time.Nanosecond, 0)
 	n.AppendIdle(nil, 0)
 	if b, _ := n.AppendIdle(nil, time.Second); string(b) != `{"type":"keepalive","after":0}`+"\n" {
-		t.Errorf("asked: got %q", b)
+		t.Errorf("requested: got %q", b)
 	}
 }
 
-// Whatever the frames, the lines' data together are the output's text, each
-// line ends at its newline, and every line is JSON.
+// Whatever the frames, the data of all lines is the text of the output, each line ends at its
+// newline, and every line is JSON.
 func FuzzLinesAreTheOutput(f *testing.F) {
 	f.Add([]byte("a\nb\xc3\xa9\n\xff\n\nend"), uint8(3), false)
 	f.Add([]byte("\xf0\x9f\x98\x80\xf0\x9f"), uint8(1), true)
@@ -194,8 +194,8 @@ func FuzzLinesAreTheOutput(f *testing.F) {
 	})
 }
 
-// However a stream is cut by a drain, what it sent and what the record has after
-// its place are the output, once.
+// Wherever a drain ends a stream, what it sent and what the record has after its position are
+// the output, once.
 func FuzzADrainLosesNothing(f *testing.F) {
 	f.Add([]byte("a\nb\xe2\x82\xac\nend"), uint8(2), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, size, cut uint8) {
@@ -220,7 +220,7 @@ func FuzzADrainLosesNothing(f *testing.F) {
 			}
 			got = append(append(got, l.Data...), b...)
 		}
-		// Bytes that are no text are replaced before and after alike.
+		// Invalid UTF-8 is replaced in both parts alike.
 		if string([]rune(string(got))) != string([]rune(string(data[:at]))) {
 			t.Fatalf("got %q, want %q", got, data[:at])
 		}

@@ -23,14 +23,14 @@ type finder interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
-// controls is what is done to a process.
+// controls acts on a process.
 type controls interface {
 	record.Inputs
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// gateway is what the surface needs of the core: a record.Gateway.
+// gateway is the part of the core that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	finder
 	controls
@@ -44,12 +44,12 @@ type Handler struct {
 	streams *stream.Streams
 }
 
-// New gives the surface on a core. Its streams are streams'.
+// New returns the surface of a core. It serves its streams with streams.
 func New(c *core.Core, streams *stream.Streams) *Handler {
 	return &Handler{core: record.Gateway{Core: c}, streams: streams}
 }
 
-// Register adds the routes. The principal must have been found before.
+// Register adds the routes. Authentication must run before them.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post("/commands", h.run)
 	r.Get("/commands", h.list)
@@ -60,11 +60,11 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/commands/:pid/resize", h.resize)
 }
 
-// headerKey makes a start that is retried one start.
+// headerKey is the header that makes repeated starts one start.
 const headerKey = "Idempotency-Key"
 
-// run starts a command and streams it. Sent again with its Idempotency-Key, it
-// streams the same command; skip leaves out the lines the client has.
+// run starts a command and streams it. A retry with the same Idempotency-Key streams the
+// same command; skip omits the lines that the client has.
 func (h *Handler) run(c *fiber.Ctx) error {
 	body, err := record.Body(c)
 	if err != nil {
@@ -96,8 +96,8 @@ func (h *Handler) run(c *fiber.Ctx) error {
 	return h.serve(c, id, src, skip)
 }
 
-// again streams a command that was started before, from its first line on but
-// for those that the client has.
+// resume streams an existing command from its first line, without the lines that the
+// client has.
 func (h *Handler) again(c *fiber.Ctx) error {
 	skip, err := parseSkip(c)
 	if err != nil {
@@ -121,7 +121,7 @@ func (h *Handler) serve(c *fiber.Ctx, id process.ID, src stream.Source, skip int
 	return h.streams.Serve(c, head, src, newEncoder(id, textenc.Keepalive(c.Get(textenc.KeepaliveHeader), 0), skip))
 }
 
-// parseSkip reads how many lines of the stream the client has.
+// parseSkip parses the number of lines that the client has.
 func parseSkip(c *fiber.Ctx) (int, error) {
 	v := c.Query("skip")
 	if v == "" {
@@ -129,7 +129,7 @@ func parseSkip(c *fiber.Ctx) (int, error) {
 	}
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil {
-		return 0, invalid("skip: a number of lines")
+		return 0, invalid("skip: must be a number of lines")
 	}
 	return int(n), nil
 }

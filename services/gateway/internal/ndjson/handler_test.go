@@ -28,7 +28,7 @@ func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Stream
 	return recordtest.Serve(t, streams, h.Register), streams
 }
 
-// prints gives an OnStart whose command prints and exits 0.
+// prints sets an OnStart whose command prints output and exits with 0.
 func prints(b *recordtest.Book, output ...string) {
 	b.OnStart = func(id process.ID, _ process.Spec) {
 		b.Append(id, process.Started{PID: 87654})
@@ -86,11 +86,11 @@ func TestCommandBodyBecomesSpecAndTimeout(t *testing.T) {
 		args       []string
 		timeout    time.Duration
 	}{
-		{"omitted is 60 s, cmd alone is a login shell's", `{"cmd":"a b"}`, "/bin/bash", []string{"-l", "-c", "a b"}, time.Minute},
-		{"0 is none", `{"cmd":"a","timeout_ms":0}`, "/bin/bash", []string{"-l", "-c", "a"}, 0},
+		{"the default is 60 s, and cmd alone runs in a login shell", `{"cmd":"a b"}`, "/bin/bash", []string{"-l", "-c", "a b"}, time.Minute},
+		{"0 is no timeout", `{"cmd":"a","timeout_ms":0}`, "/bin/bash", []string{"-l", "-c", "a"}, 0},
 		{"300 ms", `{"cmd":"a","timeout_ms":300}`, "/bin/bash", []string{"-l", "-c", "a"}, 300 * time.Millisecond},
-		{"args run cmd itself", `{"cmd":"a","args":["b c"]}`, "a", []string{"b c"}, time.Minute},
-		{"no args run cmd itself, too", `{"cmd":"a","args":[]}`, "a", []string{}, time.Minute},
+		{"args execute cmd directly", `{"cmd":"a","args":["b c"]}`, "a", []string{"b c"}, time.Minute},
+		{"empty args execute cmd directly", `{"cmd":"a","args":[]}`, "a", []string{}, time.Minute},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,12 +102,12 @@ func TestCommandBodyBecomesSpecAndTimeout(t *testing.T) {
 	}
 }
 
-func TestWhatCannotRunIs400(t *testing.T) {
+func TestInvalidCommandsAre400(t *testing.T) {
 	b := recordtest.New("i1")
 	prints(b)
 	url, _ := serve(t, b)
 	for name, body := range map[string]string{
-		"nothing": ``, "no object": `[]`, "no cmd": `{}`, "null": `null`, "trailing": `{"cmd":"a"} x`, "bom": "\xef\xbb\xbf{\"cmd\":\"a\"}",
+		"empty": ``, "not an object": `[]`, "no cmd": `{}`, "null": `null`, "trailing": `{"cmd":"a"} x`, "bom": "\xef\xbb\xbf{\"cmd\":\"a\"}",
 		"negative timeout": `{"cmd":"a","timeout_ms":-1}`, "huge timeout": `{"cmd":"a","timeout_ms":1000000000000000000}`, "float": `{"cmd":"a","timeout_ms":1.5}`,
 		"1e999": `{"cmd":"a","timeout_ms":1e999}`, "wrong type": `{"cmd":1}`, "NUL": `{"cmd":"a\u0000"}`, "env twice": `{"cmd":"a","env":{},"envs":{}}`,
 		"bad env": `{"cmd":"a","env":{"A=B":"c"}}`, "deep": `{"cmd":` + strings.Repeat("[", 100_000), "huge window": `{"cmd":"a","pty":{"cols":99999,"rows":1}}`,
@@ -141,7 +141,7 @@ func TestCommandsFindTheSandbox(t *testing.T) {
 		{"query", []string{"i1", "i2"}, "/commands?sandbox=i2", nil, 200, "i2"},
 		{"header", []string{"i1", "i2"}, "/commands", header{"E2b-Sandbox-Id": "i2"}, 200, "i2"},
 		{"unknown", []string{"i1"}, "/commands?sandbox=i9", nil, 404, ""},
-		{"impossible", []string{"i1"}, "/commands?sandbox=%2e%2e", nil, 404, ""},
+		{"invalid", []string{"i1"}, "/commands?sandbox=%2e%2e", nil, 404, ""},
 		{"the token's", []string{"i1", "i2"}, "/commands", header{recordtest.HeaderSandbox: "i1"}, 200, "i1"},
 		{"another tenant's", []string{"i1"}, "/commands?sandbox=i1", header{recordtest.HeaderTenant: "t2"}, 404, ""},
 	}
@@ -195,24 +195,24 @@ func TestCommandsListGetAndKill(t *testing.T) {
 	tests := []struct {
 		name, method, path, body string
 		status                   int
-		want                     string // part of the answer
+		want                     string // part of the response
 	}{
-		{"list has what runs", "GET", "/commands?sandbox=i1", "", 200, `[{"pid":11,"process":"` + string(running) + `","sandbox":"i1"`},
-		{"list has all", "GET", "/commands?all=1", "", 200, `"pid":12`},
+		{"list has running commands", "GET", "/commands?sandbox=i1", "", 200, `[{"pid":11,"process":"` + string(running) + `","sandbox":"i1"`},
+		{"list with all has every command", "GET", "/commands?all=1", "", 200, `"pid":12`},
 		{"list of an empty sandbox", "GET", "/commands?sandbox=i2", "", 200, `[]`},
 		{"get by pid", "GET", "/commands/11?sandbox=i1", "", 200, `"state":"running"`},
-		{"get what ended", "GET", "/commands/12?sandbox=i1", "", 200, `"exit_code":4`},
+		{"get an ended command", "GET", "/commands/12?sandbox=i1", "", 200, `"exit_code":4`},
 		{"get by id", "GET", "/commands/" + string(ended), "", 200, `"pid":12`},
 		{"pid without a sandbox", "GET", "/commands/11", "", 400, "sandboxes are running"},
 		{"unknown pid", "GET", "/commands/99?sandbox=i1", "", 404, `"not_found"`},
-		{"no pid", "GET", "/commands/abc?sandbox=i1", "", 404, `"not_found"`},
+		{"not a pid", "GET", "/commands/abc?sandbox=i1", "", 404, `"not_found"`},
 		{"pid 0", "GET", "/commands/0?sandbox=i1", "", 404, `"not_found"`},
 		{"huge pid", "GET", "/commands/99999999999?sandbox=i1", "", 404, `"not_found"`},
 		{"kill", "POST", "/commands/11/kill?sandbox=i1", "", 200, `{"pid":11,"process":"` + string(running) + `","signal":9}`},
 		{"kill with a signal", "POST", "/commands/11/kill?sandbox=i1", `{"signal":"SIGTERM"}`, 200, `"signal":15`},
-		{"kill with nonsense", "POST", "/commands/11/kill?sandbox=i1", `{"signal":"SIGX"}`, 400, "unknown signal"},
-		{"kill unknown", "POST", "/commands/99/kill?sandbox=i1", "", 404, `"not_found"`},
-		{"kill what ended", "POST", "/commands/12/kill?sandbox=i1", "", 404, `"not_found"`},
+		{"kill with an unknown signal", "POST", "/commands/11/kill?sandbox=i1", `{"signal":"SIGX"}`, 400, "unknown signal"},
+		{"kill an unknown command", "POST", "/commands/99/kill?sandbox=i1", "", 404, `"not_found"`},
+		{"kill an ended command", "POST", "/commands/12/kill?sandbox=i1", "", 404, `"not_found"`},
 		{"stdin", "POST", "/commands/11/stdin?sandbox=i1&eof=1", "hi\x00", 204, ""},
 		{"resize", "POST", "/commands/11/resize?sandbox=i1", `{"cols":80,"rows":24}`, 204, ""},
 	}
@@ -229,7 +229,7 @@ func TestCommandsListGetAndKill(t *testing.T) {
 	}
 }
 
-func TestADrainSaysWhereToGoOn(t *testing.T) {
+func TestDrainReturnsThePosition(t *testing.T) {
 	b := recordtest.New("i1")
 	b.OnStart = func(id process.ID, _ process.Spec) {
 		b.Append(id, process.Started{PID: 1}, out(process.Stdout, "a\nhalf"))
@@ -256,7 +256,7 @@ func TestADrainSaysWhereToGoOn(t *testing.T) {
 	}
 }
 
-func TestAClientThatWasCutOffCountsItsLines(t *testing.T) {
+func TestADisconnectedClientResumesByLineCount(t *testing.T) {
 	b := recordtest.New("i1")
 	prints(b, "a\nb", "\nc")
 	url, _ := serve(t, b)

@@ -7,21 +7,20 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// MaxLine is the most bytes of one line of output that one line of NDJSON
-// carries. A longer one is sent in several, of which only the last has its
-// newline; none tears a rune.
+// MaxLine is the maximum number of bytes of an output line in one line of NDJSON. A longer
+// line is split between runes into several, of which only the last has the newline.
 const MaxLine = 1 << 20
 
-// keepLine is the largest buffer of a half line that is kept for the next.
+// keepLine is the largest buffer of a partial line that is kept for the next one.
 const keepLine = 64 << 10
 
-// output is what one stream of a command printed and the client does not have.
+// output is the output of one stream that was not sent yet.
 type output struct {
 	half []byte          // a line without its end
-	dec  textenc.Decoder // the beginning of a rune, where output is no matter of lines
+	dec  textenc.Decoder // beginning of a rune, if output is not split at line ends
 }
 
-// wrote appends output: whole lines, or what there is.
+// wrote appends output: whole lines, or everything.
 func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	if int(w.Stream) >= len(n.held) {
 		return dst
@@ -63,7 +62,7 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	return o.hold(dst, w.Stream, data)
 }
 
-// hold keeps the beginning of a line and sends what of it is too long to keep.
+// hold buffers the beginning of a line and sends the part beyond MaxLine.
 func (o *output) hold(dst []byte, s process.Stream, data []byte) []byte {
 	o.half = append(o.half, data...)
 	for len(o.half) > MaxLine {
@@ -74,7 +73,7 @@ func (o *output) hold(dst []byte, s process.Stream, data []byte) []byte {
 	return dst
 }
 
-// flush sends what is held of a stream: nothing that would complete it comes.
+// flush sends the buffered output of a stream, which will not be completed.
 func (n *encoder) flush(dst []byte, s process.Stream) []byte {
 	if int(s) >= len(n.held) {
 		return dst
@@ -99,7 +98,7 @@ func (n *encoder) flushAll(dst []byte) []byte {
 	return dst
 }
 
-// release sends what is held as it is: its end comes on another stream.
+// release sends the buffered output as it is: its end follows on another stream.
 func (n *encoder) release(dst []byte, s process.Stream) []byte {
 	o := &n.held[s]
 	head, body := o.dec.Feed(o.half)

@@ -19,7 +19,7 @@ import (
 )
 
 // TestCommandsOverARealLog covers C-034.
-// The whole way over a real log: the surface, the core, a host and back.
+// The test goes through the surface, the core, a real log and a host.
 func TestCommandsOverARealLog(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
@@ -42,7 +42,7 @@ func TestCommandsOverARealLog(t *testing.T) {
 {"type":"end","exit_code":0}
 $`},
 		{"a code", `{"cmd":"fail"}`, `"exit_code":3}\n$`},
-		{"it cannot start", `{"cmd":"nocwd"}`, `^{"type":"error","error_code":"invalid","message":"[^"]+"}\n{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}\n$`},
+		{"a command that cannot start", `{"cmd":"nocwd"}`, `^{"type":"error","error_code":"invalid","message":"[^"]+"}\n{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}\n$`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

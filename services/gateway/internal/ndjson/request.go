@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a command may run that says nothing of it.
+	// DefaultTimeout is the timeout of a command without timeout_ms.
 	DefaultTimeout = 60 * time.Second
-	// maxKey is the length of an Idempotency-Key.
+	// maxKey is the maximum length of an Idempotency-Key.
 	maxKey = 255
 )
 
 // command is the body of POST /commands.
 type command struct {
 	Cmd       string            `json:"cmd"`
-	Args      *[]string         `json:"args"` // given: cmd is run with them; absent: a login shell runs cmd
+	Args      *[]string         `json:"args"` // present: cmd is executed with them; absent: a login shell runs cmd
 	Env       map[string]string `json:"env"`
-	Envs      map[string]string `json:"envs"` // as E2B spells env
+	Envs      map[string]string `json:"envs"` // E2B's name for env
 	Cwd       string            `json:"cwd"`
 	User      string            `json:"user"`
 	Stdin     bool              `json:"stdin"`
@@ -30,7 +30,7 @@ type command struct {
 	Tag       *string           `json:"tag"`
 }
 
-// parseCommand reads what is to be run; its errors are Invalid.
+// parseCommand parses a command; its errors are Invalid.
 func parseCommand(body []byte) (process.Spec, error) {
 	var c command
 	if err := record.Decode(body, &c); err != nil {
@@ -44,7 +44,7 @@ func parseCommand(body []byte) (process.Spec, error) {
 	case c.Cmd == "":
 		return s, invalid("cmd is required")
 	case c.Env != nil && c.Envs != nil:
-		return s, invalid("env and envs are the same: give one")
+		return s, invalid("env and envs are mutually exclusive")
 	}
 	var err error
 	if s.Timeout, err = record.Timeout(c.TimeoutMS, DefaultTimeout); err != nil {
@@ -62,8 +62,7 @@ func parseCommand(body []byte) (process.Spec, error) {
 	return s, s.Validate()
 }
 
-// parseKey checks an Idempotency-Key: up to 255 bytes, none of them a control
-// character.
+// parseKey checks an Idempotency-Key: at most 255 bytes without control characters.
 func parseKey(s string) error {
 	if len(s) > maxKey {
 		return invalid("Idempotency-Key is too long")

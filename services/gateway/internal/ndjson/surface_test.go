@@ -14,17 +14,17 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// A place is "skip N" lines of the stream, or "after N" events once the gateway
+// A position is "skip N" lines of the stream, or "after N" events once the gateway
 // ended it.
 func TestSurface(t *testing.T) {
 	surfacetest.Run(t, surfacetest.Surface{
 		Text: true, Exits: true, MaxLine: MaxLine, Decode: decode,
-		Encoder: func(t *testing.T, r *surfacetest.Record, place string) (stream.Encoder, process.Seq) {
-			if after, ok := strings.CutPrefix(place, "after "); ok {
+		Encoder: func(t *testing.T, r *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
+			if after, ok := strings.CutPrefix(position, "after "); ok {
 				return newRest(t, after)
 			}
-			skip, err := strconv.Atoi(strings.TrimPrefix(place, "skip "))
-			if err != nil && place != "" {
+			skip, err := strconv.Atoi(strings.TrimPrefix(position, "skip "))
+			if err != nil && position != "" {
 				t.Fatal(err)
 			}
 			return newEncoder(surfacetest.ID, 50*time.Second, skip), 0
@@ -32,17 +32,17 @@ func TestSurface(t *testing.T) {
 	})
 }
 
-// rest is the stream of events that a reconnect line sends a client to, which
-// makes text of it as the suite wants it.
+// rest encodes the stream of events to which a reconnect line refers, as the text that the
+// suite expects.
 type rest struct {
 	dec [process.PTY + 1]textenc.Decoder
 }
 
-// newRest takes "N stdout=c3...": the place, and the beginnings of runes that the
-// client was given as bytes.
-func newRest(t *testing.T, place string) (stream.Encoder, process.Seq) {
+// newRest parses "N stdout=c3...": the position, and the beginnings of runes that the client
+// received as bytes.
+func newRest(t *testing.T, position string) (stream.Encoder, process.Seq) {
 	t.Helper()
-	words := strings.Fields(place)
+	words := strings.Fields(position)
 	seq, err := strconv.ParseUint(words[0], 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func (r *rest) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 
 func (r *rest) AppendEnd(dst []byte, _ error) []byte { return dst }
 
-// decode reads lines; the end of the body is the last word unless one says more.
+// decode decodes lines; the end of the body is the end of the stream unless a line reports more.
 func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 	t.Helper()
 	var units []surfacetest.Unit

@@ -17,13 +17,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// sandbox is the one the request names, else the token's, else the only one that
-// runs (AMB-C7).
+// sandbox returns the sandbox that the request names, else the token's, else the only
+// running one.
 func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
 	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
 }
 
-// process is the one the path names by its pid or its id, active or ended.
+// process returns the process with the pid or id in the path, active or ended.
 func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
 	ctx, cancel := record.Context(c)
 	defer cancel()
@@ -42,8 +42,8 @@ func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
 	return h.core.Find(ctx, p, sbx, core.Selector{PID: uint32(pid)})
 }
 
-// list tells what runs, in the sandbox that is named or in all of the
-// principal's; with all=1 also what has ended.
+// list returns the running processes of the named sandbox, or of all the principal's; with
+// all=1 also those that have ended.
 func (h *Handler) list(c *fiber.Ctx) error {
 	t := route.Of(c)
 	if t.Named != "" && t.Sandbox == "" {
@@ -65,7 +65,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// get tells one command.
+// get returns one command.
 func (h *Handler) get(c *fiber.Ctx) error {
 	s, err := h.process(c)
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *Handler) get(c *fiber.Ctx) error {
 
 const sigKill = 9
 
-// killed is the answer to a kill.
+// killed is the response to a kill.
 type killed struct {
 	PID     uint32 `json:"pid"`
 	Process string `json:"process"`
@@ -105,8 +105,8 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	return c.JSON(killed{PID: s.PID, Process: string(s.ID), Signal: int32(req.Signal)})
 }
 
-// stdin gives the body's bytes to the command; with eof=1 nothing follows. With
-// an Idempotency-Key it may be sent again.
+// stdin sends the body to the command's stdin, and closes it with eof=1. With an
+// Idempotency-Key it may be repeated.
 func (h *Handler) stdin(c *fiber.Ctx) error {
 	s, err := h.process(c)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // bounded ends a Source early: after the event last, or after left events.
 type bounded struct {
 	stream.Source
-	at   process.Seq // the last event given
+	at   process.Seq // the last event returned
 	last process.Seq
 	left int
 }
@@ -29,10 +29,10 @@ func bound(src stream.Source, after, last process.Seq, opt Options) stream.Sourc
 	return b
 }
 
-// After is the seq of the last event given.
+// After returns the seq of the last event returned.
 func (b *bounded) After() process.Seq { return b.at }
 
-// Next gives io.EOF together with the last events.
+// Next returns io.EOF together with the last events.
 func (b *bounded) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	if b.over() {
 		return nil, io.EOF

@@ -1,9 +1,8 @@
-// Package record opens processes' records for the surfaces that speak of places
-// in them: it reads "after" from a request, judges it against what is stored,
-// and bounds what is read.
+// Package record opens the records of processes for surfaces that expose positions in
+// them: it parses the position of a request, checks it against the record, and limits
+// what is read.
 //
-// # A place is judged before the first byte is answered
-// A place before what retention has left is Gone and one past the end is
-// Invalid, each as a *RangeError that names a place that can be read; neither is
-// ever an empty answer.
+// # Positions are checked before the first byte of the response
+// A position before the first retained event is Gone and one past the end is Invalid. Both
+// are a *RangeError with a position that can be read, never an empty response.
 package record

@@ -12,18 +12,18 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-// RangeError says that a place cannot be read, and which can.
+// RangeError reports a position that cannot be read, and one that can.
 type RangeError struct {
 	ID    process.ID
-	Kind  kind.Kind   // Gone: before what is left. Invalid: past the end
-	First process.Seq // of a Gone one: the first event left; 0: none is, or nobody knows
-	Last  process.Seq // of an Invalid one: the last event
+	Kind  kind.Kind   // Gone: before the first retained event. Invalid: past the end
+	First process.Seq // if Gone: the first retained event; 0: none or unknown
+	Last  process.Seq // if Invalid: the last event
 }
 
-// Error says all there is.
+// Error returns the message with the readable position.
 func (e *RangeError) Error() string { return e.Unwrap().Error() }
 
-// Unwrap gives the error with its kind.
+// Unwrap returns the error with its kind.
 func (e *RangeError) Unwrap() error {
 	switch {
 	case e.Kind == kind.Gone && e.First == 0:
@@ -34,19 +34,18 @@ func (e *RangeError) Unwrap() error {
 	return kind.Newf(e.Kind, "read", string(e.ID), "out of range; the last event is %d", e.Last)
 }
 
-// rangeBody is httperr.Body with places.
+// rangeBody is httperr.Body with positions.
 type rangeBody struct {
 	httperr.Body
 	First *process.Seq `json:"first,omitempty"`
 	Last  *process.Seq `json:"last,omitempty"`
 }
 
-// CodeOutOfRange is the error_code of a place past the end.
+// CodeOutOfRange is the error_code of a position past the end.
 const CodeOutOfRange = "out_of_range"
 
-// WriteError answers with a *RangeError: 410 with first, or 400 with
-// error_code out_of_range and last. Any other error is returned, for the
-// app's handler.
+// WriteError responds to a *RangeError: 410 with first, or 400 with error_code
+// out_of_range and last. It returns any other error for the app's error handler.
 func WriteError(c *fiber.Ctx, err error) error {
 	var r *RangeError
 	if !errors.As(err, &r) {

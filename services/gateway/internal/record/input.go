@@ -14,19 +14,19 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// Inputs gives processes what they read: a *core.Core.
+// Inputs sends input to processes. It is implemented by [core.Core].
 type Inputs interface {
 	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
 	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error
 }
 
-// HeaderKey makes a request that is tried again one request.
+// HeaderKey is the header that makes repeated requests one request.
 const HeaderKey = "Idempotency-Key"
 
-// maxKey is the length of an Idempotency-Key.
+// maxKey is the maximum length of an Idempotency-Key.
 const maxKey = 255
 
-// CheckKey checks an Idempotency-Key: at most 255 bytes, none of them a control character.
+// CheckKey checks an Idempotency-Key: at most 255 bytes without control characters.
 func CheckKey(key string) error {
 	if len(key) > maxKey {
 		return kind.Newf(kind.Invalid, "check key", "", "%s is longer than %d bytes", HeaderKey, maxKey)
@@ -37,9 +37,9 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// SendInput gives the request's body to a process; with eof=1 nothing follows.
-// With an Idempotency-Key it may be tried again, at any gateway, and the process
-// is given it once.
+// SendInput sends the request's body to a process's stdin, and closes it with eof=1. With an
+// Idempotency-Key the request may be repeated, at any gateway, and the input is delivered
+// once.
 func SendInput(ctx context.Context, c *fiber.Ctx, to Inputs, id process.ID) error {
 	body, err := Body(c)
 	if err != nil {

@@ -12,26 +12,26 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Records is what Open needs of the gateway's core: a Gateway.
+// Records is the part of the core that Open uses, implemented by [Gateway].
 type Records interface {
 	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
 	Tip(ctx context.Context, p core.Principal, id process.ID) (events.Tip, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
-// Gateway is the core as surfaces use it: what yields events is a Source.
+// Gateway adapts the core to surfaces: its readers become stream sources.
 type Gateway struct{ *core.Core }
 
-// Read is core.Core's.
+// Read implements [Records].
 func (g Gateway) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
 	r, err := g.Core.Read(ctx, p, id, after)
 	if err != nil {
-		return nil, err // not r: a nil reader is no nil Source
+		return nil, err // not r: a nil reader is not a nil Source
 	}
 	return r, nil
 }
 
-// Start is core.Core's; the Source is at seq 0.
+// Start starts a process and returns its record from the beginning.
 func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
 	a, err := g.Core.Start(ctx, p, sbx, spec, opt)
 	if err != nil {
@@ -40,26 +40,25 @@ func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 	return a.ID, a.Reader, nil
 }
 
-// Options say what part of a record is wanted. The zero value is all that is
-// stored.
+// Options select a part of a record. The zero value is everything stored.
 type Options struct {
 	Place
-	Follow bool // go on after what is stored, to the end of the record
-	Limit  int  // at most so many events; 0: no limit
+	Follow bool // continue after what is stored, to the end of the record
+	Limit  int  // maximum number of events; 0: unlimited
 }
 
-// Opened is a record at a place.
+// Opened is a record at a position.
 type Opened struct {
-	Source stream.Source // to be closed
-	After  process.Seq   // where it begins
-	Tip    events.Tip    // as it was; zero if the record has no event yet
+	Source stream.Source // must be closed
+	After  process.Seq   // the seq after which it begins
+	Tip    events.Tip    // tail when it was opened; zero if the record has no event yet
 }
 
 // AtEnd reports whether nothing can follow.
 func (o *Opened) AtEnd() bool { return o.Tip.Finished != nil && o.After == o.Tip.Last }
 
-// Open opens a record. Errors: NotFound for what is unknown or another's, a
-// *RangeError for a place that cannot be read.
+// Open opens a record. Its error is NotFound if the record does not exist or belongs to
+// another tenant, and a *RangeError if the position cannot be read.
 func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt Options) (Opened, error) {
 	tip, err := tipOf(ctx, r, p, id, opt.After)
 	if err != nil {
@@ -74,7 +73,7 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	if opt.Now {
 		after = tip.Last
 	}
-	// A tip of the leader's: no reader anywhere has seen an event past it.
+	// The tail is the leader's: no reader anywhere has seen an event past it.
 	if after > tip.Last && !tip.Lags {
 		return Opened{}, &RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
 	}
@@ -93,9 +92,10 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	return Opened{Source: src, After: after, Tip: tip}, nil
 }
 
-// tipOf tells what is stored. Nothing at all is a process that has only begun,
-// one so old that nothing is left, or one that runs and was silent for so long:
-// then nobody knows better than its reader what the last event was.
+// tailOf returns the tail of a record. If nothing is stored, the process has only just
+// started, or it is so old that nothing is retained, or it is running and was idle for
+// longer than the retention. In the last case, the reader's position is the best
+// estimate.
 func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tip, error) {
 	tip, err := r.Tip(ctx, p, id)
 	if !kind.Is(err, kind.NotFound) {
@@ -114,22 +114,23 @@ func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID, afte
 }
 
 const (
-	// endWait is how long a read of all that is stored waits for the end of a process that
-	// is known to have ended.
+	// endWait is how long a read of everything stored waits for the end of a process that is
+	// known to have ended.
 	endWait = 2 * time.Second
 	endLook = 20 * time.Millisecond
 )
 
-// whole waits until the record of a process that ended has its end, as the catalogue says:
-// it is stored a moment later, or by the host that completes a record of which the log lost
-// the end. Unavailable where that takes longer: a record that is cut must not look whole.
+// awaitEnd waits until the record of a process that has ended according to the catalogue
+// has its end. The end is stored a moment later, or by the host that repairs a record
+// whose end the log lost. If that takes longer, the error is Unavailable: a truncated
+// record must not look complete.
 func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tip) (events.Tip, error) {
 	if tip.Finished != nil || tip.Last == 0 {
 		return tip, nil
 	}
 	sum, err := r.Process(ctx, p, id)
 	if err != nil || sum.Active() {
-		return tip, nil //nolint:nilerr // the record is there, whatever the catalogue says
+		return tip, nil //nolint:nilerr // the record can be read regardless of the catalogue
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
@@ -139,7 +140,7 @@ func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip 
 		select {
 		case <-look.C:
 		case <-timer.C:
-			return tip, kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet, try again")
+			return tip, kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet: try again")
 		case <-ctx.Done():
 			return tip, ctx.Err()
 		}
@@ -150,8 +151,8 @@ func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip 
 	return tip, nil
 }
 
-// begin reads the first events, which are stored, so that a place that cannot
-// be read is known before anything is answered.
+// begin reads the first events, which are stored, so that a position that cannot be read
+// is detected before the response begins.
 func begin(ctx context.Context, src stream.Source, id process.ID, after process.Seq) (stream.Source, error) {
 	batch, err := src.Next(ctx, 0)
 	if err == nil {
@@ -168,14 +169,14 @@ func begin(ctx context.Context, src stream.Source, id process.ID, after process.
 	return nil, err
 }
 
-// begun is a Source whose first events were read already.
+// begun is a Source whose first events were already read.
 type begun struct {
 	stream.Source
 	first []process.Event
 	after process.Seq // before first
 }
 
-// After is the seq of the last event given.
+// After returns the seq of the last event returned.
 func (b *begun) After() process.Seq {
 	if b.first != nil {
 		return b.after
@@ -183,7 +184,7 @@ func (b *begun) After() process.Seq {
 	return b.Source.After()
 }
 
-// Next gives the first events, then those of the Source.
+// Next returns the first events, then those of the Source.
 func (b *begun) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	if batch := b.first; batch != nil {
 		b.first = nil

@@ -22,8 +22,8 @@ import (
 
 func me() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
 
-// book gives a record of ten events, the first three of which are gone; it goes
-// on unless finished.
+// book returns a record of ten events, of which retention has removed the first three; it is
+// open unless finished.
 func book(finished bool) (*recordtest.Book, process.ID) {
 	b, id := recordtest.New("i1"), process.NewID("i1")
 	b.Append(id, process.Accepted{}, process.Started{PID: 1})
@@ -39,29 +39,29 @@ func book(finished bool) (*recordtest.Book, process.ID) {
 	return b, id
 }
 
-func TestOpenJudgesThePlace(t *testing.T) {
+func TestOpenChecksThePosition(t *testing.T) {
 	tests := []struct {
 		name     string
-		place    record.Place
+		position    record.Place
 		finished bool
 		after    process.Seq
-		kind     kind.Kind // 0: it can be read
+		kind     kind.Kind // 0: no error
 	}{
-		{"beginning that is gone", record.Place{}, false, 0, kind.Gone},
-		{"just before what is left", record.Place{After: 2}, false, 0, kind.Gone},
-		{"first that is left", record.Place{After: 3}, false, 3, 0},
-		{"last of a record that goes on", record.Place{After: 10}, false, 10, 0},
-		{"last of a record that ended", record.Place{After: 10}, true, 10, 0},
-		{"past the end of a record that ended", record.Place{After: 11}, true, 0, kind.Invalid},
-		{"past the end of a record that goes on", record.Place{After: 11}, false, 0, kind.Invalid},
+		{"a removed beginning", record.Place{}, false, 0, kind.Gone},
+		{"just before the first retained event", record.Place{After: 2}, false, 0, kind.Gone},
+		{"the first retained event", record.Place{After: 3}, false, 3, 0},
+		{"last of an open record", record.Place{After: 10}, false, 10, 0},
+		{"last of an ended record", record.Place{After: 10}, true, 10, 0},
+		{"past the end of an ended record", record.Place{After: 11}, true, 0, kind.Invalid},
+		{"past the end of an open record", record.Place{After: 11}, false, 0, kind.Invalid},
 		{"far past the end", record.Place{After: math.MaxUint64}, true, 0, kind.Invalid},
 		{"now", record.Place{Now: true}, false, 10, 0},
-		{"now of a record that ended", record.Place{Now: true}, true, 10, 0},
+		{"now of an ended record", record.Place{Now: true}, true, 10, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b, id := book(tt.finished)
-			o, err := record.Open(t.Context(), b, me(), id, record.Options{Place: tt.place, Follow: true})
+			o, err := record.Open(t.Context(), b, me(), id, record.Options{Place: tt.position, Follow: true})
 			if tt.kind != 0 {
 				var r *record.RangeError
 				if !kind.Is(err, tt.kind) || !errors.As(err, &r) || tt.kind == kind.Invalid && r.Last != 10 {
@@ -76,13 +76,13 @@ func TestOpenJudgesThePlace(t *testing.T) {
 	}
 }
 
-func TestOpenOfWhatIsNotThere(t *testing.T) {
+func TestOpenOfAMissingRecord(t *testing.T) {
 	b, id := book(true)
 	if _, err := record.Open(t.Context(), b, me(), process.NewID("i1"), record.Options{}); !kind.Is(err, kind.NotFound) {
 		t.Errorf("unknown: %v", err)
 	}
 	if _, err := record.Open(t.Context(), b, core.Principal{Tenant: "t2"}, id, record.Options{}); !kind.Is(err, kind.NotFound) {
-		t.Errorf("another's: %v", err)
+		t.Errorf("another tenant's: %v", err)
 	}
 	b.Forget(id, 11)
 	if _, err := record.Open(t.Context(), b, me(), id, record.Options{}); !kind.Is(err, kind.Gone) {
@@ -90,15 +90,15 @@ func TestOpenOfWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// silent is a Book of which nothing is left.
+// silent is a Book without retained events.
 type silent struct{ *recordtest.Book }
 
 func (silent) Tip(context.Context, core.Principal, process.ID) (events.Tip, error) {
 	return events.Tip{}, kind.New(kind.NotFound, "read", "", "")
 }
 
-// Silent for longer than its record is kept, it still runs.
-func TestOpenBelievesTheReaderOfAProcessThatRunsAndLeftNothing(t *testing.T) {
+// The process has been idle for longer than the retention and is still running.
+func TestOpenAcceptsAnyPositionOfARunningProcessWithoutEvents(t *testing.T) {
 	b, id := book(false)
 	o, err := record.Open(t.Context(), silent{b}, me(), id, record.Options{Place: record.Place{After: 10}, Follow: true})
 	if err != nil || o.After != 10 || o.AtEnd() {
@@ -106,7 +106,7 @@ func TestOpenBelievesTheReaderOfAProcessThatRunsAndLeftNothing(t *testing.T) {
 	}
 }
 
-// drain reads until the end and gives the seqs.
+// drain reads until the end and returns the seqs.
 func drain(ctx context.Context, src stream.Source) (seqs []process.Seq, err error) {
 	for {
 		batch, err := src.Next(ctx, time.Second)
@@ -122,17 +122,17 @@ func drain(ctx context.Context, src stream.Source) (seqs []process.Seq, err erro
 	}
 }
 
-func TestOptionsBoundWhatIsRead(t *testing.T) {
+func TestOptionsLimitWhatIsRead(t *testing.T) {
 	tests := []struct {
 		name        string
 		opt         record.Options
 		first, last process.Seq // 0: nothing
 	}{
-		{"all that is stored", record.Options{Place: record.Place{After: 3}}, 4, 10},
+		{"everything stored", record.Options{Place: record.Place{After: 3}}, 4, 10},
 		{"nothing is stored after now", record.Options{Place: record.Place{Now: true}}, 0, 0},
 		{"a limit", record.Options{Place: record.Place{After: 3}, Limit: 3}, 4, 6},
-		{"a limit past what is stored", record.Options{Place: record.Place{After: 3}, Limit: 99}, 4, 10},
-		{"a limit of a read that follows", record.Options{Place: record.Place{After: 3}, Limit: 1, Follow: true}, 4, 4},
+		{"a limit beyond the stored events", record.Options{Place: record.Place{After: 3}, Limit: 99}, 4, 10},
+		{"a limit with Follow", record.Options{Place: record.Place{After: 3}, Limit: 1, Follow: true}, 4, 4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestOptionsBoundWhatIsRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.Append(id, process.Wrote{Stream: process.Stdout, Data: []byte("later")}) // is not of what was stored
+			b.Append(id, process.Wrote{Stream: process.Stdout, Data: []byte("later")}) // was not stored when the record was opened
 			seqs, err := drain(t.Context(), o.Source)
 			want := int(tt.last) - int(tt.first) + 1
 			if tt.last == 0 {
@@ -154,7 +154,7 @@ func TestOptionsBoundWhatIsRead(t *testing.T) {
 	}
 }
 
-func FuzzParsePlaceKnowsSeqsOnly(f *testing.F) {
+func FuzzParsePositionAcceptsOnlySeqs(f *testing.F) {
 	for _, s := range []string{"", "now", "0", "5", "18446744073709551615", "18446744073709551616", "-1", "+1", "abc", "1 ", "1\r\n", "0x1", "1_0"} {
 		f.Add(s)
 	}
@@ -174,7 +174,7 @@ func FuzzParsePlaceKnowsSeqsOnly(f *testing.F) {
 	})
 }
 
-func TestDecodeSaysWhatIsWrong(t *testing.T) {
+func TestDecodeReportsTheError(t *testing.T) {
 	var v struct {
 		N int `json:"n"`
 	}
@@ -188,7 +188,7 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWriteErrorNamesAPlaceThatCanBeRead(t *testing.T) {
+func TestWriteErrorNamesAReadablePosition(t *testing.T) {
 	tests := []struct {
 		name   string
 		err    error
@@ -201,7 +201,7 @@ func TestWriteErrorNamesAPlaceThatCanBeRead(t *testing.T) {
 			`{"code":410,"message":"retention has passed","error_code":"gone"}`},
 		{"past the end", &record.RangeError{ID: "p", Kind: kind.Invalid, Last: 7}, http.StatusBadRequest,
 			`{"code":400,"message":"out of range; the last event is 7","error_code":"out_of_range","last":7}`},
-		{"others are the app's", kind.New(kind.NotFound, "", "", "no"), http.StatusNotFound, `{"code":404,"message":"no","error_code":"not_found"}`},
+		{"other errors are returned to the app", kind.New(kind.NotFound, "", "", "no"), http.StatusNotFound, `{"code":404,"message":"no","error_code":"not_found"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,18 +7,18 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Place is where a reader wants to begin: after an event, or at what comes next.
-// The zero value is the beginning of the record.
+// Position is where a reader begins: after an event, or at the next new event. The zero
+// value is the beginning of the record.
 type Place struct {
 	After process.Seq
-	Now   bool // whatever After says
+	Now   bool // after the last stored event; After is ignored
 }
 
-// maxDigits is the length of the greatest seq.
+// maxDigits is the number of digits of the greatest seq.
 const maxDigits = 20
 
-// ParsePlace reads a seq or "now"; the empty string is the beginning. Its errors
-// are Invalid.
+// ParsePosition parses a seq or "now"; an empty string is the beginning. Its errors are
+// Invalid.
 func ParsePlace(s string) (Place, error) {
 	switch s {
 	case "":
@@ -30,7 +30,7 @@ func ParsePlace(s string) (Place, error) {
 	return Place{After: seq}, err
 }
 
-// ParseSeq reads a seq in decimal digits and nothing else.
+// ParseSeq parses a seq, which must consist of decimal digits.
 func ParseSeq(s string) (process.Seq, error) {
 	ok := len(s) > 0 && len(s) <= maxDigits
 	for i := 0; ok && i < len(s); i++ {
@@ -38,7 +38,7 @@ func ParseSeq(s string) (process.Seq, error) {
 	}
 	seq, err := strconv.ParseUint(s, 10, 64)
 	if !ok || err != nil {
-		return 0, kind.New(kind.Invalid, "parse place", "", `place: a seq or "now"`)
+		return 0, kind.New(kind.Invalid, "parse position", "", `position: must be a seq or "now"`)
 	}
 	return seq, nil
 }

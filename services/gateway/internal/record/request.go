@@ -14,24 +14,24 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// CallTimeout bounds the part of a request before its stream begins, and all of
-// a request without a stream.
+// CallTimeout limits the part of a request before its stream begins, or all of a request
+// without a stream.
 const CallTimeout = 30 * time.Second
 
-// Context is that of a handler's calls; the cancel function is to be called when
-// the handler is done.
+// Context returns the context of a handler's calls. The handler must call the cancel
+// function at its end.
 func Context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.UserContext(), CallTimeout)
 }
 
-// ProcessID reads the path's parameter of that name; what cannot be an id is
-// NotFound. The result does not share memory with the request.
+// ProcessID parses the path parameter param; an invalid id is NotFound. The result does not
+// share memory with the request.
 func ProcessID(c *fiber.Ctx, param string) (process.ID, error) {
 	return process.ParseID(strings.Clone(c.Params(param)))
 }
 
-// Flag reads a query parameter that is on or off: "0" and "false" are off, any
-// other value is on.
+// Flag parses a boolean query parameter: "0" and "false" are false, any other value is
+// true.
 func Flag(c *fiber.Ctx, name string, otherwise bool) bool {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise
@@ -40,7 +40,7 @@ func Flag(c *fiber.Ctx, name string, otherwise bool) bool {
 	return v != "0" && v != "false"
 }
 
-// Limit reads the query's limit: 1 or more; absent is 0. Its errors are Invalid.
+// Limit parses the query's limit: 1 or more; absent is 0. Its errors are Invalid.
 func Limit(c *fiber.Ctx) (int, error) {
 	v := c.Query("limit")
 	if v == "" {
@@ -48,13 +48,13 @@ func Limit(c *fiber.Ctx) (int, error) {
 	}
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil || n == 0 {
-		return 0, kind.New(kind.Invalid, "parse limit", "", "limit: a number from 1")
+		return 0, kind.New(kind.Invalid, "parse limit", "", "limit: must be a positive number")
 	}
 	return int(n), nil
 }
 
-// Body is the request's body. One with a coding is refused: fiber would undo it without
-// any bound, and give what is wrong with it as the body.
+// Body returns the request's body. A body with a content encoding is rejected: fiber would
+// decompress it without a limit, and return a decompression error as the body.
 func Body(c *fiber.Ctx) ([]byte, error) {
 	if coding := c.Get(fiber.HeaderContentEncoding); coding != "" && coding != "identity" {
 		return nil, fiber.NewError(fiber.StatusUnsupportedMediaType, "content encoding not supported")
@@ -62,7 +62,7 @@ func Body(c *fiber.Ctx) ([]byte, error) {
 	return c.Request().Body(), nil
 }
 
-// Read is Decode of the request's body; see Body.
+// Read decodes the request's body (see [Body]).
 func Read(c *fiber.Ctx, into any) error {
 	body, err := Body(c)
 	if err != nil {
@@ -71,7 +71,7 @@ func Read(c *fiber.Ctx, into any) error {
 	return Decode(body, into)
 }
 
-// Decode reads one JSON value and nothing after it; its errors are Invalid.
+// Decode decodes a single JSON value; its errors are Invalid.
 func Decode(body []byte, into any) error {
 	err := json.Unmarshal(body, into)
 	var wrong *json.UnmarshalTypeError
@@ -79,13 +79,13 @@ func Decode(body []byte, into any) error {
 	case err == nil || kind.Is(err, kind.Invalid):
 		return err
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return kind.Newf(kind.Invalid, "decode", "", "%s: a %s is not possible here", wrong.Field, wrong.Value)
+		return kind.Newf(kind.Invalid, "decode", "", "%s: must not be a %s", wrong.Field, wrong.Value)
 	}
 	return kind.Newf(kind.Invalid, "decode", "", "the body is not a JSON object: %v", err)
 }
 
-// StreamHeaders are those of every stream of a record: what it is and where it
-// begins, and that nobody on the way keeps it or holds it back.
+// StreamHeaders returns the headers of every stream of a record: its process, its position,
+// and that proxies must neither cache nor buffer it.
 func StreamHeaders(id process.ID, after process.Seq) [][2]string {
 	return [][2]string{
 		{"X-Process-Id", string(id)},

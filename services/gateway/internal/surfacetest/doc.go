@@ -1,14 +1,13 @@
-// Package surfacetest is the contract that every surface's streams keep,
-// whatever the protocol: Run tries an encoder against scripted records.
+// Package surfacetest is the contract of every surface's streams, whatever the protocol:
+// Run tests an encoder with scripted records.
 //
 // # The contract
-//   - A client that comes back at any place it was told sees each byte once, in
-//     order, whatever was sent before.
-//   - The exit is told once, after all output; what nobody saw is never told
-//     as an exit.
-//   - A hole is never silent.
-//   - The last words are the last bytes, once, also in a drain, which leaves the
-//     client a place to come back to.
-//   - Silence is filled with keepalives when asked for, and holds no event back.
-//   - A client that does not read holds one batch and nothing more.
+//   - A client that resumes at any position it received sees each byte once, in order,
+//     whatever was sent before.
+//   - The exit is sent once, after all output; an exit that was not observed is never sent.
+//   - A gap is always reported.
+//   - The end of the stream is sent once, as its last bytes, also in a drain, which leaves
+//     the client a position from which it can resume.
+//   - Idle streams send keepalives on request, and delay no event.
+//   - A client that does not read occupies at most one batch.
 package surfacetest

@@ -29,8 +29,8 @@ var ID = process.IDOf("01jz0000000000000000000000", sandbox.ID("isurfacetest0000
 // epoch is when every scripted record begins.
 var epoch = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// NewRecord scripts a record: Accepted and Started, unless bodies begin with
-// Failed or Lost, come first by themselves. The offset of a Wrote is counted.
+// NewRecord returns a scripted record. It begins with Accepted and Started, the latter
+// unless bodies begin with Failed or Lost. The offsets of Wrote are computed.
 func NewRecord(name string, spec process.Spec, bodies ...process.Body) *Record {
 	r := &Record{Name: name, Spec: spec}
 	r.add(process.Accepted{Spec: spec.Public(), Command: "c", Tenant: "t"})
@@ -60,7 +60,7 @@ func (r *Record) add(b process.Body) {
 	r.Events = append(r.Events, process.Event{Seq: seq, Time: epoch.Add(time.Duration(seq) * time.Millisecond), Body: b})
 }
 
-// Output is all bytes of a stream.
+// Output returns all bytes of a stream.
 func (r *Record) Output(s process.Stream) []byte {
 	var out []byte
 	for _, e := range r.Events {
@@ -71,31 +71,31 @@ func (r *Record) Output(s process.Stream) []byte {
 	return out
 }
 
-// Out is a frame of stdout.
+// Out returns a frame of stdout.
 func Out(s string) process.Body { return process.Wrote{Stream: process.Stdout, Data: []byte(s)} }
 
-// Err is a frame of stderr.
+// Err returns a frame of stderr.
 func Err(s string) process.Body { return process.Wrote{Stream: process.Stderr, Data: []byte(s)} }
 
-// TTY is a frame of a terminal.
+// TTY returns a frame of a terminal.
 func TTY(s string) process.Body { return process.Wrote{Stream: process.PTY, Data: []byte(s)} }
 
-// Code is the end of a process that exited.
+// Code returns the end of a process that exited.
 func Code(n int32) process.Body {
 	return process.Finished{Exit: process.Exit{Code: &n, Cause: process.CauseExited}}
 }
 
-// Signal is the end of a process that a signal ended.
+// Signal returns the end of a process that a signal ended.
 func Signal(n int32, c process.Cause) process.Body {
 	return process.Finished{Exit: process.Exit{Signal: n, Cause: c}}
 }
 
-// Unseen is the end of a process that nobody saw end.
+// Unseen returns the end of a process whose exit was not observed.
 func Unseen(c process.Cause) process.Body {
 	return process.Finished{Exit: process.Exit{Cause: c}}
 }
 
-// AllBytes is every byte value.
+// AllBytes returns every byte value.
 func AllBytes() string {
 	var b [256]byte
 	for i := range b {
@@ -104,8 +104,8 @@ func AllBytes() string {
 	return string(b[:])
 }
 
-// Records are the scripts that Run tries at every place; each ends with an exit
-// that was seen.
+// Records returns the scripts that Run tests at every position; each ends with an
+// observed exit.
 func Records() []*Record {
 	piped, typed, tty := process.Spec{Cmd: "x"}, process.Spec{Cmd: "x", Stdin: true}, process.Spec{Cmd: "x", PTY: &process.Size{Cols: 80, Rows: 24}}
 	return []*Record{
@@ -129,7 +129,7 @@ func exited() process.Body {
 	return process.Exited{Exit: process.Exit{Code: &zero, Cause: process.CauseExited}}
 }
 
-// random is a record of small frames with few line ends; it is always the same.
+// random returns a record of small frames with few line ends; it is deterministic.
 func random(spec process.Spec) *Record {
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a script, not a secret
 	var bodies []process.Body
@@ -153,17 +153,17 @@ func random(spec process.Spec) *Record {
 type Source struct {
 	record *Record
 	at     int
-	Batch  int             // events a batch; 0: all at hand
-	Hold   int             // events until it falls silent; 0: never
+	Batch  int             // events per batch; 0: all
+	Hold   int             // events before it blocks; 0: never
 	Nexts  func()          // called by each Next; may be nil
 	Closed bool            // Close was called
-	Wake   <-chan struct{} // ends the silence when it is closed; may be nil
+	Wake   <-chan struct{} // unblocks it when closed; may be nil
 }
 
-// Source gives a Source of the events after the given seq.
-func (r *Record) Source(after process.Seq) *Source { return &Source{record: r, at: int(after)} } //nolint:gosec // a place in a script
+// Source returns a Source of the events after the given seq.
+func (r *Record) Source(after process.Seq) *Source { return &Source{record: r, at: int(after)} } //nolint:gosec // a position in a script
 
-// Next gives the next events.
+// Next returns the next events.
 func (s *Source) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	if s.Nexts != nil {
 		s.Nexts()
@@ -197,11 +197,11 @@ func (s *Source) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 	return left, nil
 }
 
-// After is the seq of the last event given.
+// After returns the seq of the last event returned.
 func (s *Source) After() process.Seq { return process.Seq(s.at) } //nolint:gosec // never negative
 
-// Close notes that it was called.
+// Close records that it was called.
 func (s *Source) Close() { s.Closed = true }
 
-// Drained is the cause with which a gateway that goes away ends its streams.
+// Drained returns the cause with which a gateway ends its streams in a drain.
 func Drained() error { return kind.New(kind.Unavailable, "stream", "", "going away") }

@@ -15,18 +15,18 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Run holds a surface to the contract.
+// Run tests a surface against the contract.
 func Run(t *testing.T, s Surface) {
 	t.Helper()
 	t.Run("each byte once and in order, the exit once and last", s.wholeRecords)
-	t.Run("a client comes back at any place and misses nothing", s.everyPlace)
-	t.Run("what nobody saw is no exit", s.unseen)
+	t.Run("a client resumes at any position and misses nothing", s.everyPlace)
+	t.Run("an exit that was not observed is not sent", s.unseen)
 	t.Run("a process that never ran is an error", s.failed)
-	t.Run("a hole is not silent", s.hole)
-	t.Run("silence is filled and holds nothing back", s.silence)
-	t.Run("a drain says where to come back", s.drain)
-	t.Run("a reader that stands still holds one batch", s.standstill)
-	t.Run("a line without end is not gathered", s.endless)
+	t.Run("a gap is reported", s.hole)
+	t.Run("an idle stream sends keepalives and delays nothing", s.silence)
+	t.Run("a drain returns a position", s.drain)
+	t.Run("a stalled reader occupies one batch", s.standstill)
+	t.Run("a line without an end is not buffered", s.endless)
 }
 
 func (s *Surface) wholeRecords(t *testing.T) {
@@ -39,7 +39,7 @@ func (s *Surface) wholeRecords(t *testing.T) {
 	}
 }
 
-// check holds what a client has read of a whole record against the record.
+// check compares what a client has received of a whole record with the record.
 func (s *Surface) check(t *testing.T, r *Record, units []Unit) {
 	t.Helper()
 	for _, st := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
@@ -55,14 +55,14 @@ func (s *Surface) check(t *testing.T, r *Record, units []Unit) {
 		case End:
 			ends++
 			if i != len(units)-2 {
-				t.Errorf("the exit is unit %d of %d, want the last but one", i+1, len(units))
+				t.Errorf("the exit is unit %d of %d, want the second to last", i+1, len(units))
 			}
 			if got, want := units[i].Code, wantCode(r); got != want {
 				t.Errorf("exit code %d, want %d", got, want)
 			}
 		case Last:
 			if i != len(units)-1 || units[i].Err != "" {
-				t.Errorf("unit %d of %d are the last words, with error %q", i+1, len(units), units[i].Err)
+				t.Errorf("unit %d of %d is the end of the stream, with error %q", i+1, len(units), units[i].Err)
 			}
 		default:
 		}
@@ -71,7 +71,7 @@ func (s *Surface) check(t *testing.T, r *Record, units []Unit) {
 		t.Errorf("%d starts and %d exits, want one of each", starts, ends)
 	}
 	if n := len(units); n == 0 || units[n-1].What != Last {
-		t.Errorf("the stream ends without last words")
+		t.Errorf("the stream has no end unit")
 	}
 }
 
@@ -83,14 +83,14 @@ func abridge(b []byte) []byte {
 }
 
 func wantCode(r *Record) int {
-	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:errcheck,forcetypeassert // all records end so
+	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:errcheck,forcetypeassert // all records end like that
 	if x.Code == nil {
 		return -1
 	}
 	return int(*x.Code)
 }
 
-// everyPlace has the client leave after each unit and come back where it was.
+// everyPosition disconnects the client after each unit and resumes.
 func (s *Surface) everyPlace(t *testing.T) {
 	for _, r := range Records() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -104,20 +104,20 @@ func (s *Surface) everyPlace(t *testing.T) {
 	}
 }
 
-// comeBack gives what a client has read that left after the given units, with
-// the start that it reads twice left out.
+// resume returns what a client has received that disconnected after the given units and
+// resumed, without the second start.
 func (s *Surface) comeBack(t *testing.T, r *Record, had []Unit) []Unit {
 	t.Helper()
-	place, started, ended := "", false, false
+	position, started, ended := "", false, false
 	for i := range had {
 		if had[i].Place != "" {
-			place = had[i].Place
+			position = had[i].Place
 		}
 		started = started || had[i].What == Start
 		ended = ended || had[i].What == End
 	}
 	units := append([]Unit{}, had...)
-	for _, u := range s.read(t, r, place, 0) {
+	for _, u := range s.read(t, r, position, 0) {
 		if u.What == Start && started {
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *Surface) comeBack(t *testing.T, r *Record, had []Unit) []Unit {
 	return units
 }
 
-// unseen tries the ends that nobody saw.
+// unseen tests exits that were not observed.
 func (s *Surface) unseen(t *testing.T) {
 	spec := process.Spec{Cmd: "x"}
 	for _, r := range []*Record{
@@ -144,8 +144,7 @@ func (s *Surface) unseen(t *testing.T) {
 	}
 }
 
-// noExit wants no exit, and an error if the protocol tells exits in their own
-// units.
+// noExit fails on an exit, and on an orderly end if the protocol has a unit for exits.
 func (s *Surface) noExit(t *testing.T, units []Unit) {
 	t.Helper()
 	for i := range units {
@@ -154,7 +153,7 @@ func (s *Surface) noExit(t *testing.T, units []Unit) {
 		}
 	}
 	if last := units[len(units)-1]; s.Exits && (last.What != Last || last.Err == "") {
-		t.Errorf("last words %+v, want an error", last)
+		t.Errorf("end of stream %+v, want an error", last)
 	}
 }
 
@@ -179,10 +178,10 @@ func (s *Surface) hole(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("units %+v tell nothing of the hole", units)
+	t.Errorf("units %+v do not report the gap", units)
 }
 
-// silence lets a process print a prompt and then nothing for ten minutes.
+// silence has a process print a prompt and then nothing for ten minutes.
 func (s *Surface) silence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRecord("silent", process.Spec{Cmd: "x"}, Out("line\nname? "), Out("\n"), Code(0))
@@ -229,7 +228,7 @@ func withoutKeepalives(units []Unit) []Unit {
 	return out
 }
 
-// drain ends streams from outside while the process runs, at each event.
+// drain ends streams from outside at each event of a running process.
 func (s *Surface) drain(t *testing.T) {
 	for _, r := range Records() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -257,7 +256,7 @@ func (s *Surface) drainAt(t *testing.T, r *Record, n int) {
 	units := s.Decode(t, sink.Raw)
 	last := len(units) - 1
 	if last < 0 || units[last].What != Last || units[last].Err == "" {
-		t.Fatalf("after %d events the drain ended with %+v, want last words that say so", n, units)
+		t.Fatalf("after %d events the drain ended with %+v, want an end unit with an error", n, units)
 	}
 	had := append([]Unit{}, units[:last]...)
 	if units[last].Place != "" {
@@ -266,7 +265,7 @@ func (s *Surface) drainAt(t *testing.T, r *Record, n int) {
 	s.check(t, r, s.comeBack(t, r, had))
 }
 
-// standstill has a client stop reading.
+// stalled has a client stop reading.
 func (s *Surface) standstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := make([]process.Body, 0, 1001)
@@ -284,7 +283,7 @@ func (s *Surface) standstill(t *testing.T) {
 		<-time.After(time.Hour) // of the bubble's clock
 		synctest.Wait()
 		if nexts > 2 {
-			t.Errorf("%d batches were read for a client that takes none", nexts)
+			t.Errorf("%d batches were read for a client that reads nothing", nexts)
 		}
 		close(sink.Block)
 		if err := <-done; err != nil {
@@ -294,13 +293,13 @@ func (s *Surface) standstill(t *testing.T) {
 	})
 }
 
-// endless is how long a line without end is, and how much memory it may take.
+// Length of a line without an end, and the memory that it may take.
 const (
 	endless       = 64 << 20
 	endlessMemory = 24 << 20
 )
 
-// endless sends a line of 64 MiB and looks at the heap on its way.
+// endless sends a line of 64 MiB and measures the heap meanwhile.
 func (s *Surface) endless(t *testing.T) {
 	if testing.Short() {
 		t.Skip("64 MiB")
@@ -333,7 +332,7 @@ func (s *Surface) endless(t *testing.T) {
 	if sent < endless/2 { // a surface may compress
 		t.Errorf("%d bytes were sent of %d", sent, endless)
 	}
-	// A buffer that grows is there twice, and its line once more as it is sent.
+	// A growing buffer exists twice, and its line once more while it is sent.
 	if most := uint64(endlessMemory + 5*s.MaxLine); peak > base+most { //nolint:gosec // never negative
 		t.Errorf("the line took %d MiB, want at most %d", (peak-base)>>20, most>>20)
 	}

@@ -8,42 +8,42 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// What a Unit is.
+// What is the type of a [Unit].
 type What int
 
-// The units of a stream that clients tell apart.
+// Units of a stream that clients distinguish.
 const (
-	Other     What = iota // an event that is none of the others
+	Other     What = iota // any other event
 	Start                 // the process began
 	Data                  // output
 	End                   // the exit
-	Keepalive             // nothing
-	Hole                  // something is missing, and here is what
-	Last                  // the protocol's last words; after an error, Err says which
+	Keepalive             // no content
+	Hole                  // output or events are missing
+	Last                  // the end of the stream; Err is set unless it is orderly
 )
 
-// Unit is one event as a client of the protocol reads it.
+// Unit is one event as decoded by a client of the protocol.
 type Unit struct {
 	What   What
 	Stream process.Stream // of Data
 	Data   []byte         // of Data
 	Code   int            // of End; -1 for a signal
-	Err    string         // of Last, if it is not a good end: the protocol's name for it
-	Place  string         // where a client goes on after this unit; empty: where it would have before
+	Err    string         // of Last, unless it is orderly: the protocol's name of the error
+	Place  string         // position from which a client resumes after this unit; empty: unchanged
 }
 
 // Surface is one protocol in one of its modes.
 type Surface struct {
-	// Encoder gives an encoder for a client that comes with place ("": it is new),
-	// and the seq after which its Source begins.
-	Encoder func(t *testing.T, r *Record, place string) (stream.Encoder, process.Seq)
-	// Decode reads what a client received, which always ends between two units.
+	// Encoder returns an encoder for a client with a position ("": a new client), and the
+	// seq after which its Source begins.
+	Encoder func(t *testing.T, r *Record, position string) (stream.Encoder, process.Seq)
+	// Decode decodes what a client received, which always ends between two units.
 	Decode func(t *testing.T, raw []byte) []Unit
-	// Text says that output is text: what is not UTF-8 cannot be exact.
+	// Text says that output is text: invalid UTF-8 is replaced.
 	Text bool
-	// MaxLine is how much of a line is gathered before it is sent; 0: little.
+	// MaxLine is how much of a line is buffered before it is sent; 0: little.
 	MaxLine int
-	// Exits says that the protocol tells an exit in a unit of its own (End).
+	// Exits says that the protocol has a unit for an exit (End).
 	Exits bool
 }
 
@@ -75,10 +75,10 @@ func (s *Sink) End(buf []byte) error {
 	return s.Flush(buf)
 }
 
-// read copies a record from a place to a client.
-func (s *Surface) read(t *testing.T, r *Record, place string, batch int) []Unit {
+// read copies a record from a position to a client.
+func (s *Surface) read(t *testing.T, r *Record, position string, batch int) []Unit {
 	t.Helper()
-	enc, after := s.Encoder(t, r, place)
+	enc, after := s.Encoder(t, r, position)
 	src := r.Source(after)
 	src.Batch = batch
 	return s.copy(t, src, enc)
@@ -107,7 +107,7 @@ func output(units []Unit, s process.Stream) []byte {
 	return out
 }
 
-// want is what a client must read of b in the end.
+// want returns what a client must have received of b in the end.
 func (s *Surface) want(b []byte) []byte {
 	if !s.Text {
 		return b

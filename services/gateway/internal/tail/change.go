@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// change is a sandbox's event as JSON. Its environment is never shown: it may
-// hold secrets.
+// change is a sandbox's event as JSON. Its environment is omitted because it may contain
+// secrets.
 type change struct {
 	Seq       uint64            `json:"seq"`
 	Time      time.Time         `json:"time"`
@@ -20,7 +20,7 @@ type change struct {
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Alias     string            `json:"alias,omitempty"`
 	Deadline  *time.Time        `json:"deadline,omitempty"`
-	Timeout   int64             `json:"timeout_ms,omitempty"` // counted from when it runs
+	Timeout   int64             `json:"timeout_ms,omitempty"` // counted from the start of the sandbox
 	Host      string            `json:"host,omitempty"`
 	Epoch     uint64            `json:"epoch,omitempty"`
 	ErrorCode string            `json:"error_code,omitempty"`
@@ -78,7 +78,7 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 		out.Message = b.Message
 	}
 	raw, err := json.Marshal(out)
-	if err != nil { // nothing in it can fail but a year past 9999
+	if err != nil { // only a year past 9999 can fail
 		return append(dst, `{"type":"unknown"}`...)
 	}
 	return append(dst, raw...)

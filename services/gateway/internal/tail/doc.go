@@ -1,11 +1,11 @@
-// Package tail is the operators' surface: GET /v1/events gives the events of all
-// records a tenant has, or that an operator asks for, as NDJSON or as
-// Server-Sent Events.
+// Package tail is the surface for operators: GET /v1/events streams the events of all
+// records of a tenant, or of those that an operator selects, as NDJSON or as Server-Sent
+// Events.
 //
-// # Order and place
-// Events of one record come in order; nothing is promised about those of two. A
-// line says which record it is of (record, sandbox, process) and its seq there.
-// The place to come back with is a time: after=<time> gives everything from that
-// time on by the clocks of those who wrote it, so that the last lines may come
-// twice; (record, sandbox, process, seq) tells.
+// # Order and position
+// Events of one record arrive in order; the order between records is undefined. A line
+// names its record (record, sandbox, process) and its seq there. The position from which
+// to resume is a time: after=<time> returns everything from that time on by the clocks of
+// the writers. The last lines may therefore be repeated; (record, sandbox, process, seq)
+// identifies them.
 package tail

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// encoder writes a tail, as NDJSON or as Server-Sent Events.
+// encoder encodes a tail, as NDJSON or as Server-Sent Events.
 type encoder struct {
 	sse   bool
-	after time.Time // of the last event given
+	after time.Time // time of the last event
 	pulse textenc.Pulse
 }
 
-// AppendEvent appends one event with its record's name.
+// AppendEvent appends one event with the name of its record.
 func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	b, ok := e.Body.(carried)
 	if !ok {
@@ -36,7 +36,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	return append(appendLine(dst, &b.event), "\n\n"...), nil
 }
 
-// appendLine appends which record e is of, then the event.
+// appendLine appends the name of e's record, then the event.
 func appendLine(dst []byte, e *events.TailEvent) []byte {
 	dst = append(dst, `{"record":`...)
 	dst = textenc.AppendString(dst, e.Stream)
@@ -61,7 +61,7 @@ func appendLine(dst []byte, e *events.TailEvent) []byte {
 	default:
 		return append(dst, '}')
 	}
-	dst[at] = ',' // the event's members are the line's
+	dst[at] = ',' // the event's members become members of the line
 	return dst
 }
 
@@ -78,7 +78,7 @@ func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return append(n.appendAfter(dst), "}\n"...), wait
 }
 
-// AppendEnd says why there is no more, unless all was asked for and given.
+// AppendEnd appends why the tail ended, unless it is complete.
 func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst

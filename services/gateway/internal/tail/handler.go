@@ -18,21 +18,20 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// DefaultKeepalive is how long a tail is silent if the client asked for nothing
-// else.
+// DefaultKeepalive is the interval of keepalives if the client requests none.
 const DefaultKeepalive = 30 * time.Second
 
-// Config says what a Handler works on.
+// Config configures a Handler.
 type Config struct {
 	Log      Tailer
 	Streams  *stream.Streams
-	Operator func(core.Principal) bool // who may see all tenants; nil: nobody
+	Operator func(core.Principal) bool // reports whether a principal may see all tenants; nil: none may
 }
 
 // Handler serves /v1/events. Its methods may be called concurrently.
 type Handler struct{ cfg Config }
 
-// New gives the surface.
+// New returns the surface.
 func New(cfg Config) *Handler {
 	if cfg.Operator == nil {
 		cfg.Operator = func(core.Principal) bool { return false }
@@ -40,7 +39,7 @@ func New(cfg Config) *Handler {
 	return &Handler{cfg: cfg}
 }
 
-// Register adds the route. The principal must have been found before.
+// Register adds the route. Authentication must run before it.
 func (h *Handler) Register(r fiber.Router) { r.Add(fiber.MethodGet, "/v1/events", h.events) }
 
 // events streams a tail.
@@ -67,14 +66,14 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	return h.cfg.Streams.Serve(c, head, newSource(h.cfg.Log, f, h.cfg.Streams.Log(), wanted(c.Query("kind"))), enc)
 }
 
-// filter reads whose events are wanted and since when. A tenant sees its own; a
-// sandbox's token its sandbox's.
+// filter reads which events are requested, and since when. A tenant sees its own; the token
+// of a sandbox only those of that sandbox.
 func (h *Handler) filter(c *fiber.Ctx, now time.Time) (events.TailFilter, error) {
 	p := auth.From(c)
 	f := events.TailFilter{Tenant: strings.Clone(c.Query("tenant")), Follow: record.Flag(c, "follow", true)}
 	if p.Sandbox != "" || !h.cfg.Operator(p) {
 		if f.Tenant != "" && f.Tenant != p.Tenant {
-			return f, kind.New(kind.Denied, "tail", "", "the events of other tenants are for operators")
+			return f, kind.New(kind.Denied, "tail", "", "events of other tenants require an operator")
 		}
 		f.Tenant = p.Tenant
 	}
@@ -99,8 +98,8 @@ func (h *Handler) filter(c *fiber.Ctx, now time.Time) (events.TailFilter, error)
 	return f, err
 }
 
-// parseSince reads a time (RFC 3339), how long ago ("10m"), "now" or, as the
-// empty string, nothing. Its errors are Invalid.
+// parseSince parses a time (RFC 3339), a duration before now ("10m"), "now", or an empty
+// string (no limit). Its errors are Invalid.
 func parseSince(s string, now time.Time) (time.Time, error) {
 	switch s {
 	case "":
@@ -114,11 +113,11 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, kind.New(kind.Invalid, "tail", "", `after: a time (RFC 3339), how long ago ("10m"), or "now"`)
+	return time.Time{}, kind.New(kind.Invalid, "tail", "", `after: must be a time (RFC 3339), a duration before now ("10m"), or "now"`)
 }
 
-// wanted reads a list of kinds: types of events, or "process" and "sandbox" for
-// all of a kind of record. The empty list is everything.
+// wanted parses a list of kinds: types of events, or "process" and "sandbox" for all
+// events of a kind of record. An empty list matches everything.
 func wanted(list string) func(*events.TailEvent) bool {
 	if list == "" {
 		return func(*events.TailEvent) bool { return true }

@@ -11,35 +11,35 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// Tailer is what the surface needs of the log: an *events.View.
+// Tailer is the part of the log that the surface uses, implemented by [events.View].
 type Tailer interface {
 	Tail(ctx context.Context, f events.TailFilter, fn func(events.TailEvent) error) error
 }
 
 var _ Tailer = (*events.View)(nil)
 
-// carried is an event of any record in the shape of one of a process, as streams
-// carry them. It is never Finished: a tail goes on after a process.
+// carried wraps an event of any record as an event of a process, which is what streams
+// transport. It is never Finished: a tail continues after the end of a process.
 type carried struct {
-	process.Lost // only so that it is a process.Body
+	process.Lost // makes it a process.Body
 	event        events.TailEvent
 }
 
-// source turns a Tail, which pushes, into a stream.Source. Closing it ends the
-// Tail and waits for it.
+// source turns a Tail, which pushes, into a stream.Source. Closing it ends the Tail and
+// waits for it.
 type source struct {
 	cancel context.CancelFunc
-	found  chan events.TailEvent // closed when the Tail is over
-	err    error                 // why; to be read after found is closed
+	found  chan events.TailEvent // closed when the Tail has ended
+	err    error                 // why it ended; valid once found is closed
 	given  process.Seq
 }
 
-// atHand bounds a batch, and how far a Tail runs ahead of its reader.
+// maxBatch is the maximum size of a batch, and of what a Tail reads ahead.
 const atHand = 256
 
-// newSource begins a Tail of what wanted says yes to.
+// newSource starts a Tail of the events for which wanted returns true.
 func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*events.TailEvent) bool) *source {
-	// The stream outlives the request that asked for it: its lifetime begins here.
+	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &source{cancel: cancel, found: make(chan events.TailEvent, atHand)}
 	go func() {
@@ -61,17 +61,17 @@ func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*eve
 	return s
 }
 
-// After counts the events given.
+// After returns the number of events returned.
 func (s *source) After() process.Seq { return s.given }
 
 // Close ends the Tail and waits for it.
 func (s *source) Close() {
 	s.cancel()
-	for range s.found { //nolint:revive // what it still had is nobody's
+	for range s.found { //nolint:revive // discard the rest
 	}
 }
 
-// Next waits for the next events and gives what is at hand.
+// Next waits for events and returns those that are available.
 func (s *source) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	var quiet <-chan time.Time
 	if idle > 0 {
@@ -99,7 +99,7 @@ func (s *source) end() error {
 	return s.err
 }
 
-// gather adds to e what else is there already.
+// coalesce adds the events that are already available to e.
 func (s *source) gather(e events.TailEvent) []process.Event {
 	batch := []process.Event{s.carry(e)}
 	for len(batch) < atHand {

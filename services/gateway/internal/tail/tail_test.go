@@ -22,7 +22,7 @@ import (
 
 type header = map[string]string
 
-// log is a Tailer that gives what it holds, then waits if it is to follow.
+// log is a Tailer that yields its events, then blocks if asked to follow.
 type log struct {
 	events []events.TailEvent
 	err    error
@@ -76,7 +76,7 @@ func (l *log) filter() events.TailFilter {
 
 const id = process.ID("01jd0000000000000000000000-i1")
 
-// two is an event of each kind of record.
+// two returns one event of each kind of record.
 func two() []events.TailEvent {
 	return []events.TailEvent{
 		{Stream: "sandbox", Rev: 3, Tenant: "t1", Sandbox: "i1", Change: &sandbox.Event{Seq: 1, Time: recordtest.Epoch(),
@@ -98,7 +98,7 @@ func serve(t *testing.T, l *log, operator bool) (url string, streams *stream.Str
 	return recordtest.Serve(t, streams, h.Register), streams
 }
 
-func TestTailGivesEveryRecordsEvents(t *testing.T) {
+func TestTailReturnsTheEventsOfAllRecords(t *testing.T) {
 	tests := []struct {
 		name, query string
 		header      header
@@ -127,7 +127,7 @@ func TestTailGivesEveryRecordsEvents(t *testing.T) {
 	}
 }
 
-func TestWhoMaySeeWhat(t *testing.T) {
+func TestFilterFollowsThePrincipal(t *testing.T) {
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
 		name, query string
@@ -144,11 +144,11 @@ func TestWhoMaySeeWhat(t *testing.T) {
 		{"a token sees its sandbox", "", header{recordtest.HeaderSandbox: "i1"}, true, 200, events.TailFilter{Tenant: "t1", Sandbox: "i1"}},
 		{"a token names another sandbox", "&sandbox=i2", header{recordtest.HeaderSandbox: "i1"}, true, 404, events.TailFilter{}},
 		{"of a sandbox and a process", "&sandbox=i1&process=" + string(id), nil, false, 200, events.TailFilter{Tenant: "t1", Sandbox: "i1", Process: id}},
-		{"of what is no process", "&process=*", nil, false, 404, events.TailFilter{}},
-		{"of what is no sandbox", "&sandbox=%3E", nil, false, 404, events.TailFilter{}},
+		{"of an invalid process", "&process=*", nil, false, 404, events.TailFilter{}},
+		{"of an invalid sandbox", "&sandbox=%3E", nil, false, 404, events.TailFilter{}},
 		{"since", "&after=2026-01-01T00:00:00Z", nil, false, 200, events.TailFilter{Tenant: "t1", Since: since}},
-		{"a browser that comes back", "&after=now", header{"Last-Event-ID": "2026-01-01T00:00:00Z"}, false, 200, events.TailFilter{Tenant: "t1", Since: since}},
-		{"since nonsense", "&after=-5m", nil, false, 400, events.TailFilter{}},
+		{"a browser that reconnects", "&after=now", header{"Last-Event-ID": "2026-01-01T00:00:00Z"}, false, 200, events.TailFilter{Tenant: "t1", Since: since}},
+		{"since a negative duration", "&after=-5m", nil, false, 400, events.TailFilter{}},
 		{"since a seq", "&after=5", nil, false, 400, events.TailFilter{}},
 	}
 	for _, tt := range tests {
@@ -163,7 +163,7 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	}
 }
 
-func TestADrainEndsTheTailWithAPlace(t *testing.T) {
+func TestDrainEndsTheTailWithAPosition(t *testing.T) {
 	l := &log{events: two()}
 	url, streams := serve(t, l, false)
 	resp := recordtest.Open(t, url, recordtest.Request{Method: "GET", Path: "/v1/events"})
@@ -185,11 +185,11 @@ func TestADrainEndsTheTailWithAPlace(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.over {
-		t.Error("the Tail goes on")
+		t.Error("the Tail continues")
 	}
 }
 
-func TestAnErrorIsSaid(t *testing.T) {
+func TestAnErrorIsReported(t *testing.T) {
 	url, _ := serve(t, &log{events: two()[:1], err: kind.New(kind.Internal, "tail", "", "")}, false)
 	_, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/v1/events"})
 	if want := line1 + "\n" + `{"type":"error","error_code":"internal","message":"internal","after":"2026-01-02T03:04:05Z"}` + "\n"; body != want {

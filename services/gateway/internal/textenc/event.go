@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// AppendEvent appends e as one JSON object without a line end: seq, time, type,
-// and what the type has to say. Output carries offset and either data, if the
-// frame's bytes are whole UTF-8, or data_b64.
+// AppendEvent appends e as one JSON object without a line end: seq, time, type, and the
+// members of that type. Output has offset and either data, if the frame's bytes are
+// complete UTF-8, or data_b64.
 func AppendEvent(dst []byte, e *process.Event) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, e.Seq, 10)
@@ -83,8 +83,8 @@ func AppendData(dst, b []byte) []byte {
 	return append(dst, '"')
 }
 
-// ExitCode is the code a client is told: that of the process, -1 for one that a
-// signal ended, nothing for an end that nobody saw.
+// ExitCode returns the exit code for clients: that of the process, -1 if a signal ended
+// it, none if its exit was not observed.
 func ExitCode(x *process.Exit) (code int32, seen bool) {
 	switch {
 	case x.Code != nil:
@@ -95,8 +95,8 @@ func ExitCode(x *process.Exit) (code int32, seen bool) {
 	return 0, false
 }
 
-// AppendExit appends the members exit_code, signal and cause, and message if
-// there is one, with a comma before each. What is not known is null.
+// AppendExit appends the members exit_code, signal and cause, and message if there is one,
+// with a comma before each. Unknown values are null.
 func AppendExit(dst []byte, x *process.Exit) []byte {
 	dst = append(dst, `,"exit_code":`...)
 	if code, seen := ExitCode(x); seen {

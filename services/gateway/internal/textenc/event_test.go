@@ -13,7 +13,7 @@ import (
 
 var at = time.Date(2026, 11, 21, 3, 4, 5, 6000, time.UTC)
 
-func TestAppendEventSpellsEveryType(t *testing.T) {
+func TestAppendEventEncodesEveryType(t *testing.T) {
 	code, tag := int32(0), "build"
 	const head = `"time":"2026-11-21T03:04:05.000006Z","type":`
 	tests := []struct {
@@ -24,9 +24,9 @@ func TestAppendEventSpellsEveryType(t *testing.T) {
 		{"accepted", process.Accepted{Spec: process.Spec{Cmd: "sh", Args: []string{"-c", "x"}, Cwd: "/", User: "u", Tag: &tag,
 			PTY: &process.Size{Cols: 80, Rows: 24}, Stdin: true, Timeout: time.Minute}, Tenant: "secret"},
 			`{"seq":7,` + head + `"accepted","cmd":"sh","args":["-c","x"],"cwd":"/","user":"u","tag":"build","pty":{"cols":80,"rows":24},"stdin":true,"timeout_ms":60000}`},
-		{"goes on in a fork", process.Accepted{Spec: process.Spec{Cmd: "x"}, From: "p-i", After: 7},
+		{"continued in a fork", process.Accepted{Spec: process.Spec{Cmd: "x"}, From: "p-i", After: 7},
 			`{"seq":7,` + head + `"accepted","cmd":"x","args":[],"from":"p-i","after":7}`},
-		{"least accepted", process.Accepted{Spec: process.Spec{Cmd: "true"}}, `{"seq":7,` + head + `"accepted","cmd":"true","args":[]}`},
+		{"minimal accepted", process.Accepted{Spec: process.Spec{Cmd: "true"}}, `{"seq":7,` + head + `"accepted","cmd":"true","args":[]}`},
 		{"start", process.Started{PID: 42}, `{"seq":7,` + head + `"start","pid":42}`},
 		{"text", process.Wrote{Stream: process.Stdout, Data: []byte("1\n")}, `{"seq":7,` + head + `"stdout","offset":0,"data":"1\n"}`},
 		{"bytes", process.Wrote{Stream: process.Stderr, Offset: 9, Data: []byte{0xff}}, `{"seq":7,` + head + `"stderr","offset":9,"data_b64":"/w=="}`},
@@ -38,9 +38,9 @@ func TestAppendEventSpellsEveryType(t *testing.T) {
 		{"gap", process.Gap{From: 3, To: 7, Reason: "lost"}, `{"seq":7,` + head + `"gap","from":3,"to":7,"reason":"lost"}`},
 		{"code 0 is written", process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}},
 			`{"seq":7,` + head + `"exited","exit_code":0,"signal":null,"cause":"exited"}`},
-		{"a signal's end has a code that no process has", process.Finished{Exit: process.Exit{Signal: 9, Cause: process.CauseKilled}},
+		{"an end by a signal has code -1", process.Finished{Exit: process.Exit{Signal: 9, Cause: process.CauseKilled}},
 			`{"seq":7,` + head + `"end","exit_code":-1,"signal":9,"cause":"killed"}`},
-		{"an end that nobody saw has no code", process.Finished{Exit: process.Exit{Cause: process.CauseHostLost, Message: "silent"}},
+		{"an exit that was not observed has no code", process.Finished{Exit: process.Exit{Cause: process.CauseHostLost, Message: "silent"}},
 			`{"seq":7,` + head + `"end","exit_code":null,"signal":null,"cause":"host_lost","message":"silent"}`},
 		{"lost", process.Lost{Reason: "lease"}, `{"seq":7,` + head + `"lost","reason":"lease"}`},
 		{"failed", process.Failed{Kind: uint32(kind.NotFound), Message: "no \"user\""},

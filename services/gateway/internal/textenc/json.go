@@ -11,18 +11,18 @@ const (
 	hex   = "0123456789abcdef"
 )
 
-// AppendText appends b as a JSON string, quotes and all.
+// AppendText appends b as a JSON string with its quotes.
 func AppendText(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	dst = AppendEscaped(dst, b)
 	return append(dst, '"')
 }
 
-// AppendString is AppendText for what is a string already.
+// AppendString is like [AppendText] for a string.
 func AppendString(dst []byte, s string) []byte { return AppendText(dst, []byte(s)) }
 
-// AppendEscaped appends b as the inside of a JSON string. Pieces that end
-// between runes may be appended one after the other.
+// AppendEscaped appends b as the inside of a JSON string. Parts that end between runes
+// may be appended one after the other.
 func AppendEscaped(dst, b []byte) []byte {
 	start := 0
 	for i := 0; i < len(b); {

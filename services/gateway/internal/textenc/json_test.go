@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// wantText is what a JSON string made of b must decode to.
+// wantText returns what the JSON string of b must decode to.
 func wantText(b []byte) string { return string([]rune(string(b))) }
 
 func FuzzAppendTextDecodesToItsBytes(f *testing.F) {
@@ -34,7 +34,7 @@ func FuzzAppendTextDecodesToItsBytes(f *testing.F) {
 	})
 }
 
-func FuzzDecoderCutsNothing(f *testing.F) {
+func FuzzDecoderSplitsNoRune(f *testing.F) {
 	f.Add([]byte("caf\xc3\xa9 \U0001F600 \xff\xf0\x9f end"), uint8(1), uint8(2))
 	f.Add([]byte("\xf0\x9f\xe2\x82\xac\xe2\x82"), uint8(1), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, x, y uint8) {
@@ -49,7 +49,7 @@ func FuzzDecoderCutsNothing(f *testing.F) {
 		}
 		got = AppendEscaped(got, d.Flush())
 		if want := AppendEscaped(nil, b); string(got) != string(want) {
-			t.Fatalf("cut in %v: got %q, want %q", step, got, want)
+			t.Fatalf("steps %v: got %q, want %q", step, got, want)
 		}
 	})
 }
@@ -76,9 +76,9 @@ func TestCutLenDoesNotTearRunes(t *testing.T) {
 	}{
 		{"short", "abc", 3},
 		{"ascii", "abcdefgh", 5},
-		{"rune over the cut", "abcd\u20ac", 4},
-		{"rune before the cut", "ab\u20acde", 5},
-		{"no text at all", "\x80\x80\x80\x80\x80\x80\x80", 5},
+		{"rune across the limit", "abcd\u20ac", 4},
+		{"rune before the limit", "ab\u20acde", 5},
+		{"invalid UTF-8", "\x80\x80\x80\x80\x80\x80\x80", 5},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

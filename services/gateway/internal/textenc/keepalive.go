@@ -2,22 +2,22 @@ package textenc
 
 import "time"
 
-// Pulse says when something must be sent because nothing else was. It belongs to
-// one stream.
+// KeepaliveTimer computes when a stream must send a keepalive because it has sent nothing
+// else. It belongs to one stream.
 type Pulse struct {
 	every time.Duration
-	last  time.Time // when bytes were last sent, as far as Due knows
-	sent  bool      // since then
+	last  time.Time // when bytes were last sent, as of the last Due
+	sent  bool      // bytes were sent since then
 }
 
-// NewPulse gives a pulse that is due every so long; 0: never.
+// NewKeepaliveTimer returns a timer with the given interval; 0 disables it.
 func NewPulse(every time.Duration) Pulse { return Pulse{every: every} }
 
-// Sent says that bytes were appended.
+// Sent records that bytes were appended.
 func (p *Pulse) Sent() { p.sent = true }
 
-// Due reports whether a keepalive is due at now, which then counts as sent, and
-// how long until the next may be (0: never).
+// Due reports whether a keepalive is due at now, which then counts as sent, and the time
+// until the next may be due (0: never).
 func (p *Pulse) Due(now time.Time) (due bool, wait time.Duration) {
 	if p.every <= 0 {
 		return false, 0

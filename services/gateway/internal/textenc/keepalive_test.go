@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPulseCountsFromTheLastBytesSent(t *testing.T) {
+func TestKeepaliveTimerCountsFromTheLastBytesSent(t *testing.T) {
 	p, now := NewPulse(10*time.Second), time.Unix(1000, 0)
 	steps := []struct {
 		after time.Duration

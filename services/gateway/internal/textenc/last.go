@@ -7,13 +7,13 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Reconnect reports whether a stream that ended with err is to be asked for
-// again with its place: the gateway goes away, or the request's time ran out.
+// Reconnect reports whether the client should reconnect with its position after err: the
+// gateway is shutting down, or the request timed out.
 func Reconnect(err error) bool { return kind.Is(err, kind.Unavailable) || kind.Is(err, kind.Deadline) }
 
 // AppendLast appends the object that ends a stream early, without a line end:
-// {"type":"reconnect","after":N} or {"type":"error",...,"after":N}. It has no
-// seq: it is no event. after is the last event the client was given.
+// {"type":"reconnect","after":N} or {"type":"error",...,"after":N}. It has no seq because
+// it is not an event. after is the last event that the client received.
 func AppendLast(dst []byte, err error, id process.ID, after process.Seq) []byte {
 	if Reconnect(err) {
 		dst = append(dst, `{"type":"reconnect"`...)
@@ -27,7 +27,7 @@ func AppendLast(dst []byte, err error, id process.ID, after process.Seq) []byte 
 	return append(dst, '}')
 }
 
-// AppendKeepalive appends the object that is sent in silence, without a line end.
+// AppendKeepalive appends a keepalive object without a line end.
 func AppendKeepalive(dst []byte, after process.Seq) []byte {
 	dst = append(dst, `{"type":"keepalive","after":`...)
 	dst = strconv.AppendUint(dst, after, 10)

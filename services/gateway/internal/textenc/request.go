@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// WantsSSE reports whether an Accept header prefers text/event-stream to
-// NDJSON. NDJSON is the default: what curl and a client without a wish get.
+// WantsSSE reports whether an Accept header prefers text/event-stream to NDJSON. NDJSON is
+// the default, for curl and clients without a preference.
 func WantsSSE(accept string) bool {
 	var sse, lines float64
 	for part := range strings.SplitSeq(accept, ",") {
@@ -36,15 +36,15 @@ func quality(params string) float64 {
 	return 1
 }
 
-// KeepaliveHeader is how a client asks to hear something in times of silence,
-// in whole seconds.
+// KeepaliveHeader is the header with which a client requests keepalives, in whole
+// seconds.
 const KeepaliveHeader = "Keepalive-Ping-Interval"
 
-// maxKeepalive bounds what a client may ask for.
+// maxKeepalive is the maximum interval that a client may request.
 const maxKeepalive = time.Hour
 
-// Keepalive reads the header's value: 1 s to 1 h, or otherwise if it is absent
-// or no whole number of seconds above 0.
+// Keepalive parses the header's value: 1 s to 1 h. It returns otherwise if value is not a
+// positive whole number of seconds.
 func Keepalive(value string, otherwise time.Duration) time.Duration {
 	n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
 	if err != nil || n == 0 {

@@ -68,7 +68,7 @@ func TestSignalIsANameOrANumber(t *testing.T) {
 	}
 }
 
-func TestSummaryNeverShowsAnUnseenExitAsZero(t *testing.T) {
+func TestSummaryNeverShowsAnUnobservedExitAsZero(t *testing.T) {
 	code := int32(0)
 	tests := []struct {
 		name string

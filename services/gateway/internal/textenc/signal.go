@@ -10,11 +10,11 @@ import (
 // maxSignal is the last real-time signal of Linux.
 const maxSignal = 64
 
-// Signal is a signal in a request: a number, or a name with or without SIG. The
-// zero value is none.
+// Signal is a signal in a request: a number, or a name with or without SIG. The zero
+// value means no signal.
 type Signal int32
 
-// UnmarshalJSON reads 15, "SIGTERM", "TERM" or "term"; its errors are Invalid.
+// UnmarshalJSON parses 15, "SIGTERM", "TERM" or "term"; its errors are Invalid.
 func (s *Signal) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
@@ -30,13 +30,13 @@ func (s *Signal) UnmarshalJSON(b []byte) error {
 	}
 	var n int32
 	if err := json.Unmarshal(b, &n); err != nil || n < 1 || n > maxSignal {
-		return kind.New(kind.Invalid, "parse signal", "", "signal: a name or a number from 1 to 64")
+		return kind.New(kind.Invalid, "parse signal", "", "signal: must be a name or a number from 1 to 64")
 	}
 	*s = Signal(n)
 	return nil
 }
 
-// signalNumber knows the signals that people send, by Linux's numbers.
+// signalNumber returns the Linux number of a common signal.
 func signalNumber(name string) (int32, bool) {
 	switch strings.TrimPrefix(strings.ToUpper(name), "SIG") {
 	case "HUP":

@@ -6,17 +6,17 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// ContentTypeSSE and ContentTypeNDJSON are what streams of text are served as.
+// ContentTypeSSE and ContentTypeNDJSON are the content types of text streams.
 const (
 	ContentTypeSSE    = "text/event-stream"
 	ContentTypeNDJSON = "application/x-ndjson"
 )
 
-// RetryMillis is how long a browser is told to wait before it comes back.
+// RetryMillis is the delay after which a browser should reconnect.
 const RetryMillis = 1000
 
-// AppendSSE appends e as a server-sent event whose id is its seq and whose event
-// is its type. The data is AppendEvent's, which has no line ends.
+// AppendSSE appends e as a server-sent event with its seq as id and its type as event. The
+// data is that of [AppendEvent], which has no line ends.
 func AppendSSE(dst []byte, e *process.Event) []byte {
 	dst = append(dst, "id: "...)
 	dst = strconv.AppendUint(dst, e.Seq, 10)
@@ -27,15 +27,15 @@ func AppendSSE(dst []byte, e *process.Event) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// AppendRetry appends the wish that the client comes back soon.
+// AppendRetry appends the reconnection delay.
 func AppendRetry(dst []byte) []byte {
 	dst = append(dst, "retry: "...)
 	dst = strconv.AppendUint(dst, RetryMillis, 10)
 	return append(dst, "\n\n"...)
 }
 
-// AppendComment appends a line that clients skip; it keeps a connection awake.
-// text must not hold a line end.
+// AppendComment appends a line that clients skip, as a keepalive. text must not contain a
+// line end.
 func AppendComment(dst []byte, text string) []byte {
 	dst = append(dst, ": "...)
 	dst = append(dst, text...)

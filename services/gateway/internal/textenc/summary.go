@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Code is how a kind of error is spelled to machines: "not_found".
+// Code returns the machine-readable name of a kind of error, such as "not_found".
 func Code(k kind.Kind) string { return strings.ReplaceAll(k.String(), " ", "_") }
 
 // Size is a terminal's size as JSON.
@@ -17,8 +17,8 @@ type Size struct {
 	Rows uint32 `json:"rows"`
 }
 
-// Summary is an entry of the catalogue as JSON. What is not known is null or
-// left out; exit_code is that of ExitCode.
+// Summary is a process as JSON. Unknown values are null or omitted; exit_code is that of
+// [ExitCode].
 type Summary struct {
 	PID       uint32     `json:"pid"`
 	Process   string     `json:"process"`
@@ -40,14 +40,14 @@ type Summary struct {
 	Message   string     `json:"message,omitempty"`
 }
 
-// The states of a process as clients see them.
+// States of a process in the API.
 const (
 	StateStarting = "starting"
 	StateRunning  = "running"
 	StateEnded    = "ended"
 )
 
-// StateOf says where a process is in its life.
+// StateOf returns the state of a process.
 func StateOf(s *process.Summary) string {
 	switch {
 	case s.Exit != nil:
@@ -58,7 +58,7 @@ func StateOf(s *process.Summary) string {
 	return StateRunning
 }
 
-// SummaryOf gives s as JSON shows it.
+// SummaryOf returns s as JSON.
 func SummaryOf(s *process.Summary) Summary {
 	out := Summary{
 		PID: s.PID, Process: string(s.ID), Sandbox: string(s.ID.Sandbox()), Host: s.Host,

@@ -2,18 +2,17 @@ package textenc
 
 import "unicode/utf8"
 
-// Decoder holds back the beginning of a rune whose end has not come yet, at
-// most three bytes, so that text cut between two frames is not torn. It belongs
-// to one stream of output. The zero value is ready.
+// Decoder holds back the beginning of an incomplete rune, at most three bytes, so that a
+// rune split between two frames is not decoded in parts. It belongs to one stream of
+// output. The zero value is ready to use.
 type Decoder struct {
 	held [utf8.UTFMax - 1]byte
-	n    uint8 // bytes held
+	n    uint8 // bytes held back
 	done [utf8.UTFMax]byte
 }
 
-// Feed takes the next bytes and gives what may be shown now: first what was held
-// back, completed, then a part of b. Both end between runes, and are valid until
-// the next call.
+// Feed returns the text that is complete with b: first the bytes held back, completed,
+// then a part of b. Both end between runes, and are valid until the next call.
 func (d *Decoder) Feed(b []byte) (head, body []byte) {
 	if d.n > 0 {
 		if head, b = d.complete(b); head == nil {
@@ -25,8 +24,8 @@ func (d *Decoder) Feed(b []byte) (head, body []byte) {
 	return head, b[:cut]
 }
 
-// complete adds bytes of b to what is held until that is a rune or cannot become
-// one. It gives nil while it may still become one.
+// complete adds bytes of b to those held back until they are a rune or cannot become one.
+// It returns nil while they may still become one.
 func (d *Decoder) complete(b []byte) (head, rest []byte) {
 	buf := append(d.done[:0], d.held[:d.n]...)
 	for i, c := range b {
@@ -35,7 +34,7 @@ func (d *Decoder) complete(b []byte) (head, rest []byte) {
 			continue
 		}
 		if r, size := utf8.DecodeRune(buf); r == utf8.RuneError && size == 1 {
-			return buf[:len(buf)-1], b[i:] // c begins something else
+			return buf[:len(buf)-1], b[i:] // c begins another rune
 		}
 		return buf, b[i+1:]
 	}
@@ -43,14 +42,14 @@ func (d *Decoder) complete(b []byte) (head, rest []byte) {
 	return nil, nil
 }
 
-// Flush gives what is held back at the end of a stream: bytes that are not text.
+// Flush returns the bytes held back at the end of a stream, which are not text.
 func (d *Decoder) Flush() []byte {
 	b := d.held[:d.n]
 	d.n = 0
 	return b
 }
 
-// torn counts the bytes at the end of b that begin a rune without ending it.
+// torn returns the number of bytes at the end of b that begin an incomplete rune.
 func torn(b []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
@@ -63,8 +62,8 @@ func torn(b []byte) int {
 	return 0
 }
 
-// CutLen is the length of the longest beginning of b, at most most bytes, that
-// does not tear a rune. most is at least utf8.UTFMax.
+// CutLen returns the length of the longest prefix of b, at most limit bytes, that does not
+// split a rune. limit must be at least utf8.UTFMax.
 func CutLen(b []byte, most int) int {
 	if len(b) <= most {
 		return len(b)

@@ -1,5 +1,5 @@
-// Package recordtest gives tests of surfaces a gateway in memory: records that a
-// test writes, and notes of what a surface asked for.
+// Package recordtest provides an in-memory gateway for tests of surfaces: the test writes the
+// records, and the calls of the surface are logged.
 package recordtest
 
 import (
@@ -17,48 +17,48 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Tenant is whose everything is.
+// Tenant owns all sandboxes and records.
 const Tenant = "t1"
 
-// Book is the gateway. Its methods may be called concurrently.
+// Book is the in-memory gateway. Its methods may be called concurrently.
 type Book struct {
 	OnStart func(id process.ID, spec process.Spec) // called in Start, before it returns
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at every change
-	boxes   []sandbox.State
+	changed chan struct{} // closed and replaced at every change
+	sandboxes   []sandbox.State
 	records map[process.ID]*record
 	keys    map[string]process.ID
-	Calls   []string // "signal 15 <id>", "stdin <id> data eof=true"; read it when nothing runs
+	Calls   []string // "signal 15 <id>", "stdin <id> data eof=true"; not synchronized
 }
 
 type record struct {
 	events []process.Event
-	first  process.Seq // of what retention has left
+	first  process.Seq // the first retained event
 	sum    process.Summary
 	hash   []byte
 }
 
-// New gives a gateway with running sandboxes of those names.
-func New(boxes ...sandbox.ID) *Book {
+// New returns a gateway with running sandboxes of those names.
+func New(sandboxes ...sandbox.ID) *Book {
 	b := &Book{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
-	for _, id := range boxes {
+	for _, id := range sandboxes {
 		b.Box(string(id))
 	}
 	return b
 }
 
-// Box adds a running sandbox.
+// AddSandbox adds a running sandbox.
 func (b *Book) Box(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.boxes = append(b.boxes, sandbox.State{ID: sandbox.ID(id), Tenant: Tenant, Phase: sandbox.PhaseRunning})
+	b.sandboxes = append(b.sandboxes, sandbox.State{ID: sandbox.ID(id), Tenant: Tenant, Phase: sandbox.PhaseRunning})
 }
 
 // Epoch is the time of every event of a Book.
 func Epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// Append adds facts to a record, made if there is none.
+// Append appends events to a record, and creates it if it does not exist.
 func (b *Book) Append(id process.ID, bodies ...process.Body) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *Book) Append(id process.ID, bodies ...process.Body) {
 	b.changed = make(chan struct{})
 }
 
-// Forget drops what is before event first, as retention does.
+// Forget removes the events before first, as retention does.
 func (b *Book) Forget(id process.ID, first process.Seq) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (b *Book) find(p core.Principal, id process.ID) (*record, error) {
 	return nil, kind.New(kind.NotFound, "find process", string(id), "process not found")
 }
 
-// Process is core.Core's.
+// Process implements record.Records.
 func (b *Book) Process(_ context.Context, p core.Principal, id process.ID) (process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +112,7 @@ func (b *Book) Process(_ context.Context, p core.Principal, id process.ID) (proc
 	return r.sum, nil
 }
 
-// Tip is core.Core's.
+// Tip implements record.Records.
 func (b *Book) Tip(_ context.Context, p core.Principal, id process.ID) (events.Tip, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *Book) Tip(_ context.Context, p core.Principal, id process.ID) (events.T
 	return tip, nil
 }
 
-// Read is core.Core's.
+// Read implements record.Records.
 func (b *Book) Read(_ context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *Book) Read(_ context.Context, p core.Principal, id process.ID, after pr
 	return &reader{book: b, id: id, at: after}, nil
 }
 
-// Processes is core.Core's.
+// Processes is like [core.Core.Processes].
 func (b *Book) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,7 @@ func (b *Book) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, ke
 	return out, nil
 }
 
-// reader is a Source of two events a batch.
+// reader is a Source with two events per batch.
 type reader struct {
 	book *Book
 	id   process.ID

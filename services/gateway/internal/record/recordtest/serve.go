@@ -19,13 +19,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// The headers by which a test says who asks; by default Tenant does.
+// Headers that set the principal of a test's request; the default is Tenant.
 const (
 	HeaderTenant  = "X-Test-Tenant"
 	HeaderSandbox = "X-Test-Sandbox"
 )
 
-// Serve serves a surface on loopback until the test ends and gives its URL.
+// Serve serves a surface on loopback until the test ends, and returns its URL.
 func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) string {
 	t.Helper()
 	app := fiber.New(fiber.Config{
@@ -66,8 +66,8 @@ type Request struct {
 	Header             map[string]string
 }
 
-// Open sends a request; its answer's body is still to be read. A test fails if
-// nothing comes within ten seconds.
+// Open sends a request and returns the response with an unread body. The test fails without a
+// response within ten seconds.
 func Open(t testing.TB, url string, r Request) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -83,11 +83,11 @@ func Open(t testing.TB, url string, r Request) *http.Response {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() }) //nolint:errcheck // read or not
+	t.Cleanup(func() { resp.Body.Close() }) //nolint:errcheck // possibly unread
 	return resp
 }
 
-// Do sends a request and reads the whole answer.
+// Do sends a request and reads the whole response.
 func Do(t testing.TB, url string, r Request) (*http.Response, string) {
 	t.Helper()
 	resp := Open(t, url, r)

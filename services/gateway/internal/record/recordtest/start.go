@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Start is core.Core's: it accepts; the test writes what follows.
+// Start appends Accepted; the test appends the events that follow.
 func (b *Book) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
 	if err := spec.Validate(); err != nil {
 		return "", nil, err
@@ -60,7 +60,7 @@ func (b *Book) runs(p core.Principal, sbx sandbox.ID) bool {
 	return false
 }
 
-// Sandboxes is core.Core's.
+// Sandboxes is like [core.Core.Sandboxes].
 func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []san
 	return out
 }
 
-// Find is core.Core's.
+// Find is like [core.Core.Find].
 func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,22 +85,22 @@ func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel cor
 	return process.Summary{}, kind.New(kind.NotFound, "find process", string(sbx), "process not found")
 }
 
-// Signal is core.Core's.
+// Signal logs the call.
 func (b *Book) Signal(_ context.Context, p core.Principal, id process.ID, sig int32) error {
 	return b.note(p, id, fmt.Sprintf("signal %d", sig))
 }
 
-// SendInput is core.Core's.
+// SendInput logs the call.
 func (b *Book) SendInput(_ context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
 	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
 }
 
-// SendInputOnce is core.Core's; nobody tries again here.
+// SendInputOnce logs the call; retries are not detected.
 func (b *Book) SendInputOnce(_ context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
 	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v key=%s", data, eof, key))
 }
 
-// Resize is core.Core's.
+// Resize logs the call.
 func (b *Book) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
 	return b.note(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))
 }
