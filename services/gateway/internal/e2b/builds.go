@@ -16,10 +16,10 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// maxBuildLines is how many lines of a build's log one answer has at most.
+// maxBuildLines is the maximum number of lines of a build's log in one response.
 const maxBuildLines = 100
 
-// requestBuild is POST /v3/templates: a build that waits for its files.
+// requestBuild serves POST /v3/templates: it creates a build that waits for its files.
 func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	var body struct {
 		Name     string   `json:"name"`
@@ -122,7 +122,7 @@ func (h *Handler) startBuild(c *fiber.Ctx) error {
 		return err
 	}
 	h.cfg.Kick()
-	return c.Status(fiber.StatusAccepted).Send(nil) // JSON is expected, or nothing
+	return c.Status(fiber.StatusAccepted).Send(nil) // clients expect JSON or an empty body
 }
 
 func (h *Handler) credentials(r *registryBody) ([]byte, error) {
@@ -134,23 +134,23 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case r.Type == "gcp":
 		return h.core.SealCredentials(core.Credentials{Username: "_json_key", Password: r.ServiceAccount})
 	case r.Type != "aws":
-		return nil, invalid("fromImageRegistry: type must be registry, gcp or aws, it is %.20q", r.Type)
+		return nil, invalid("fromImageRegistry: type must be registry, gcp or aws: got %.20q", r.Type)
 	case !word(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
-		return nil, invalid("fromImageRegistry: awsAccessKeyId and awsSecretAccessKey must be an access key of AWS's")
+		return nil, invalid("fromImageRegistry: awsAccessKeyId and awsSecretAccessKey must be an AWS access key")
 	case len(r.AWSRegion) > maxRegion || strings.Trim(r.AWSRegion, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(r.AWSRegion, "-") == "":
-		return nil, invalid("fromImageRegistry: awsRegion %.64q is no region of AWS's", r.AWSRegion)
+		return nil, invalid("fromImageRegistry: awsRegion %.64q is not an AWS region", r.AWSRegion)
 	}
 	return h.core.SealCredentials(core.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
 }
 
-// The most bytes of an access key, and of the name of a region, which becomes part of
-// a host's name.
+// Maximum lengths of an access key and of a region's name in bytes. The region becomes
+// part of a host name.
 const (
 	maxAWSKey = 128
 	maxRegion = 32
 )
 
-// buildOf reads the template and the build that the path names.
+// buildOf parses the template and the build in the path.
 func buildOf(c *fiber.Ctx) (string, build.ID, error) {
 	tmpl, err := named(c)
 	if err != nil {
@@ -160,11 +160,11 @@ func buildOf(c *fiber.Ctx) (string, build.ID, error) {
 	return tmpl, id, err
 }
 
-// named is what the path names, as its client meant it.
+// named returns the decoded id in the path.
 func named(c *fiber.Ctx) (string, error) {
 	s, err := url.PathUnescape(c.Params("id"))
 	if err != nil {
-		return "", invalid("the id is not percent-encoded")
+		return "", invalid("the id is not valid percent-encoding")
 	}
 	return strings.Clone(s), nil
 }
@@ -227,8 +227,8 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// findBuild finds the build that the path names. One that does not exist is Invalid here,
-// as at E2B.
+// findBuild finds the build in the path. If it does not exist, the error is Invalid, as at
+// E2B.
 func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
 	tmpl, id, err := buildOf(c)
 	if err == nil {
@@ -240,7 +240,7 @@ func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
 	return b, err
 }
 
-// buildLogs is for people: by time, in either direction.
+// buildLogs returns the log by time, in either direction.
 func (h *Handler) buildLogs(c *fiber.Ctx) error {
 	b, err := h.findBuild(c)
 	if err != nil {

@@ -34,10 +34,10 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// defaults are what the two generations differ in.
+// defaults are the differences between the two generations.
 type defaults struct {
 	timeout time.Duration
-	secure  bool // whatever the request says
+	secure  bool // regardless of the request
 }
 
 var (
@@ -69,7 +69,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 }
 
 // createNew creates the sandbox that the body describes. Without an idempotency key, the
-// sandbox is stopped if the client closes the connection before it gets the answer.
+// sandbox is stopped if the client closes the connection before the response.
 func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by core.Idempotency) (sandbox.State, error) {
 	req, err := h.requested(body, def)
 	if err == nil {
@@ -84,7 +84,7 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 	if err != nil {
 		return sandbox.State{}, err
 	}
-	if by.Key != "" { // the request may be sent again, and finds its sandbox
+	if by.Key != "" { // a retry of the request finds its sandbox
 		return h.core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 	}
 	ctx, stop := stream.Connected(c)
@@ -92,8 +92,8 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 	return h.core.CreateSandbox(ctx, auth.From(c), req)
 }
 
-// root says what the sandbox begins from, a template or else a snapshot, and what
-// it is limited to.
+// root determines what the sandbox starts from, a template or a snapshot, and its
+// limits.
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
 	req.Alias, _ = p.OwnedName(b.TemplateID)
@@ -120,10 +120,10 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 	memory := b.AutoPauseMemory == nil || *b.AutoPauseMemory
 	wakes := b.AutoResume != nil && b.AutoResume.Enabled
 	if err == nil && wakes && !memory {
-		err = invalid("autoResume cannot be enabled with autoPauseMemory false: who keeps files alone is not resumed by traffic")
+		err = invalid("autoResume cannot be enabled with autoPauseMemory false: a sandbox without its memory is not resumed by traffic")
 	}
 	if err == nil && !memory && !b.AutoPause {
-		err = invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its end")
+		err = invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its timeout")
 	}
 	if err == nil {
 		err = checkMetadata(b.Metadata)
@@ -141,7 +141,7 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 	}
 	secure := def.secure || b.Secure != nil && *b.Secure
 	if err == nil && network.Private && !secure {
-		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to everyone who knows its id")
+		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to anyone with its id")
 	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,

@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
-// maxBody is the most bytes a request of the control plane may have.
+// maxBody is the maximum size of a control plane request in bytes.
 const maxBody = 1 << 20
 
-// decode reads the JSON body into v. An empty one is Invalid if it is required
-// and leaves v alone otherwise. Unknown fields are left out: SDKs are newer and
-// older than we are.
+// decode decodes the JSON body into v. An empty body is Invalid if required, and otherwise
+// leaves v unchanged. Unknown fields are ignored: SDKs may be newer or older than this
+// server.
 func decode(c *fiber.Ctx, v any, required bool) error {
 	raw, err := record.Body(c)
 	switch {
@@ -41,15 +41,15 @@ func decode(c *fiber.Ctx, v any, required bool) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return invalid("%s: cannot be a JSON %s", fieldOf(wrong), wrong.Value)
+		return invalid("%s: must not be a JSON %s", fieldOf(wrong), wrong.Value)
 	case errors.As(err, &wrong):
-		return invalid("the body cannot be a JSON %s", wrong.Value)
+		return invalid("the body must not be a JSON %s", wrong.Value)
 	}
 	return invalid("the body is not JSON: %s", err)
 }
 
-// fieldOf is the field as who wrote the body knows it: fields of a struct that is embedded
-// have its name before their own.
+// fieldOf returns the field's path in the request: for a field of an embedded struct, Go's
+// path begins with the struct's name.
 func fieldOf(wrong *json.UnmarshalTypeError) string {
 	embedded, field, ok := strings.Cut(wrong.Field, ".")
 	if ok && strings.HasSuffix(embedded, "Body") {
@@ -62,7 +62,7 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "decode", "", format, args...)
 }
 
-// lifetime checks a time to live in seconds; nil means def.
+// lifetime checks a timeout in seconds; nil means def.
 func (h *Handler) lifetime(seconds *int64, def time.Duration) (time.Duration, error) {
 	switch {
 	case seconds == nil:
@@ -72,11 +72,11 @@ func (h *Handler) lifetime(seconds *int64, def time.Duration) (time.Duration, er
 	case *seconds > int64(h.cfg.MaxTimeout/time.Second):
 		return 0, invalid("timeout cannot be greater than %d seconds", h.cfg.MaxTimeout/time.Second)
 	}
-	// In a record 0 is no end at all; a lifetime of 0 ends as soon as it begins.
+	// In a record 0 means no timeout; a timeout of 0 ends the sandbox at once.
 	return max(time.Duration(*seconds)*time.Second, time.Nanosecond), nil
 }
 
-// The most that a sandbox may be told, in bytes of keys and values.
+// Maximum sizes of a sandbox's metadata and environment, in bytes of keys and values.
 const (
 	maxMetadata = 64 << 10
 	maxEnv      = 256 << 10
@@ -104,8 +104,7 @@ func size(m map[string]string) int {
 	return n
 }
 
-// number is a whole number of the query, from least to most; def where it is not
-// given.
+// number parses a whole number between least and most in the query; def if it is absent.
 func number(c *fiber.Ctx, name string, def, least, most int) (int, error) {
 	s := c.Query(name)
 	if s == "" {

@@ -14,14 +14,14 @@ import (
 const (
 	maxDeliveries     = 100
 	defaultDeliveries = 25
-	// maxRead is how many deliveries one page reads, however few of them it wants.
+	// maxRead is the maximum number of deliveries that one page reads, matching or not.
 	maxRead = 1000
 
 	statusSuccess = "success"
 	statusFailed  = "failed"
 )
 
-// deliveryBody is one request to a receiver.
+// deliveryBody is one delivery attempt to a receiver.
 type deliveryBody struct {
 	ID         string       `json:"id"`
 	EventID    string       `json:"eventId"`
@@ -30,7 +30,7 @@ type deliveryBody struct {
 	Attempt    uint32       `json:"attempt"`
 	Status     string       `json:"status"`     // success or failed
 	Final      bool         `json:"final"`      // no other attempt follows
-	StatusCode *uint32      `json:"statusCode"` // of the response; null: there was none
+	StatusCode *uint32      `json:"statusCode"` // of the response; null: no response
 	Error      *string      `json:"error"`
 	Response   string       `json:"responseBody"` // its first kilobyte
 	URL        string       `json:"url"`
@@ -53,7 +53,7 @@ func deliveryOf(a *webhook.Attempt) deliveryBody {
 	return b
 }
 
-// deliveryQuery is what a list of deliveries asks for.
+// deliveryQuery selects deliveries.
 type deliveryQuery struct {
 	limit      int
 	after      uint64
@@ -99,8 +99,8 @@ func (q *deliveryQuery) match(a *webhook.Attempt) bool {
 		!a.Time.Before(q.start) && (q.end.IsZero() || a.Time.Before(q.end))
 }
 
-// deliveries lists requests to the receiver. The cursor of the next page is where this one
-// stopped reading, so that a page may be short, or empty, and not the last.
+// deliveries lists delivery attempts. A page stops after maxRead attempts, so that it may be
+// short, or empty, without being the last; its cursor is where it stopped.
 func (h *Handler) deliveries(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
@@ -144,7 +144,7 @@ func (h *Handler) delivery(c *fiber.Ctx) error {
 	return c.JSON(deliveryOf(&a))
 }
 
-// redeliver has the event of one delivery sent once more.
+// redeliver sends the event of one delivery again.
 func (h *Handler) redeliver(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
@@ -157,7 +157,7 @@ func (h *Handler) redeliver(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{"eventId": a.EventID})
 }
 
-// replay has all events since a time sent once more, in order.
+// replay sends all events since a time again, in order.
 func (h *Handler) replay(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// Proxy is the middleware that does, before anybody is asked who he is, what
-// E2B's proxy does for the data plane's port: envd's internal routes are
-// nobody's; /health tells whether a sandbox runs.
+// Proxy is the middleware that acts like E2B's proxy before authentication on the data
+// plane's port: it hides envd's internal routes, and /health reports whether a sandbox
+// runs.
 func (h *Handler) Proxy(c *fiber.Ctx) error {
 	path := strings.TrimRight(c.Path(), "/")
 	switch path {
@@ -29,8 +29,8 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// health answers whether a sandbox runs. One that is paused and resumes by itself is
-// resumed for the bearer of its token; others get 403, as from E2B's proxy.
+// health reports whether a sandbox runs. For the bearer of its token it resumes a paused
+// sandbox with autoResume; others get 403, as from E2B's proxy.
 func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
 	ok, err := h.core.WakeBy(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
 	switch {
@@ -44,7 +44,7 @@ func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// envs answers with what every process of the sandbox finds in its environment.
+// envs returns the environment that every process of the sandbox has.
 func (h *Handler) envs(c *fiber.Ctx) error {
 	id, err := h.named(c)
 	if err != nil {
@@ -57,9 +57,9 @@ func (h *Handler) envs(c *fiber.Ctx) error {
 	return c.JSON(env)
 }
 
-// envdMetrics is what envd says of the machine; here, of the sandbox.
+// envdMetrics is envd's metrics of a machine, here of the sandbox.
 type envdMetrics struct {
-	TS          int64   `json:"ts"` // when it was measured
+	TS          int64   `json:"ts"` // time of the measurement
 	CPUCount    uint32  `json:"cpu_count"`
 	CPUUsedPct  float64 `json:"cpu_used_pct"`
 	MemTotal    uint64  `json:"mem_total"`
@@ -71,8 +71,8 @@ type envdMetrics struct {
 	DiskTotal   uint64  `json:"disk_total"`
 }
 
-// EnvdMetrics answers with the newest that its host measured of a sandbox, which
-// is some seconds old. A request that names no sandbox is not for it, and goes on.
+// EnvdMetrics returns the newest sample of a sandbox, which is some seconds old. It passes on
+// requests that name no sandbox.
 func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	if route.Of(c).Named == "" {
 		return c.Next()
@@ -96,7 +96,7 @@ func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	})
 }
 
-// named is the sandbox that a request for envd is for.
+// named returns the sandbox that a request for envd names.
 func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 	if id, ok := route.Sandbox(c); ok {
 		return id, nil
@@ -107,10 +107,9 @@ func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 	return "", invalid("the request names no sandbox")
 }
 
-// Guard is the middleware that answers 502 where a request for a sandbox's data
-// plane finds no such sandbox running, which is how SDKs learn of its end; a
-// paused one is resumed for it if its creator wanted that. What reads records
-// goes on: they outlive their sandbox.
+// Guard is the middleware that responds with 502 if the sandbox of a data plane request is
+// not running: SDKs detect its end that way. It resumes a paused sandbox with autoResume.
+// Requests that only read records pass: records outlive their sandbox.
 func (h *Handler) Guard(c *fiber.Ctx) error {
 	path := c.Path()
 	if !auth.DataPlane(path) && path != "/metrics" || strings.HasPrefix(path, "/commands") {
@@ -121,7 +120,7 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	ok, err := h.core.Running(c.UserContext(), auth.From(c), t.Sandbox)
-	if path == "/process.Process/Connect" { // who waits for more of it wants it to run
+	if path == "/process.Process/Connect" { // waiting for more output requires the process to run
 		return c.Next()
 	}
 	if err != nil {

@@ -12,26 +12,25 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// Config says how the control plane answers. The zero value of a field is its
-// default.
+// Config configures the control plane. A zero field means its default.
 type Config struct {
-	Domain     string           // of sandboxes' hosts, given to clients; empty: null, and clients use their own
-	Issuer     string           // URL of who vouches for sandboxes; empty: nobody does
-	MaxTimeout time.Duration    // the longest a sandbox may be asked to live; default 24 h
-	Limits     Limits           // of a sandbox that asks for none
-	Operator   sandbox.Operator // whose word on proxies that are not public counts
-	Webhooks   sandbox.Operator // addresses that are not public, to which webhooks may lead
-	Kick       func()           // is called when there is a build to be done; nil: somebody will see
+	Domain     string           // domain of sandboxes' hosts, returned to clients; empty: null, and clients use their own
+	Issuer     string           // URL of the issuer of sandboxes' identity tokens; empty: no tokens
+	MaxTimeout time.Duration    // maximum timeout of a sandbox; default 24 h
+	Limits     Limits           // of a sandbox that requests none
+	Operator   sandbox.Operator // allows proxies on non-public addresses
+	Webhooks   sandbox.Operator // allows webhooks on non-public addresses
+	Kick       func()           // called when a build is requested; nil: the build is found by polling
 	Slog       *slog.Logger     // default: none
 }
 
-// Handler is the surface. It keeps no state.
+// Handler is the surface. It has no state.
 type Handler struct {
 	core *core.Core
 	cfg  Config
 }
 
-// New gives the surface.
+// New returns the surface.
 func New(c *core.Core, cfg Config) *Handler {
 	if cfg.MaxTimeout <= 0 {
 		cfg.MaxTimeout = 24 * time.Hour
@@ -45,7 +44,7 @@ func New(c *core.Core, cfg Config) *Handler {
 	return &Handler{core: c, cfg: cfg}
 }
 
-// Register adds the control plane's routes; they want an API key's principal.
+// Register adds the control plane's routes, which require an API key's principal.
 func (h *Handler) Register(r fiber.Router) {
 	r.Get("/api-keys", h.listKeys)
 	r.Post("/api-keys", h.createKey)
@@ -110,8 +109,8 @@ func (h *Handler) registerTemplates(r fiber.Router) {
 	r.Get("/templates/:id/builds/:build/logs", h.buildLogs)
 }
 
-// there gives the sandbox the path names, not older than the request. NotFound
-// unless it runs or is paused: clients know no other phase.
+// there returns the sandbox in the path, as of the request or later. It is NotFound unless
+// it is running or paused: clients have no other phase.
 func (h *Handler) there(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
-// idempotency reads the request's Idempotency-Key. What the request asks for is its
-// path and its decoded body: the order of names in the JSON does not matter.
+// idempotency returns the request's Idempotency-Key with the content that it stands for:
+// the path and the decoded body, so that the order of names in the JSON is irrelevant.
 func idempotency(c *fiber.Ctx, body any) (core.Idempotency, error) {
 	key := strings.Clone(c.Get(record.HeaderKey))
 	if key == "" {
@@ -26,12 +26,12 @@ func idempotency(c *fiber.Ctx, body any) (core.Idempotency, error) {
 	return core.Idempotency{Key: key, Request: append([]byte(c.Path()+"\n"), raw...)}, err
 }
 
-// retryAfter is the number of seconds after which a create that found no free capacity
-// may be sent again.
+// retryAfter is the number of seconds after which a create that found no free capacity may
+// be retried.
 const retryAfter = "5"
 
-// notPlaced answers a create for which every host stayed full, or returns err. E2B's
-// clients know 503 as "the service is busy"; they take 409 for a mistake of theirs.
+// notPlaced responds to a create that found every host full, or returns err. E2B's clients
+// treat 503 as a busy service, and 409 as their own error.
 func notPlaced(c *fiber.Ctx, err error) error {
 	if !kind.Is(err, kind.Exhausted) {
 		return err

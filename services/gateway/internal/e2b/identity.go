@@ -21,8 +21,8 @@ type tokenBody struct {
 	TokenType string `json:"tokenType"`
 }
 
-// identity is what the body asks for; without tokens there is none, as at E2B.
-// Precondition if nobody vouches here.
+// identity returns the identity that the body requests; without tokens there is none, as at
+// E2B. Its error is Precondition if the gateway has no issuer.
 func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
 	if len(b.Tokens) == 0 {
 		return sandbox.Identity{}, nil
@@ -35,7 +35,7 @@ func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
 		return out, err
 	}
 	if out.Issuer == "" {
-		return out, kind.New(kind.Precondition, "create sandbox", "", "iam: the gateway listens on all addresses, and was not told its own: its operator must set --issuer")
+		return out, kind.New(kind.Precondition, "create sandbox", "", "iam: the gateway listens on all addresses and has no issuer URL: its operator must set --issuer")
 	}
 	return out, h.core.EnsureSigningKey(c.UserContext())
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 )
 
-// keyBody is TeamAPIKey, or with the key CreatedTeamAPIKey: nobody is told it again.
+// keyBody is TeamAPIKey, or with the key CreatedTeamAPIKey: the key is returned only once.
 type keyBody struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	Key       string    `json:"key,omitempty"`
 	Mask      keyMask   `json:"mask"`
 	CreatedAt time.Time `json:"createdAt"`
-	CreatedBy *struct{} `json:"createdBy"` // nobody knows
-	LastUsed  *struct{} `json:"lastUsed"`  // likewise
+	CreatedBy *struct{} `json:"createdBy"` // unknown
+	LastUsed  *struct{} `json:"lastUsed"`  // unknown
 }
 
-// keyMask is IdentifierMaskingDetails: what a key begins with.
+// keyMask is IdentifierMaskingDetails: the beginning of a key.
 type keyMask struct {
 	Prefix      string `json:"prefix"`
-	ValueLength int    `json:"valueLength"` // 0: not known
+	ValueLength int    `json:"valueLength"` // 0: unknown
 	ValuePrefix string `json:"maskedValuePrefix"`
 	ValueSuffix string `json:"maskedValueSuffix"`
 }
@@ -46,7 +46,7 @@ func keyOf(k *events.Key, secret string) keyBody {
 	return b
 }
 
-// listKeys answers GET /api-keys: those that may be used.
+// listKeys serves GET /api-keys: the valid keys.
 func (h *Handler) listKeys(c *fiber.Ctx) error {
 	all, err := h.core.Keys(c.UserContext(), auth.From(c))
 	if err != nil {
@@ -59,7 +59,7 @@ func (h *Handler) listKeys(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// createKey answers POST /api-keys.
+// createKey serves POST /api-keys.
 func (h *Handler) createKey(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
@@ -77,7 +77,7 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(keyOf(&k, secret))
 }
 
-// revokeKey answers DELETE /api-keys/:id.
+// revokeKey serves DELETE /api-keys/:id.
 func (h *Handler) revokeKey(c *fiber.Ctx) error {
 	id, err := named(c)
 	if err == nil {

@@ -39,7 +39,7 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// timeout moves the end, to any side; 0 ends the sandbox now.
+// timeout sets the end, earlier or later; 0 ends the sandbox now.
 func (h *Handler) timeout(c *fiber.Ctx) error {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
@@ -57,7 +57,7 @@ func (h *Handler) timeout(c *fiber.Ctx) error {
 	return h.move(c, timeout, false)
 }
 
-// refresh moves the end away, by at least 15 s from now.
+// refresh extends the timeout to at least 15 s from now.
 func (h *Handler) refresh(c *fiber.Ctx) error {
 	var body struct {
 		Duration *int64 `json:"duration"`
@@ -86,7 +86,7 @@ func (h *Handler) move(c *fiber.Ctx, timeout time.Duration, extendOnly bool) err
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// notStopping is err where clients know no "is being ended".
+// notStopping returns err, or NotFound for a stopping sandbox: clients have no such phase.
 func notStopping(id sandbox.ID, err error) error {
 	if kind.Is(err, kind.Conflict) {
 		return kind.New(kind.NotFound, "set timeout", string(id), "sandbox not found")

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Limits are what a sandbox has that says nothing itself; 0: no limit.
+// Limits are the limits of a sandbox whose request sets none; 0: unlimited.
 type Limits struct {
 	CPUs     float64
 	MemoryMB uint32
@@ -14,8 +14,8 @@ type Limits struct {
 	PIDs     uint32
 }
 
-// limitsBody is what a create may say of limits. The first two have the names of
-// E2B's templates; the others are ours.
+// limitsBody is the limits in a create request. The first two are named as in E2B's
+// templates; the others are not part of E2B's API.
 type limitsBody struct {
 	CPUCount   *float64 `json:"cpuCount"`
 	MemoryMB   *int64   `json:"memoryMB"`
@@ -24,7 +24,7 @@ type limitsBody struct {
 	Isolation  string   `json:"isolation"`
 }
 
-// What a sandbox may ask for. Less than the least, and its shim could not work.
+// Ranges of limits. With less than the minimum, the shim cannot run.
 const (
 	MinCPUs, maxCPUs     = 0.01, 1024
 	MinMemory, maxMemory = 16, 16 << 20 // MiB
@@ -32,8 +32,8 @@ const (
 	MinPIDs, maxPIDs     = 16, 1 << 22
 )
 
-// limit puts what is asked for, or else the defaults, into req where it says
-// nothing yet. A limit that the request names is demanded: a host must enforce it.
+// limit sets the requested limits, or else the defaults, in req where they are unset. A
+// requested limit is mandatory: the host must enforce it.
 func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 	cpus := def.CPUs
 	switch {
@@ -74,11 +74,11 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 	return b.isolate(req)
 }
 
-// isolationKey in the metadata demands isolation as the field of the body does: E2B's
-// SDKs send no fields that they do not know.
+// isolationKey is the metadata key that requires isolation like the field of the body: E2B's
+// SDKs do not send unknown fields.
 const isolationKey = "millrace.isolation"
 
-// isolate puts the isolation that is demanded into req: of two demands the stronger.
+// isolate sets the required isolation in req: the stronger one of the two.
 func (b *limitsBody) isolate(req *sandbox.Requested) error {
 	inBody, err := sandbox.ParseIsolation(b.Isolation)
 	if err != nil {

@@ -35,7 +35,7 @@ func TestLimitsDefault(t *testing.T) {
 	tests := []struct {
 		name string
 		body limitsBody
-		was  sandbox.Requested // of the snapshot it begins from
+		was  sandbox.Requested // limits of the snapshot
 		want sandbox.Requested
 	}{
 		{"nothing asked: the defaults", limitsBody{}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},

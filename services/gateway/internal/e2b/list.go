@@ -17,7 +17,7 @@ import (
 
 const maxPage = 100
 
-// query is what a list asks for.
+// query selects and orders the sandboxes of a list.
 type query struct {
 	metadata map[string]string
 	states   []string
@@ -28,13 +28,13 @@ type query struct {
 	cursor   *cursor
 }
 
-// cursor is the last sandbox of the page before.
+// cursor is the last sandbox of the previous page.
 type cursor struct {
 	started int64 // Unix nanoseconds
 	id      string
 }
 
-// listV1 is the first generation's list: running ones, no pages.
+// listV1 serves the first generation's list: running sandboxes, unpaged.
 func (h *Handler) listV1(c *fiber.Ctx) error {
 	q := query{states: []string{stateRunning}}
 	var err error
@@ -81,7 +81,7 @@ func (h *Handler) list(found []sandbox.State) []listedBody {
 	return out
 }
 
-// find gives all that q means, in its order, whatever the page.
+// find returns all sandboxes that match q, in its order, on all pages.
 func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (q *query) match(s *sandbox.State) bool {
 	return true
 }
 
-// page cuts what follows the cursor.
+// page returns the page after the cursor.
 func (q *query) page(found []sandbox.State) []sandbox.State {
 	if q.cursor != nil {
 		i := slices.IndexFunc(found, func(s sandbox.State) bool { return q.compare(cursorOf(&s), *q.cursor) > 0 })
@@ -130,7 +130,7 @@ func cursorOf(s *sandbox.State) cursor {
 	return cursor{started: s.Started.UnixNano(), id: string(s.ID)}
 }
 
-// String is the cursor as a client keeps it.
+// String returns the cursor as an opaque token.
 func (x cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(x.started, 10) + "." + x.id))
 }
@@ -144,7 +144,7 @@ func parseCursor(s string) (*cursor, error) {
 			return &cursor{started: started, id: id}, nil
 		}
 	}
-	return nil, invalid("nextToken is none of ours")
+	return nil, invalid("nextToken is invalid")
 }
 
 func parseQuery(c *fiber.Ctx) (query, error) {
@@ -177,8 +177,8 @@ func parseQuery(c *fiber.Ctx) (query, error) {
 	return q, err
 }
 
-// parseStates gives the states that are asked for; they come with commas, or one
-// a parameter, and none means all.
+// parseStates parses the requested states, separated by commas or one per parameter. None
+// means all.
 func parseStates(c *fiber.Ctx) ([]string, error) {
 	given := c.Context().QueryArgs().PeekMulti("state")
 	if len(given) == 0 {
@@ -196,9 +196,9 @@ func parseStates(c *fiber.Ctx) ([]string, error) {
 	return states, nil
 }
 
-// parseMetadata undoes what SDKs do to a filter: each key and value is percent-
-// encoded, then all are encoded as a form, then that as a query's value, which
-// the router has decoded already.
+// parseMetadata decodes an SDK's filter: each key and value is percent-encoded, then all are
+// form-encoded, then that is encoded as a query value, which the router has already
+// decoded.
 func parseMetadata(s string) (map[string]string, error) {
 	if s == "" {
 		return nil, nil

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	maxLogRead    = 32 << 20 // bytes of output that a page looks at
-	maxLogRecords = 256      // records that a page looks at, but for those
-	maxLogRunning = 1024     // of processes that ran when it begins
+	maxLogRead    = 32 << 20 // bytes of output that a page reads
+	maxLogRecords = 256      // records that a page reads, except for running processes
+	maxLogRunning = 1024     // processes running at the page's start
 )
 
-// source is where the records of a principal are.
+// source provides the records of a principal.
 type source struct {
 	core *core.Core
 	p    core.Principal
 }
 
-// logPage is one answer: the lines from a depth on, until there are enough or enough was
-// looked at. Then it ends in a line that says so, by whose time the next page goes on:
-// an end that is not said would be taken for the end of the logs.
+// logPage is one response: the lines from a depth on, until it is full or a read limit is
+// reached. In the latter case its last line is a notice with the time at which the next
+// page continues: without it, clients would take the page for the last one.
 type logPage struct {
-	q       *logQuery // with a limit one higher, to know whether there is more
-	most    int       // lines on it
+	q       *logQuery // with a limit one higher, to detect that there is more
+	most    int       // maximum number of lines
 	entries []logEntry
-	edge    int64 // the depth of the last line; what is deeper belongs to the next page
-	left    int   // bytes to look at
-	cut     bool  // so much was looked at that the page ends at edge
-	lost    bool  // it would end where it begins: some lines in between are left out
+	edge    int64 // depth of the last line; deeper lines belong to the next page
+	left    int   // bytes that may still be read
+	cut     bool  // a read limit was reached: the page ends at edge
+	lost    bool  // the page would end at its start: some lines are omitted
 }
 
 func newPage(q logQuery) *logPage {
@@ -45,18 +45,16 @@ func newPage(q logQuery) *logPage {
 	return p
 }
 
-// reach is where the lines of a record lie. What its events say of the time is taken to
-// be between the start and the end of the process: clocks are set, and a fork has what
-// was written before it.
+// reach is the range of a record's lines. Event times are clamped to the start and end of
+// the process: clocks are adjusted, and a fork contains events from before its start.
 type reach struct {
 	id         process.ID
-	begin, end time.Time // end is zero: it runs
-	from       int64     // the depth of its first line that can be on the page
+	begin, end time.Time // end is zero while it runs
+	from       int64     // depth of its first line that can be on the page
 	within     bool      // some lines come before the page
 }
 
-// reaches gives the records that have lines on the way, those first whose lines come
-// first.
+// reaches returns the records that may have lines on the page, ordered by their first line.
 func (q *logQuery) reaches(all []process.Summary) []reach {
 	var out []reach
 	for i := range all {
@@ -79,7 +77,7 @@ func (q *logQuery) reaches(all []process.Summary) []reach {
 	return out
 }
 
-// when is the time of an event.
+// when returns the time of an event.
 func (r *reach) when(t time.Time) time.Time {
 	switch {
 	case t.Before(r.begin):
@@ -90,9 +88,9 @@ func (r *reach) when(t time.Time) time.Time {
 	return t
 }
 
-// fill looks at one record after the other. Those that have lines where the page begins
-// share what may be looked at, so that each comes further; of the others, the first that
-// there is nothing left for ends the page.
+// fill reads one record after the other. Records with lines at the page's start share the
+// read limit, so that each makes progress; of the others, the first one without any limit
+// left ends the page.
 func (p *logPage) fill(ctx context.Context, src *source, all []process.Summary) error {
 	records := p.q.reaches(all)
 	begun := 0
@@ -123,8 +121,8 @@ func (p *logPage) fill(ctx context.Context, src *source, all []process.Summary) 
 	return nil
 }
 
-// end has the page end before a depth, from which on not all was looked at. At the least
-// it comes to the millisecond after its first: cursors are no finer.
+// end ends the page before a depth from which not everything was read. The page covers at
+// least its first millisecond: cursors have that resolution.
 func (p *logPage) end(before int64) {
 	if before < p.q.start+2 {
 		before, p.lost = p.q.start+2, true
@@ -132,8 +130,8 @@ func (p *logPage) end(before int64) {
 	p.edge, p.cut = min(p.edge, before-1), true
 }
 
-// add takes over a record's lines, as far as they are on the page: all of the records
-// together can have very many.
+// add merges the lines of a record into the page, and drops those beyond it: the records
+// together can have very many lines.
 func (p *logPage) add(lines []logEntry) {
 	all := slices.Concat(p.entries, lines)
 	slices.SortStableFunc(all, func(a, b logEntry) int {
@@ -152,8 +150,8 @@ func (p *logPage) add(lines []logEntry) {
 	}
 }
 
-// answer gives the page's lines. A full one needs no word on where it ends, unless all of
-// it is of the millisecond that it was to begin with: there is no way to ask for the rest.
+// answer returns the page's lines. A full page needs no notice, unless all of it is within its
+// first millisecond: the rest could not be requested.
 func (p *logPage) answer() []logEntry {
 	n := min(len(p.entries), p.most)
 	if n > 1 && n < len(p.entries) && p.q.depth(p.entries[n].Timestamp) == p.q.start {
@@ -170,7 +168,7 @@ func (p *logPage) answer() []logEntry {
 	return p.entries[:n]
 }
 
-// notice is the line at the end of a page that was cut.
+// notice returns the line at the end of a page that reached a read limit.
 func (p *logPage) notice(also string) logEntry {
 	at := p.q.at(p.edge).UTC()
 	cursor := strconv.FormatInt(at.UnixMilli(), 10)

@@ -16,16 +16,16 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// A sandbox's logs are a view of its processes' records: every line of output,
-// in the order of the records. Nothing else is kept for them.
+// A sandbox's logs are a view of its processes' records: every line of output, in the order
+// of the records. Nothing else is stored for them.
 
 const (
 	maxLogs    = 1000
 	maxLogLine = 64 << 10
 )
 
-// logLine is the older shape of an entry: a line is a JSON object of its own,
-// which E2B's command line program takes apart.
+// logLine is the older form of an entry: a line is itself a JSON object, which E2B's CLI
+// decodes.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`
@@ -38,7 +38,7 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logger is the source that E2B's program shows and filters by.
+// logger is the source that E2B's CLI shows and filters by.
 const logger = "process"
 
 func (e *logEntry) line() (logLine, error) {
@@ -48,15 +48,15 @@ func (e *logEntry) line() (logLine, error) {
 	return logLine{e.Timestamp, string(b)}, err
 }
 
-// logQuery says which lines are wanted. A page begins at a moment and goes on from
-// there, forward or backward. How far a moment is on that way is its depth: the
-// milliseconds since 1970, negated where the page goes backward. Cursors are no finer.
+// logQuery selects lines. A page begins at a time and continues forward or backward from
+// there. Depth is the distance in that direction: milliseconds since 1970, negated for a
+// backward page. Cursors have that resolution.
 type logQuery struct {
 	backward bool
-	start    int64 // the least depth; math.MinInt64: the first line, or the last one
+	start    int64 // minimum depth; math.MinInt64: from the first line, or the last one
 	limit    int
 	search   string
-	level    string // at least; "error": stderr only
+	level    string // minimum level; "error": stderr only
 }
 
 func (q *logQuery) depth(t time.Time) int64 {
@@ -66,7 +66,7 @@ func (q *logQuery) depth(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// at is when a depth's millisecond begins.
+// at returns the start of a depth's millisecond.
 func (q *logQuery) at(depth int64) time.Time {
 	if q.backward {
 		return time.UnixMilli(-depth)
@@ -74,7 +74,7 @@ func (q *logQuery) at(depth int64) time.Time {
 	return time.UnixMilli(depth)
 }
 
-// begin has the page begin in the millisecond that a parameter names, if it does.
+// begin sets the start of the page to the millisecond in a parameter, if present.
 func (q *logQuery) begin(s string) error {
 	at, err := millis(s)
 	if q.start = q.depth(at); s == "" {
@@ -139,14 +139,14 @@ func millis(s string) (time.Time, error) {
 	return time.UnixMilli(n), nil
 }
 
-// logs reads the records of the sandbox's processes as they are now. The
-// sandbox may be over: its logs stay as long as its records do.
+// logs reads the current records of the sandbox's processes. The sandbox may have ended:
+// its logs exist as long as its records.
 func (h *Handler) logs(c *fiber.Ctx, q logQuery) ([]logEntry, error) {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := record.Context(c) // nobody hears whether the client still waits
+	ctx, cancel := record.Context(c) // a disconnect is not detected
 	defer cancel()
 	p := auth.From(c)
 	all, err := h.core.Processes(ctx, p, id, func(s *process.Summary) bool { return !s.Started.IsZero() })

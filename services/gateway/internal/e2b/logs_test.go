@@ -25,7 +25,7 @@ func TestLinesOfOutput(t *testing.T) {
 	}{
 		{"a line", []string{"a\n"}, []string{"a"}},
 		{"a line in pieces", []string{"a", "b", "\n", "c\n"}, []string{"ab", "c"}},
-		{"no newline at the end", []string{"a\nb"}, []string{"a"}}, // read gives the rest
+		{"no newline at the end", []string{"a\nb"}, []string{"a"}}, // read adds the rest
 		{"empty lines", []string{"\n\n"}, []string{"", ""}},
 		{"carriage returns", []string{"a\r\nb\r\n"}, []string{"a", "b"}},
 		{"not UTF-8", []string{"a\xffb\n"}, []string{"a\ufffdb"}},
@@ -49,7 +49,7 @@ func TestLinesOfOutput(t *testing.T) {
 	}
 }
 
-// Newlines alone must not cost memory without end.
+// A large number of newlines must not use unbounded memory.
 func TestLinesAreBounded(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		s := newScan(10, backward)
@@ -61,14 +61,14 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// What is kept of many records is one page, whatever their order.
+// The lines of many records are bounded by one page, whatever their order.
 func TestLinesOfManyRecordsAreBounded(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	for _, backward := range []bool{false, true} {
 		pg := newPage(logQuery{limit: 10, backward: backward, start: math.MinInt64})
 		for record := range 100 {
 			var lines []logEntry
-			for line := range 10 { // the records' lines come in turn
+			for line := range 10 { // the records' lines alternate
 				lines = append(lines, logEntry{Timestamp: begin.Add(time.Duration(100*line+(37*record)%100) * time.Second)})
 			}
 			if pg.add(lines); len(pg.entries) > pg.q.limit || cap(pg.entries) > 100 {
@@ -87,7 +87,7 @@ func TestLinesOfManyRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// A page that was cut says so, and the next one comes further, whatever there is.
+// A page that reached a read limit has a notice, and the next page makes progress.
 func TestAPageThatIsCutSaysSo(t *testing.T) {
 	line := func(ms int64) logEntry { return logEntry{Timestamp: time.UnixMilli(ms), Message: "x"} }
 	tests := []struct {
@@ -96,9 +96,9 @@ func TestAPageThatIsCutSaysSo(t *testing.T) {
 		cursor   int64
 		limit    int
 		lines    []int64
-		end      int64 // where there was enough, as a depth; 0: nowhere
-		want     int   // lines besides the notice
-		notice   int64 // its moment; 0: none
+		end      int64 // where the limit was reached, as a depth; 0: nowhere
+		want     int   // lines except for the notice
+		notice   int64 // its time; 0: no notice
 	}{
 		{"nothing", false, 1000, 3, nil, 0, 0, 0},
 		{"all", false, 1000, 3, []int64{1000, 1001}, 0, 2, 0},
@@ -138,7 +138,7 @@ func TestAPageThatIsCutSaysSo(t *testing.T) {
 	}
 }
 
-// There is a bound on what must be looked at, too.
+// The number of processes is limited, too.
 func TestVeryManyProcessesAtOnceAreRefused(t *testing.T) {
 	all := make([]process.Summary, maxLogRunning+1)
 	for i := range all {

@@ -14,34 +14,34 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// A record is read in segments: forward it is one, which is left when there is enough;
-// backward each lies before the last one. A line belongs to the segment in which it
-// ends. What of it was written before is looked for in so many events, or bytes.
+// A record is read in segments: forward there is one, which ends when the page is full;
+// backward each segment precedes the previous one. A line belongs to the segment in which
+// it ends. Its beginning is searched for within a limited number of events or bytes.
 const (
 	firstSegment = 16
 	mostSegment  = 256
 	firstBefore  = 16
 	mostBefore   = 1024
 	bytesBefore  = 1 << 20
-	logEvent     = 64 // bytes that an event counts for, besides its output
+	logEvent     = 64 // bytes that an event counts for in addition to its output
 )
 
-// scan makes lines of one record's output.
+// scan extracts the lines of one record's output.
 type scan struct {
 	page  *logPage
 	src   *source
 	reach *reach
-	share int // bytes that it may look at
+	share int // bytes that it may read
 	used  int
 	out   []logEntry  // in the page's order
-	first process.Seq // what is before it fell out of retention
+	first process.Seq // the events before it are past retention
 
-	half  map[process.Stream][]byte // a line that has not ended
-	last  time.Time                 // of the last event
-	lines []logEntry                // of the segment, in the record's order
+	half  map[process.Stream][]byte // incomplete lines
+	last  time.Time                 // time of the last event
+	lines []logEntry                // lines of the segment, in the record's order
 }
 
-// read goes through what is stored of the record.
+// read reads the stored part of the record.
 func (s *scan) read(ctx context.Context) error {
 	tip, err := s.src.core.Tip(ctx, s.src.p, s.reach.id)
 	after, until := process.Seq(0), tip.Last
@@ -49,12 +49,12 @@ func (s *scan) read(ctx context.Context) error {
 		after, until, err = s.place(ctx, tip.Last)
 	}
 	if kind.Is(err, kind.NotFound) {
-		return nil // its record is gone already
+		return nil // its record is past retention
 	}
 	if err != nil {
 		return err
 	}
-	// As long as a record has a reader, others attach to its end for nothing.
+	// While a record has a reader, further readers attach at its end without cost.
 	r, err := s.src.core.Read(ctx, s.src.p, s.reach.id, until)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *scan) read(ctx context.Context) error {
 	return err
 }
 
-// place finds the events of the page's begin.
+// locate finds the events at which the page starts.
 func (s *scan) place(ctx context.Context, last process.Seq) (after, until process.Seq, err error) {
 	q := s.page.q
 	if q.backward {
@@ -79,7 +79,7 @@ func (s *scan) place(ctx context.Context, last process.Seq) (after, until proces
 	return min(after, last), last, err
 }
 
-// backward reads segments from the end on, each twice as long as the one after it.
+// backward reads segments from the end, each twice as long as the previous one.
 func (s *scan) backward(ctx context.Context, until, last process.Seq) error {
 	for n := process.Seq(firstSegment); until > 0; n = min(2*n, mostSegment) {
 		after := until - min(until, n)
@@ -98,13 +98,13 @@ func (s *scan) backward(ctx context.Context, until, last process.Seq) error {
 	return nil
 }
 
-// over reports whether no line from a depth on is to be read. If that is because enough
-// was looked at, the page ends before.
+// over reports whether lines beyond a depth need not be read. If a read limit is the
+// reason, the page ends before that depth.
 func (s *scan) over(depth int64) bool {
 	if depth > s.page.edge {
 		return true
 	}
-	// A page that ended where it begins would be the last one for its client.
+	// A page that ends where it begins would look like the last one.
 	further := depth >= s.page.q.start+2 || s.used >= s.share+maxLogRead
 	if s.used < s.share || !further {
 		return false
@@ -113,8 +113,8 @@ func (s *scan) over(depth int64) bool {
 	return true
 }
 
-// segment makes lines of the events after one place up to another; last is the record's
-// last event. It tells when the first event was; zero: nothing is left of it.
+// segment extracts the lines of the events in (after, until]; last is the record's last
+// event. It returns the time of the first event; zero: none is retained.
 func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (begin time.Time, err error) {
 	if err := s.before(ctx, after); err != nil {
 		return begin, err
@@ -141,7 +141,7 @@ func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (beg
 	return begin, err
 }
 
-// before finds the lines that have not ended at a place.
+// before finds the lines that are incomplete at a position.
 func (s *scan) before(ctx context.Context, place process.Seq) error {
 	for n := process.Seq(firstBefore); ; n *= 4 {
 		s.half = make(map[process.Stream][]byte)
@@ -156,7 +156,7 @@ func (s *scan) before(ctx context.Context, place process.Seq) error {
 	}
 }
 
-// events gives the events after one place up to another, as long as take wants more.
+// events passes the events in (after, until] to take until that returns false.
 func (s *scan) events(ctx context.Context, after, until process.Seq, take func(*process.Event) bool) error {
 	if after >= until {
 		return nil
@@ -187,7 +187,7 @@ func (s *scan) events(ctx context.Context, after, until process.Seq, take func(*
 	return nil
 }
 
-// full reports whether no later line of the segment can be wanted.
+// full reports whether later lines of the segment are not needed.
 func (s *scan) full() bool { return !s.page.q.backward && len(s.lines) >= s.page.q.limit }
 
 func (s *scan) took(e *process.Event) {
@@ -199,8 +199,8 @@ func (s *scan) took(e *process.Event) {
 	}
 }
 
-// wrote takes output apart into lines. What is longer than maxLogLine is cut: a
-// log is for people.
+// wrote splits output into lines, and truncates those longer than maxLogLine: a log is for
+// people.
 func (s *scan) wrote(w *process.Wrote) {
 	half, data := s.half[w.Stream], w.Data
 	for len(data) > 0 {
@@ -238,7 +238,7 @@ func (s *scan) line(at time.Time, stream process.Stream, line []byte) {
 		return
 	}
 	if q.backward && len(s.lines) >= 2*max(q.limit, 1) {
-		s.lines = slices.Delete(s.lines, 0, len(s.lines)-q.limit) // only the last ones can be wanted
+		s.lines = slices.Delete(s.lines, 0, len(s.lines)-q.limit) // only the last ones are needed
 	}
 	s.lines = append(s.lines, logEntry{
 		Timestamp: at.UTC(), Level: level, Message: text,

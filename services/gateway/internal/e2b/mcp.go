@@ -2,17 +2,17 @@ package e2b
 
 import "encoding/json"
 
-// mcpBody is the servers that a sandbox is created for, each an object. The SDK hands
-// them to the template's mcp-gateway itself (WIRE-E2B 3.2), so that here they are
-// looked at and forgotten: they have secrets in them, and nothing here needs those.
+// mcpBody is the MCP servers of a sandbox, each an object. The SDK passes them to the
+// template's mcp-gateway itself, so here they are only validated and not stored: they may
+// contain secrets.
 type mcpBody map[string]map[string]json.RawMessage
 
 const (
 	maxMCPServers = 64
-	maxMCPBytes   = 64 << 10 // of all names and values: they are to fit into one argument of a process
+	maxMCPBytes   = 64 << 10 // of all names and values: they must fit into one argument of a process
 )
 
-// check refuses what mcp-gateway could not be handed. Its errors name no value.
+// check rejects what mcp-gateway cannot accept. Its errors contain no values.
 func (m mcpBody) check() error {
 	if len(m) > maxMCPServers {
 		return invalid("mcp: more than %d servers", maxMCPServers)

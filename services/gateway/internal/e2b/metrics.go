@@ -14,12 +14,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// metricBody is SandboxMetric. What no host measures is 0.
+// metricBody is SandboxMetric. Values that no host measures are 0.
 type metricBody struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
 	CPUCount      uint32    `json:"cpuCount"`
-	CPUUsedPct    float64   `json:"cpuUsedPct"` // of all of them
+	CPUUsedPct    float64   `json:"cpuUsedPct"` // of all CPUs
 	MemUsed       uint64    `json:"memUsed"`
 	MemTotal      uint64    `json:"memTotal"`
 	MemCache      uint64    `json:"memCache"`
@@ -27,11 +27,11 @@ type metricBody struct {
 	DiskTotal     uint64    `json:"diskTotal"`
 }
 
-// maxMetrics is of how many sandboxes at once somebody may ask.
+// maxMetrics is the maximum number of sandboxes in one request.
 const maxMetrics = 100
 
-// metrics turns samples into what clients know: one a sample but the first, which
-// only says where the count of the CPU began.
+// metrics converts samples to API metrics: one per sample except the first, which only
+// provides the initial CPU time.
 func metrics(u *core.Use) []metricBody {
 	out := []metricBody{}
 	for i := 1; i < len(u.Samples); i++ {
@@ -49,8 +49,7 @@ func metrics(u *core.Use) []metricBody {
 	return out
 }
 
-// sandboxMetrics answers what one sandbox used between start and end, in Unix
-// seconds.
+// sandboxMetrics returns the usage of one sandbox between start and end, in Unix seconds.
 func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
@@ -74,7 +73,7 @@ func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	return c.JSON(metrics(&u))
 }
 
-// maxSeconds is the last second of the year 9999: what is later no JSON has.
+// maxSeconds is the last second of the year 9999: JSON cannot represent later times.
 const maxSeconds = 253_402_300_799
 
 func unixSeconds(c *fiber.Ctx, name string) (time.Time, error) {
@@ -89,8 +88,8 @@ func unixSeconds(c *fiber.Ctx, name string) (time.Time, error) {
 	return time.Unix(n, 0), nil
 }
 
-// newestMetrics answers the newest of several sandboxes; of those that are not
-// there, or were not measured yet, nothing.
+// newestMetrics returns the newest metric of several sandboxes, without those that do not
+// exist or were not measured yet.
 func (h *Handler) newestMetrics(c *fiber.Ctx) error {
 	var ids []sandbox.ID
 	for s := range strings.SplitSeq(c.Query("sandbox_ids"), ",") {

@@ -15,7 +15,7 @@ func TestMetrics(t *testing.T) {
 		{Time: at(12), CPU: 3 * time.Second, MemoryBytes: 5, DiskBytes: 6},
 		{Time: at(14), CPU: 3 * time.Second},
 		{Time: at(14), CPU: 4 * time.Second}, // no time passed
-		{Time: at(15), CPU: time.Second},     // a clock that ran back
+		{Time: at(15), CPU: time.Second},     // the clock went backwards
 	}}
 	got := metrics(&u)
 	want := []float64{100, 0, 0, 0}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// networkBody is SandboxNetworkConfig, and what a change of it may carry.
+// networkBody is SandboxNetworkConfig and its update.
 type networkBody struct {
 	AllowOut            []string              `json:"allowOut"`
 	DenyOut             []string              `json:"denyOut"`
@@ -24,7 +24,7 @@ type networkBody struct {
 	HTTPSPorts          []int                 `json:"httpsPorts"`
 }
 
-// proxyBody is SandboxEgressProxyConfig; the password is never told.
+// proxyBody is SandboxEgressProxyConfig; the password is never returned.
 type proxyBody struct {
 	Address  string `json:"address"`
 	Username string `json:"username,omitempty"`
@@ -40,8 +40,8 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// network is what the body asks for; internet is the default of what no rule
-// names.
+// network returns the network that the body describes; internet is the default for
+// destinations without a rule.
 func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error) {
 	n := sandbox.Network{
 		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut, HTTPSPorts: b.HTTPSPorts,
@@ -63,8 +63,8 @@ func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error
 	return n, checkLists(&n)
 }
 
-// checkLists says what E2B refuses of lists that can be read: names cannot be
-// denied, and are allowed only where all else is not.
+// checkLists rejects valid lists that E2B rejects: domains cannot be denied, and can be
+// allowed only if everything else is denied.
 func checkLists(n *sandbox.Network) error {
 	closed := !n.Internet
 	for _, s := range n.Deny {
@@ -73,7 +73,7 @@ func checkLists(n *sandbox.Network) error {
 			return err
 		}
 		if !r.Net.IsValid() {
-			return invalid("denyOut: %q is no address or prefix: domain names are not supported for deny rules", s)
+			return invalid("denyOut: %q is not an address or prefix: domain names are not supported for deny rules", s)
 		}
 		closed = closed || r.Everything()
 	}
@@ -85,8 +85,8 @@ func checkLists(n *sandbox.Network) error {
 	return nil
 }
 
-// transforms are the rules, in an order of their own: it matters only among those
-// of one domain.
+// transforms returns the rules in a fixed order, which matters only among the rules of one
+// domain.
 func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error) {
 	var all []sandbox.Transform
 	for _, key := range slices.Sorted(maps.Keys(b.Rules)) {
@@ -96,7 +96,7 @@ func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error)
 		}
 		rules := b.Rules[key]
 		if len(rules) == 0 {
-			rules = make([]ruleBody, 1) // it counts all the same, in the place of a wildcard's
+			rules = make([]ruleBody, 1) // counts as an empty rule that precedes a wildcard's
 		}
 		for _, r := range rules {
 			t := sandbox.Transform{Domain: domain}
@@ -115,8 +115,8 @@ func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error)
 	return all, nil
 }
 
-// setNetwork changes what a sandbox may reach: what is left out is cleared. Who
-// may reach it stays as it was made.
+// setNetwork sets what a sandbox may reach: absent fields are cleared. The access to the
+// sandbox itself is unchanged.
 func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	var body networkBody
 	if err := decode(c, &body, true); err != nil {
@@ -136,9 +136,9 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// networkOf tells a sandbox's owner its network as it is; nil if it is what every
-// sandbox has. It has the values of headers, as E2B's answer does: who reads it may
-// set them, too.
+// networkOf returns the network for the sandbox's owner; nil if it is the default. It
+// includes header values, as E2B's response does: a client that reads them may also set
+// them.
 func (h *Handler) networkOf(st *sandbox.State) (any, error) {
 	n := &st.Network
 	if reflect.DeepEqual(n, &sandbox.Network{Internet: n.Internet}) {
@@ -180,7 +180,7 @@ func orEmpty(list []string) []string {
 	return list
 }
 
-// trafficToken is what visitors of the sandbox's ports must show; nil: nothing.
+// trafficToken returns the token that clients of the sandbox's ports must send; nil: none.
 func (h *Handler) trafficToken(st *sandbox.State) *string {
 	if !st.Network.Private {
 		return nil

@@ -17,18 +17,18 @@ const (
 	defaultResume  = 15 * time.Second
 )
 
-// resumeBody is what connect and resume are told; pause is told Memory alone. Memory
-// false has the sandbox's processes end, as if its machine were switched off and on.
+// resumeBody is the body of connect and resume, and for Memory that of pause. With Memory
+// false the sandbox's processes end, as if its machine were switched off and on.
 type resumeBody struct {
 	Timeout   *int64 `json:"timeout"`
 	AutoPause *bool  `json:"autoPause"`
 	Memory    *bool  `json:"memory"`
 }
 
-// dropsMemory reports whether only files are to be kept.
+// dropsMemory reports whether only files are kept.
 func (b *resumeBody) dropsMemory() bool { return b.Memory != nil && !*b.Memory }
 
-// pause answers when the sandbox stands still.
+// pause pauses the sandbox and responds when it is paused.
 func (h *Handler) pause(c *fiber.Ctx) error {
 	var body resumeBody
 	if err := decode(c, &body, false); err != nil {
@@ -44,8 +44,8 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// connect answers with a running sandbox: 201 if it was paused before. The end
-// of one that ran is moved away and never nearer. The first generation requires a
+// connect responds with a running sandbox: 201 if it was paused before. The timeout of a
+// running sandbox is extended and never shortened. The first generation requires a
 // timeout.
 func (h *Handler) connect(required bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
@@ -67,7 +67,7 @@ func (h *Handler) connect(required bool) fiber.Handler {
 	}
 }
 
-// resume is the older connect; a sandbox that runs is a conflict.
+// resume is the older connect; a running sandbox is a conflict.
 func (h *Handler) resume(c *fiber.Ctx) error {
 	var body resumeBody
 	if err := decode(c, &body, false); err != nil {
@@ -83,7 +83,7 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
 }
 
-// goOn resumes the sandbox that the path names unless it runs.
+// resumeUnlessRunning resumes the sandbox in the path unless it is running.
 func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bool) (st sandbox.State, resumed bool, err error) {
 	timeout, err := h.lifetime(b.Timeout, def)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// envdVersion is what SDKs read what the data plane can do from.
+	// envdVersion tells SDKs which data plane features exist.
 	envdVersion = "0.6.13"
-	// clientID is a relic: old SDKs put it behind the sandbox's id.
+	// clientID is obsolete: old SDKs append it to the sandbox's id.
 	clientID = "millrace"
 
 	stateRunning = "running"
@@ -28,7 +28,7 @@ type sandboxBody struct {
 	EnvdAccessToken    string   `json:"envdAccessToken,omitempty"`
 	TrafficAccessToken *string  `json:"trafficAccessToken"`
 	Domain             *string  `json:"domain"`
-	Warnings           []string `json:"warnings,omitempty"` // not E2B's: limits that are not enforced
+	Warnings           []string `json:"warnings,omitempty"` // not part of E2B's API: limits that are not enforced
 }
 
 // listedBody is ListedSandbox.
@@ -56,8 +56,8 @@ type detailBody struct {
 	AllowInternetAccess *bool     `json:"allowInternetAccess"`
 	Network             any       `json:"network,omitempty"`
 	Lifecycle           lifecycle `json:"lifecycle"`
-	Isolation           string    `json:"isolation,omitempty"` // not E2B's: what it really has
-	Warnings            []string  `json:"warnings,omitempty"`  // nor this: limits that are not enforced
+	Isolation           string    `json:"isolation,omitempty"` // not part of E2B's API: the actual isolation
+	Warnings            []string  `json:"warnings,omitempty"`  // not part of E2B's API: limits that are not enforced
 }
 
 type lifecycle struct {
@@ -79,7 +79,7 @@ func (h *Handler) token(st *sandbox.State) string {
 	return h.core.Token(st.ID)
 }
 
-// templateOf is the id of a sandbox's template as clients know it.
+// templateOf returns the id of a sandbox's template in the API.
 func templateOf(st *sandbox.State) string { return cmp.Or(st.Request.Built, st.Request.Template) }
 
 func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
@@ -112,7 +112,7 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 	}
 }
 
-// stateOf is the sandbox's phase in E2B's words.
+// stateOf returns E2B's name of the sandbox's phase.
 func stateOf(st *sandbox.State) string {
 	if st.Standing() {
 		return statePaused
@@ -120,8 +120,8 @@ func stateOf(st *sandbox.State) string {
 	return stateRunning
 }
 
-// details says what will happen at the end, not what was asked for: where its
-// host cannot pause it, it ends.
+// details reports what will happen at the timeout, not what was requested: on a host that
+// cannot pause, the sandbox ends.
 func (h *Handler) details(st *sandbox.State) (detailBody, error) {
 	network, err := h.networkOf(st)
 	onTimeout := sandbox.OnTimeoutKill

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 )
 
-// secretBody is Secret. It never has the value.
+// secretBody is Secret, without the value.
 type secretBody struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`
@@ -53,11 +53,11 @@ func (h *Handler) createSecret(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(secretOf(&s))
 }
 
-// secretRef is the id or the name that the path names.
+// secretRef returns the id or name in the path.
 func secretRef(c *fiber.Ctx) (string, error) {
 	ref, err := url.PathUnescape(c.Params("id"))
 	if err != nil {
-		return "", invalid("the id is not percent-encoded")
+		return "", invalid("the id is not valid percent-encoding")
 	}
 	return strings.Clone(ref), nil
 }
@@ -101,7 +101,7 @@ func (h *Handler) deleteSecret(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// secrets lists them by name, in pages: a page's token is the name it ended with.
+// secrets lists secrets by name, in pages: a page's token is its last name.
 func (h *Handler) secrets(c *fiber.Ctx) error {
 	limit, err := pageLimit(c)
 	if err != nil {
@@ -109,7 +109,7 @@ func (h *Handler) secrets(c *fiber.Ctx) error {
 	}
 	after, err := base64.RawURLEncoding.DecodeString(c.Query("nextToken"))
 	if err != nil {
-		return invalid("nextToken is none of ours")
+		return invalid("nextToken is invalid")
 	}
 	all, err := h.core.Secrets(c.UserContext(), auth.From(c))
 	if err != nil {

@@ -22,14 +22,14 @@ const (
 type snapshotBody struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
-	Memory     bool     `json:"memory"` // it has the processes, too
+	Memory     bool     `json:"memory"` // includes the processes
 }
 
 func snapshotOf(s *sandbox.Snapshot) snapshotBody {
 	if s.Name == "" {
 		return snapshotBody{SnapshotID: string(s.ID) + ":" + core.DefaultTag, Names: []string{}, Memory: s.Memory}
 	}
-	id := core.Tagged(s.Name) // the next snapshot of that name has the same
+	id := core.Tagged(s.Name) // shared by the next snapshot of that name
 	name, _, _ := strings.Cut(id, ":")
 	return snapshotBody{SnapshotID: id, Names: []string{name}, Memory: s.Memory}
 }
@@ -50,7 +50,7 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _, at most %d in all", maxSnapshotName)
 	}
 	if own, _, _ := strings.Cut(name, ":"); own != "" && template.IsHost(own) {
-		return invalid("the name '%s' means the host's own files", own)
+		return invalid("the name '%s' is reserved for the host's own files", own)
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
@@ -63,8 +63,8 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(snapshotOf(&s))
 }
 
-// called reports whether name means s: by its id or its name, of any tag unless one
-// is given.
+// called reports whether name identifies s: by its id or its name, with any tag unless
+// name has one.
 func called(s *sandbox.Snapshot, name string) bool {
 	name, tag, tagged := strings.Cut(name, ":")
 	own, ownTag, _ := strings.Cut(core.Tagged(s.Name), ":")
@@ -74,8 +74,8 @@ func called(s *sandbox.Snapshot, name string) bool {
 	return name != "" && name == own && (!tagged || tag == ownTag)
 }
 
-// validName reports whether a snapshot may be called so; empty is no name. What
-// could be a snapshot's id is none.
+// validName reports whether s is a valid name of a snapshot. Empty is not, nor is a valid
+// snapshot id.
 func validName(s string) bool {
 	name, tag, tagged := strings.Cut(s, ":")
 	_, err := sandbox.ParseSnapshotID(name)
@@ -91,7 +91,7 @@ func word(s string) bool {
 	return ok
 }
 
-// snapshots lists them, newest first, in pages.
+// snapshots lists snapshots, newest first, in pages.
 func (h *Handler) snapshots(c *fiber.Ctx) error {
 	limit, after, err := pageOf(c)
 	if err != nil {
@@ -105,7 +105,7 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	found := h.core.Snapshots(p, func(s *sandbox.Snapshot) bool {
 		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
-	if name != "" { // a name stands for one snapshot, the newest of its tags
+	if name != "" { // a name identifies one snapshot, the newest of its tags
 		found = found[:min(len(found), 1)]
 	}
 	found = cut(c, found, limit, after, func(s *sandbox.Snapshot) cursor { return cursor{started: s.Taken.UnixNano(), id: string(s.ID)} })
@@ -116,7 +116,7 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// pageOf is which page is asked for: how many, and behind what.
+// pageOf returns the requested page: its size and the cursor before it.
 func pageOf(c *fiber.Ctx) (limit int, after *cursor, err error) {
 	if limit, err = pageLimit(c); err != nil {
 		return 0, nil, err
@@ -127,11 +127,11 @@ func pageOf(c *fiber.Ctx) (limit int, after *cursor, err error) {
 	return limit, after, err
 }
 
-// pageLimit is how many a page is to have.
+// pageLimit returns the size of the requested page.
 func pageLimit(c *fiber.Ctx) (int, error) { return number(c, "limit", maxPage, 1, maxPage) }
 
-// forkBody is one result of a fork: a sandbox or an error, and with a sandbox whether
-// the processes of the one that was forked go on in it.
+// forkBody is one result of a fork: a sandbox or an error, and for a sandbox whether the
+// processes of the original continue in it.
 type forkBody struct {
 	Sandbox *sandboxBody  `json:"sandbox,omitempty"`
 	Memory  *bool         `json:"memory,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// buildIDOf is the build that a template comes from; what was imported is its own.
+// buildIDOf returns the build of a template; an imported template has its own id.
 func buildIDOf(t *events.Template) string {
 	if t.Built != nil {
 		return t.Built.Build
@@ -79,8 +79,8 @@ func (h *Handler) tags(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// snapshotTags answers with the tags of a snapshot, which can be used as a template; with
-// none if there is no such snapshot.
+// snapshotTags responds with the tags of a snapshot, which can be used as a template, or
+// returns none if there is no such snapshot.
 func (h *Handler) snapshotTags(c *fiber.Ctx, name string, none error) error {
 	all, err := h.core.SnapshotTags(c.UserContext(), auth.From(c), name)
 	switch {
@@ -97,14 +97,14 @@ func (h *Handler) snapshotTags(c *fiber.Ctx, name string, none error) error {
 	return c.JSON(out)
 }
 
-// snapshotBuildID is the id of the build that a snapshot counts as: no client made one.
+// snapshotBuildID returns a build id for a snapshot, which no build created.
 func snapshotBuildID(s *sandbox.Snapshot) string {
 	sum := sha256.Sum256([]byte(s.ID))
 	return build.Format(hex.EncodeToString(sum[:]))
 }
 
-// deleteTemplate deletes a template with all its tags, or else a snapshot: clients
-// delete one as the template it can be used as.
+// deleteTemplate deletes a template with all its tags, or a snapshot: clients delete a
+// snapshot as the template that it can be used as.
 func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
 	name, err := named(c)
 	if err != nil {
@@ -146,7 +146,7 @@ func buildBodyOf(b *events.Build) buildBody {
 	return out
 }
 
-// template is a template with its builds, the newest first, in pages.
+// template returns a template with its builds, newest first, in pages.
 func (h *Handler) template(c *fiber.Ctx) error {
 	asked, err := named(c)
 	if err != nil {
@@ -169,7 +169,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
 	}
 	t, err := h.core.Template(c.UserContext(), p, name)
-	if err != nil { // it may have no other tag than the one that was asked for
+	if err != nil { // it may have no tag except for the requested one
 		t, err = h.core.Template(c.UserContext(), p, asked)
 	}
 	switch {
@@ -195,7 +195,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// updateTemplate says whether a template is public.
+// updateTemplate sets whether a template is public.
 func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 	var body struct {
 		Public *bool `json:"public"`

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxLoads    = 500 // of one answer
+	maxLoads    = 500 // per response
 	defaultLoad = 24 * time.Hour
 )
 
@@ -24,8 +24,8 @@ type teamBody struct {
 	IsDefault bool   `json:"isDefault"`
 }
 
-// teams tells a principal his team: there is one, and its key is the one that he
-// showed, as no other is known here.
+// teams returns the principal's team: there is only one. Its key is that of the request, as
+// no other key is stored in plain text.
 func (h *Handler) teams(c *fiber.Ctx) error {
 	team := auth.From(c).Team()
 	return c.JSON([]teamBody{{TeamID: team, Name: team, APIKey: strings.Clone(auth.Shown(c)), IsDefault: true}})
@@ -39,11 +39,11 @@ type teamMetric struct {
 	SandboxStartRate    float64   `json:"sandboxStartRate"`
 }
 
-// loads are those of the team that the path names, between start and end.
+// loads returns the loads of the team in the path between start and end.
 func (h *Handler) loads(c *fiber.Ctx) ([]core.Load, error) {
 	p := auth.From(c)
 	if team, err := named(c); err != nil || team != p.Team() {
-		return nil, kind.New(kind.Denied, "read team", "", "the key is another team's")
+		return nil, kind.New(kind.Denied, "read team", "", "the key belongs to another team")
 	}
 	since, err := unixSeconds(c, "start")
 	if err != nil {
@@ -84,7 +84,7 @@ type maxTeamMetric struct {
 	Value         float64   `json:"value"`
 }
 
-// teamMaximum is the most of one metric, and when that was first.
+// teamMaximum returns the maximum of one metric, and when it first occurred.
 func (h *Handler) teamMaximum(c *fiber.Ctx) error {
 	of := map[string]func(*core.Load) float64{
 		"concurrent_sandboxes": func(l *core.Load) float64 { return float64(l.Concurrent) },

@@ -37,7 +37,7 @@ type templateBody struct {
 	BuildStatus   string     `json:"buildStatus"`
 }
 
-// listTemplates gives each template once, with all of its names.
+// listTemplates lists each template once, with all its names.
 func (h *Handler) listTemplates(c *fiber.Ctx) error {
 	all, err := h.allTemplates(c)
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *Handler) listTemplates(c *fiber.Ctx) error {
 	return c.JSON(all)
 }
 
-// pageTemplates is listTemplates in pages, the newest first.
+// pageTemplates is listTemplates in pages, newest first.
 func (h *Handler) pageTemplates(c *fiber.Ctx) error {
 	limit, after, err := pageOf(c)
 	if err != nil {
@@ -61,13 +61,13 @@ func (h *Handler) pageTemplates(c *fiber.Ctx) error {
 	return c.JSON(cut(c, all, limit, after, at))
 }
 
-// newest orders what is shown the newest first.
+// newest orders by time, newest first.
 func newest(a, b cursor) int {
 	return cmp.Or(cmp.Compare(b.started, a.started), strings.Compare(a.id, b.id))
 }
 
-// cut gives the page of all, which are the newest first, that follows the cursor (nil:
-// the first page), and says where the next begins, if there is one.
+// cut returns the page of all (newest first) after the cursor (nil: the first page), and sets
+// the header with the next page's cursor, if any.
 func cut[T any](c *fiber.Ctx, all []T, limit int, after *cursor, at func(*T) cursor) []T {
 	if after != nil {
 		i := slices.IndexFunc(all, func(t T) bool { return newest(at(&t), *after) > 0 })
@@ -91,7 +91,7 @@ func ownTeam(p core.Principal, team string) error {
 	return nil
 }
 
-// allTemplates are those that the principal may use; Invalid if the query names
+// allTemplates returns the templates that the principal may use; Invalid if the query names
 // another team.
 func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	p := auth.From(c)
@@ -112,7 +112,7 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 		}
 		name := core.TemplateName(&t)
 		if t.Built != nil {
-			name = t.Name // its tags are told by their own request
+			name = t.Name // its tags have their own request
 			if slices.Contains(out[i].Names, name) {
 				continue
 			}
@@ -131,15 +131,14 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	return out, nil
 }
 
-// spawns are the sandboxes that were made of a template, as far as the log still knows
+// spawns counts the sandboxes that were created from a template, as far as the log retains
 // them.
 type spawns struct {
 	count int64
 	last  *time.Time // nil: none
 }
 
-// spawned gives the principal's spawns by the template's id; those of builds do not
-// count.
+// spawned returns the principal's spawns by template id, without those of builds.
 func (h *Handler) spawned(p core.Principal) map[string]spawns {
 	out := map[string]spawns{}
 	h.core.Sandboxes(p, func(s *sandbox.State) bool {
@@ -169,7 +168,7 @@ func bodyOf(t *events.Template, public bool) templateBody {
 	}
 }
 
-// templateAlias tells whether there is a template of that name.
+// templateAlias reports whether there is a template of that name.
 func (h *Handler) templateAlias(c *fiber.Ctx) error {
 	alias, err := url.PathUnescape(c.Params("alias"))
 	if err != nil {

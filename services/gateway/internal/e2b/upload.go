@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// The files that a build copies go to UploadPath, by whoever has a link there: it
-// is signed, and good for a while.
+// A build's files are uploaded to UploadPath with a signed link, which is valid for a limited
+// time.
 const (
 	UploadPath = "/templates/uploads/"
 
@@ -29,7 +29,7 @@ const (
 	maxUpload = 4 << 30 // bytes
 )
 
-// filesLink says whether a build's files are stored, and where to put them.
+// filesLink reports whether a build's files are stored, or returns the link for the upload.
 func (h *Handler) filesLink(c *fiber.Ctx) error {
 	sum, err := template.ParseSum(strings.Clone(c.Params("hash")))
 	if err != nil {
@@ -57,7 +57,7 @@ func (h *Handler) signature(tenant, sum, until string) string {
 	return h.core.Secretly("upload." + tenant + "." + sum + "." + until)
 }
 
-// Upload stores a build's files. It wants a signature instead of a key.
+// Upload stores a build's files. A signature replaces the key.
 func (h *Handler) Upload(c *fiber.Ctx) error {
 	sum, err := template.ParseSum(strings.Clone(c.Params("hash")))
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	}
 	tenant, until := strings.Clone(c.Params("tenant")), strings.Clone(c.Query("expires"))
 	if !hmac.Equal([]byte(c.Query("signature")), []byte(h.signature(tenant, string(sum), until))) {
-		return kind.New(kind.Denied, "upload", "", "the link's signature is wrong")
+		return kind.New(kind.Denied, "upload", "", "the link's signature is invalid")
 	}
 	if at, err := strconv.ParseInt(until, 10, 64); err != nil || time.Now().Unix() > at {
 		return kind.New(kind.Denied, "upload", "", "the link has expired")
@@ -81,13 +81,13 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusOK)
 }
 
-// checked is a client's upload, which is checked while it is read: it ends in an
-// error instead of io.EOF if it is not what it should be.
+// checked validates a client's upload while it is read: an invalid upload ends in an error
+// instead of io.EOF.
 type checked struct {
 	r    io.Reader
 	left int64
 	to   *io.PipeWriter
-	done chan error // has a value when the check has ended
+	done chan error // receives a value when the check has ended
 }
 
 func newChecked(r io.Reader, log *slog.Logger) *checked {
@@ -95,7 +95,7 @@ func newChecked(r io.Reader, log *slog.Logger) *checked {
 	k := &checked{r: r, left: maxUpload, to: to, done: make(chan error, 1)}
 	go func() {
 		err := recovery.Do(log, "check of files", func() error { return builder.CheckContext(from) })
-		from.CloseWithError(err) //nolint:errcheck // it never fails
+		from.CloseWithError(err) //nolint:errcheck // never fails
 		k.done <- err
 	}()
 	return k
@@ -112,7 +112,7 @@ func (k *checked) Read(p []byte) (int, error) {
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		k.to.Close() //nolint:errcheck // it never fails
+		k.to.Close() //nolint:errcheck // never fails
 		if bad := k.verdict(); bad != nil {
 			return n, bad
 		}
@@ -120,15 +120,15 @@ func (k *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// verdict waits for the check's end.
+// verdict waits for the end of the check.
 func (k *checked) verdict() error {
 	err := <-k.done
 	k.done <- err
 	return err
 }
 
-// close ends the check, however far it is.
+// close ends the check early.
 func (k *checked) close() {
-	k.to.CloseWithError(io.ErrUnexpectedEOF) //nolint:errcheck // it never fails
-	k.verdict()                              //nolint:errcheck // it was told, or is of no use
+	k.to.CloseWithError(io.ErrUnexpectedEOF) //nolint:errcheck // never fails
+	k.verdict()                              //nolint:errcheck // already reported, or irrelevant
 }

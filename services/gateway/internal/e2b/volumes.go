@@ -78,8 +78,7 @@ func (h *Handler) deleteVolume(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// mount finds the volumes that a new sandbox is to see, and has it placed where they
-// are.
+// mount finds the volumes of a new sandbox, and restricts its placement to their host.
 func (h *Handler) mount(c *fiber.Ctx, b *newSandbox, req *sandbox.Requested) error {
 	mounts := make([]sandbox.Mount, len(b.VolumeMounts))
 	for i, m := range b.VolumeMounts {

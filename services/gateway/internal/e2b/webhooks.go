@@ -33,7 +33,7 @@ const (
 	maxOffset     = 1_000_000
 )
 
-// eventsPage reads which events a list wants.
+// eventsPage parses the requested page of events.
 func eventsPage(c *fiber.Ctx) (core.Page, error) {
 	var page core.Page
 	var err error
@@ -50,7 +50,7 @@ func eventsPage(c *fiber.Ctx) (core.Page, error) {
 	return page, err
 }
 
-// oldest reads the order of a list: the newest come first unless orderAsc is true.
+// oldest parses the order of a list: newest first unless orderAsc is true.
 func oldest(c *fiber.Ctx) (bool, error) {
 	switch c.Query("orderAsc") {
 	case "", "false":
@@ -61,7 +61,7 @@ func oldest(c *fiber.Ctx) (bool, error) {
 	return false, invalid("orderAsc must be true or false")
 }
 
-// typesOf reads event types: with commas, or one in each parameter of that name.
+// typesOf parses event types, separated by commas or one per parameter of that name.
 func typesOf(c *fiber.Ctx, name string) ([]webhook.Type, error) {
 	var names []string
 	for _, list := range c.Context().QueryArgs().PeekMulti(name) {
@@ -110,7 +110,7 @@ func (h *Handler) sandboxEvents(c *fiber.Ctx) error {
 	return c.JSON(listed(all))
 }
 
-// webhookBody is WebhookDetail. It never has the secret.
+// webhookBody is WebhookDetail, without the secret.
 type webhookBody struct {
 	ID        webhook.ID     `json:"id"`
 	TeamID    string         `json:"teamId"`
@@ -127,7 +127,7 @@ func webhookOf(h *events.Hook) webhookBody {
 	}
 }
 
-// webhookChange is WebhookCreate and WebhookConfiguration: an update leaves out what stays.
+// webhookChange is WebhookCreate and WebhookConfiguration: absent fields of an update stay unchanged.
 type webhookChange struct {
 	Name    *string  `json:"name"`
 	URL     *string  `json:"url"`
@@ -161,7 +161,7 @@ func (h *Handler) decodeWebhook(c *fiber.Ctx) (webhookChange, error) {
 	return b, err
 }
 
-// apply makes the change.
+// apply applies the change.
 func (b *webhookChange) apply(w *webhook.Webhook) {
 	if b.Name != nil {
 		w.Name = *b.Name
