@@ -63,7 +63,7 @@ func TestFaultNATSServerSilent(t *testing.T) {
 			c.finish(t, counterCode)
 			unnoticed(t, c)
 			for _, name := range s.Names() {
-				if log := s.Program(name).Log(); strings.Contains(log, "host is gone") || strings.Contains(log, "declared gone") {
+				if log := s.Program(name).Log(); strings.Contains(log, "host is gone") || strings.Contains(log, "declare host gone") {
 					t.Errorf("%s: a host was declared gone:\n%s", name, log)
 				}
 			}

@@ -1,27 +1,27 @@
-// Package reaper ends what is due.
+// Package reaper ends sandboxes whose time is over and cleans up after dead hosts.
 //
-// # Promise
-// A sandbox that does not run by the time in its request (RunBy) ends. One whose deadline
-// passed, which counts from when it ran, is told to stop, or to pause if that was asked
-// for and can be, at most a few seconds late; one that is paused for four weeks
-// is told to stop. A host whose lease ended is declared gone, and each process
-// and sandbox it had ends as lost, with no exit code that nobody saw. A host is
-// never declared gone for a silence of NATS or of the reaper itself: only silence
-// that was listened to counts.
-// What transfers that were cut off left in the store of templates and
-// snapshots is removed hours later, and a fork's snapshot whose gateway was killed
-// before it could. The records of sandboxes that ended go after thirty days, those of
-// snapshots that were deleted after two.
+// # Guarantees
+// A sandbox that is not running by the time in its request (RunBy) ends. At its deadline,
+// which counts from its start, it is stopped, or paused if that was requested and is
+// possible, at most a few seconds late. A sandbox that has been paused for four weeks is
+// stopped. A host whose lease expired is declared gone, and all its processes and sandboxes
+// end as lost; an exit that was not observed gets no exit code. An outage of NATS or of the
+// reaper never makes a host count as gone: only time in which a lease renewal would have
+// been observed counts.
 //
-// Records that cannot be reached keep no deadline waiting, nor who listens for hosts that
-// fall silent: what dead hosts had is ended beside that.
+// Parts of interrupted transfers are removed from the store of templates and snapshots
+// hours later, and so is a fork's snapshot whose gateway was killed before it could delete
+// it. Records of ended sandboxes are removed after thirty days, those of deleted snapshots
+// after two.
 //
-// Lifecycle events are sent to the tenants' webhooks at least once, and those of one sandbox in
-// order: see package deliver.
+// Unreachable records delay neither deadlines nor the detection of dead hosts: the records
+// of dead hosts are ended concurrently.
 //
-// # How
-// Nothing is kept outside the log: deadlines, leases and records come from a
-// View, so a restart forgets nothing. Any number of reapers may run. Each end is
-// an append that expects the record as it was read, so that the first end wins
-// whoever writes it; the others find it written.
+// Lifecycle events are sent to the tenants' webhooks at least once, and those of one sandbox
+// in order: see package deliver.
+//
+// # Implementation
+// Reapers keep no state outside the log: deadlines, leases and records come from a View, so
+// a restart loses nothing. Any number of reapers may run. Each end is an append that expects
+// the record as it was read, so that the first writer wins and the others find the end.
 package reaper

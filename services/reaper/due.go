@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// end is when something is to be done about the sandbox; zero: never. A sandbox that has
-// not run yet must run in time. One that is paused has its time again, and a limit.
+// end returns when a sandbox is due; zero: never. A sandbox that is not running yet must
+// run in time. A paused sandbox has a limit instead of its deadline.
 func end(s *sandbox.State) time.Time {
 	switch s.Phase {
 	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced:
@@ -25,18 +25,18 @@ func end(s *sandbox.State) time.Time {
 	return time.Time{}
 }
 
-// mostPaused is how long a sandbox may be paused. It is less than the age at
-// which its record is forgotten.
+// maxPaused is how long a sandbox may be paused. It must be less than the age at which its
+// record is removed.
 const mostPaused = 28 * 24 * time.Hour
 
-// expired reports whether the sandbox's time ran out.
+// expired reports whether the sandbox is due.
 func expired(s *sandbox.State, now time.Time) bool {
 	return expiredAt(end(s), now)
 }
 
 func expiredAt(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
-// dueNow is what is to become of a sandbox whose time ran out.
+// dueNow returns the event for a sandbox that is due.
 func dueNow(s *sandbox.State, now time.Time) sandbox.Body {
 	files := s.Request.OnTimeout == sandbox.OnTimeoutPauseFiles
 	if s.Live() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
@@ -48,16 +48,16 @@ func dueNow(s *sandbox.State, now time.Time) sandbox.Body {
 	return sandbox.Stopping{Cause: sandbox.CauseTimeout}
 }
 
-// agenda collects which sandboxes are due and when the next one is. One walk
-// over all of them costs less than keeping a heap true to a log in which every
-// deadline may move, and has nothing that can go stale.
+// agenda collects the sandboxes that are due and the time of the next one. A walk over all
+// of them costs less than a heap that must follow a log in which every deadline may move,
+// and it cannot become stale.
 type agenda struct {
 	now  time.Time
 	due  []sandbox.ID
-	next time.Time // zero: nothing is ahead
+	next time.Time // zero: none is ahead
 }
 
-// visit notes one sandbox.
+// visit considers one sandbox.
 func (a *agenda) visit(s *sandbox.State) {
 	at := end(s)
 	switch {
@@ -69,7 +69,7 @@ func (a *agenda) visit(s *sandbox.State) {
 	}
 }
 
-// wait is how long nothing is due, at most most.
+// wait returns how long no sandbox is due, at most limit.
 func (a *agenda) wait(most time.Duration) time.Duration {
 	if a.next.IsZero() {
 		return most
@@ -83,16 +83,16 @@ func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
 	return ok && !s.Over() && s.Epoch <= h.Epoch
 }
 
-// suspect reports whether the record of a process of a dead host may lack its end: it
-// runs, or it ended just before the newest end of that host's, since a host notes an end in
-// the catalogue first and dies between the two writes.
-func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock: others may differ from it
+// suspect reports whether the record of a dead host's process may lack its end: the process
+// runs, or it ended shortly before the newest end on that host. A host writes an end to the
+// catalogue first and may die before it writes the record.
+func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock; other clocks may differ
 	return s.Active() || !reaped(s) && newest.Sub(s.Ended) <= justBefore
 }
 
-// reaped reports whether a reaper ended the process: its record first, and by its own
-// clock, minutes after all that the host did.
+// reaped reports whether a reaper ended the process: it writes the record first, by its own
+// clock, minutes after the host's last write.
 func reaped(s *process.Summary) bool { return s.Exit != nil && s.Exit.Cause == process.CauseHostLost }
 
-// justBefore is more than a host leaves between the two writes of an end.
+// justBefore is more than the delay between a host's two writes of an end.
 const justBefore = 5 * time.Minute

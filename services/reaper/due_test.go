@@ -19,19 +19,19 @@ func TestAgenda(t *testing.T) {
 		due    []sandbox.ID
 		wait   time.Duration
 	}{
-		{"nothing is due where nothing is", nil, nil, time.Minute},
+		{"without sandboxes nothing is due", nil, nil, time.Minute},
 		{"a passed deadline is due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(999)}}, []sandbox.ID{"a"}, time.Minute},
 		{"a deadline is due when it is reached", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: now}}, []sandbox.ID{"a"}, time.Minute},
 		{"the next deadline is waited for", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1020)}, {ID: "b", Phase: sandbox.PhasePlaced, Deadline: at(1005)}}, nil, 5 * time.Second},
-		{"one that does not run in time is due, whatever its lifetime", []sandbox.State{{ID: "a", Phase: sandbox.PhasePlaced, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(999)}}, {ID: "b", Phase: sandbox.PhaseQueued, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(1007)}}}, []sandbox.ID{"a"}, 7 * time.Second},
-		{"one that runs is not late", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1003), Request: sandbox.Requested{RunBy: at(999)}}}, nil, 3 * time.Second},
-		{"no deadline is for ever", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
-		{"what stops already is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
-		{"what is over is left alone", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},
-		{"what is paused has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Deadline: at(1), Still: at(1)}}, nil, time.Minute},
-		{"nor what is on its way there or back", []sandbox.State{{ID: "a", Phase: sandbox.PhasePausing, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseResuming, Deadline: at(1)}}, nil, time.Minute},
-		{"what is paused for four weeks is due", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Still: now.Add(-mostPaused)}}, []sandbox.ID{"a"}, time.Minute},
-		{"a request that nobody placed is due too", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRequested, Deadline: at(1)}}, []sandbox.ID{"a"}, time.Minute},
+		{"a sandbox that does not run in time is due, whatever its lifetime", []sandbox.State{{ID: "a", Phase: sandbox.PhasePlaced, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(999)}}, {ID: "b", Phase: sandbox.PhaseQueued, Lifetime: time.Second, Request: sandbox.Requested{RunBy: at(1007)}}}, []sandbox.ID{"a"}, 7 * time.Second},
+		{"a running sandbox is not late", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning, Deadline: at(1003), Request: sandbox.Requested{RunBy: at(999)}}}, nil, 3 * time.Second},
+		{"without a deadline it is never due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
+		{"a stopping sandbox is not due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
+		{"an ended sandbox is not due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},
+		{"a paused sandbox has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Deadline: at(1), Still: at(1)}}, nil, time.Minute},
+		{"a pausing or resuming sandbox has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePausing, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseResuming, Deadline: at(1)}}, nil, time.Minute},
+		{"a sandbox paused for four weeks is due", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Still: now.Add(-mostPaused)}}, []sandbox.ID{"a"}, time.Minute},
+		{"a request that was never placed is due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRequested, Deadline: at(1)}}, []sandbox.ID{"a"}, time.Minute},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,10 +54,10 @@ func TestOrphaned(t *testing.T) {
 		want bool
 	}{
 		{"runs on the dead host", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseRunning}, true},
-		{"was placed in an earlier life of it", sandbox.State{Host: "h", Epoch: 1, Phase: sandbox.PhasePlaced}, true},
+		{"was placed in an earlier epoch of it", sandbox.State{Host: "h", Epoch: 1, Phase: sandbox.PhasePlaced}, true},
 		{"stops on the dead host", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseStopping}, true},
-		{"belongs to its next life", sandbox.State{Host: "h", Epoch: 4, Phase: sandbox.PhaseRunning}, false},
-		{"is over", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseFailed}, false},
+		{"belongs to its next epoch", sandbox.State{Host: "h", Epoch: 4, Phase: sandbox.PhaseRunning}, false},
+		{"has ended", sandbox.State{Host: "h", Epoch: 3, Phase: sandbox.PhaseFailed}, false},
 		{"runs elsewhere", sandbox.State{Host: "g", Epoch: 3, Phase: sandbox.PhaseRunning}, false},
 		{"is not placed", sandbox.State{Phase: sandbox.PhaseRequested}, false},
 	}

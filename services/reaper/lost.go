@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// parallel is how many records are ended at once: an append is a round trip.
+	// parallel is how many records are ended concurrently: an append is a round trip.
 	parallel = 16
-	// tries is how often a record that somebody else writes is read again before
-	// it is left to the next look.
+	// tries is how often a record with a concurrent writer is read again before it is left
+	// to the next pass.
 	tries = 4
-	// recordWait is for one record: where a server is away, some cannot be reached.
+	// recordWait is the timeout for one record: during an outage some are unreachable.
 	recordWait = 2 * time.Second
 )
 
-// endAll ends the records of one dead host that have no end, and gives the sandboxes of
-// those that have none yet. They come in no order: those that cannot be reached are not
-// always the first.
+// endAll ends the open records of one dead host, and returns the sandboxes with records that
+// could not be ended. The order is random, so that unreachable records are not always
+// first.
 func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary) (left map[sandbox.ID]bool) {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -39,13 +39,13 @@ func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary
 	left = make(map[sandbox.ID]bool)
 	for i := range all {
 		g.Go(func() error {
-			if r.revived(&h) { // while others were ended
+			if r.revived(&h) { // while others were being ended
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(ctx, recordWait)
 			defer cancel()
 			if err := r.end(ctx, h, all[i].ID); err != nil {
-				r.warn(ctx, "a lost process could not be ended", string(all[i].ID), err)
+				r.warn(ctx, "end lost process failed", string(all[i].ID), err)
 				mu.Lock()
 				defer mu.Unlock()
 				left[all[i].ID.Sandbox()] = true
@@ -53,12 +53,12 @@ func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary
 			return nil
 		})
 	}
-	g.Wait() //nolint:errcheck // none fails
+	g.Wait() //nolint:errcheck // no function returns an error
 	return left
 }
 
-// end gives the process's record an end if it has none, then the catalogue the
-// same.
+// end ends the process's record unless it has an end, and then writes the same end to the
+// catalogue.
 func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	sum, rev, ok := r.view.Process(id)
 	if !ok {
@@ -81,9 +81,9 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	return err
 }
 
-// endRecord appends the end of a process to its record, unless somebody did,
-// and tells how and when the record says it ended. An end that the host saw has the time
-// of the last event that it stored: suspect compares those.
+// endRecord appends the end of a process to its record, unless it has one, and returns how
+// and when the process ended according to the record. An end that the host observed gets the
+// time of the last event that the host stored: suspect compares those times.
 func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, process.Seq, error) {
 	ref := events.Ref{Host: h.Host, ID: sum.ID}
 	var err error
@@ -100,7 +100,7 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 		evs, exit, at := lastEvents(sum, h.Host, &tip)
 		err = w.Append(ctx, evs)
 		if err == nil {
-			r.cfg.Slog.Warn("process is lost with its host", "process", sum.ID, "host", h.Host)
+			r.cfg.Slog.Warn("process lost with its host", "process", sum.ID, "host", h.Host)
 			return exit, at, w.Last(), nil
 		}
 		if !kind.Is(err, kind.Fenced) && !kind.Is(err, kind.Conflict) {
@@ -110,8 +110,8 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 	return process.Exit{}, time.Time{}, 0, err
 }
 
-// lastEvents returns the events that end a record which ends in tip, and how and when the
-// process ended. The end that the host entered in the catalogue stands, or else the one in
+// lastEvents returns the events that end a record with the given tail, and how and when the
+// process ended. The end is the one that the host wrote to the catalogue, or else the one in
 // the record, at the time of the last event that the host stored.
 func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.Event, process.Exit, time.Time) {
 	if sum.Exit != nil && sum.Last > 0 {
@@ -126,9 +126,9 @@ func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.E
 	return number(tip.Last, at, bodies), exit, at
 }
 
-// lastWords are the events that end a record. An exit that the host saw and
-// noted is the truth and is told as it was; one that nobody saw has no code. A
-// record with no event at all is begun, for those who wait for it.
+// endEvents returns the events that end a record. An exit that the host observed is kept;
+// one that was not observed has no code. A record without events also gets its first event,
+// for waiting readers.
 func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool) ([]process.Body, process.Exit) {
 	var out []process.Body
 	if empty {

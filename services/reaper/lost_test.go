@@ -9,15 +9,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// A host noted the end of a process and died before it was on record. That gets it, also
-// where another process of the host was ended minutes later, by the reaper's clock.
-func TestANotedEndIsPutOnRecordHoweverLate(t *testing.T) {
+// A host writes the end of a process to the catalogue and dies before it writes the record. The
+// record gets that end, even if a reaper ended another process minutes later by its own clock.
+func TestAnEndInTheCatalogueIsAddedToTheRecord(t *testing.T) {
 	died := time.Now().Add(-2 * justBefore)
 	code := int32(3)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
 	for _, tt := range []struct {
 		name string
-		ran  []process.Body // of the other one
+		ran  []process.Body // events of the other process
 	}{
 		{"it ran", begun},
 		{"it had exited, and its children wrote", append(begun[:2:2], process.Exited{Exit: exit}, process.Wrote{Stream: process.Stdout, Data: []byte("x")})},
@@ -29,13 +29,13 @@ func TestANotedEndIsPutOnRecordHoweverLate(t *testing.T) {
 			other := w.processAt(died, box, nil, tt.ran...)
 			dead := w.gone()
 			r := w.reaper()
-			if err := r.end(w.ctx, dead["h"], other); err != nil { // and noted was out of reach
+			if err := r.end(w.ctx, dead["h"], other); err != nil { // the first one's record was unreachable
 				t.Fatal(err)
 			}
 			w.sync()
 			w.reaper().bury(w.ctx, dead)
 			if !w.hasEnd(noted) {
-				t.Error("the record of the process that was noted has no end")
+				t.Error("the record of the process with an end in the catalogue has none")
 			}
 			w.await(box, sandbox.PhaseLost)
 		})

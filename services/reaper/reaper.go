@@ -16,38 +16,38 @@ import (
 	"github.com/millrace/millrace/services/reaper/internal/deliver"
 )
 
-// Config says how to run a reaper. The zero value of a field is its default.
+// Config configures a reaper. A zero field means its default.
 type Config struct {
 	Log  *events.Log  // required
-	View *events.View // of Log, folded at least until Run returns; default: one of its own
+	View *events.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
-	// Tick is the most time between two looks at leases and deadlines; default
-	// one second.
+	// Tick is the maximum interval between two checks of leases and deadlines; default one
+	// second.
 	Tick time.Duration
-	// Sweep is how often the store of templates and snapshots is searched
-	// for what nothing stands on; default half an hour.
+	// Sweep is the interval at which unreferenced parts are removed from the store of
+	// templates and snapshots; default half an hour.
 	Sweep time.Duration
-	// Webhooks says how lifecycle events are delivered; its Log, View and Slog are the reaper's.
+	// Webhooks configures the delivery of lifecycle events; Log, View and Slog are those of the reaper.
 	Webhooks Webhooks
 }
 
-// Webhooks says how events are delivered to webhooks. The zero value of a field is its default.
+// Webhooks configures the delivery of events to webhooks. A zero field means its default.
 type Webhooks struct {
-	Allow    []netip.Prefix // addresses that are not public, to which events may go
-	Attempts int            // requests for one event; default 12
+	Allow    []netip.Prefix // non-public addresses that may receive events
+	Attempts int            // maximum number of attempts per event; default 12
 }
 
 const (
-	// attempt bounds each part of a look, so that a server that went away is noticed
-	// and stubborn records do not keep the others waiting for ever.
+	// attempt is the timeout of each part of a pass, so that an unavailable server is noticed
+	// and failing records do not delay the others for ever.
 	attempt  = 10 * time.Second
 	syncWait = 2 * time.Second
-	soonest  = 50 * time.Millisecond // between two looks, however much happens
+	soonest  = 50 * time.Millisecond // minimum interval of passes, however many changes there are
 
-	// firstSweep is soon after the start: who is begun anew often would else never come to it.
+	// firstSweep is soon after the start: a reaper that restarts often would never sweep otherwise.
 	firstSweep = time.Minute
 
-	// forkLeft is when a fork's snapshot is nobody's any more: far longer than making forks takes.
+	// forkLeft is the age at which a fork's snapshot is abandoned: far longer than a fork takes.
 	forkLeft = 15 * time.Minute
 )
 
@@ -58,7 +58,7 @@ func (cfg *Config) view(ctx context.Context) (*events.View, error) {
 	return cfg.Log.OpenView(ctx)
 }
 
-// Run ends what is due until ctx ends, whose end is no error.
+// Run ends what is due until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
@@ -94,8 +94,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// reaper belongs to the one goroutine of Run but for what bury has; all it knows is in
-// the view.
+// reaper must be used only by the goroutine of Run, except for the fields of tearDown. All its
+// state is in the view.
 type reaper struct {
 	cfg     Config
 	view    *events.View
@@ -103,8 +103,8 @@ type reaper struct {
 	work    sync.WaitGroup
 
 	burying atomic.Bool
-	settled map[string]uint64 // of bury: revision of a gone host's lease, once nothing of it is left
-	// Closed when the servers may have been restarted since bury ran last; of bury too.
+	settled map[string]uint64 // of tearDown: lease revision of each gone host without open records
+	// restarted is closed when the servers may have restarted since the last tearDown; of tearDown.
 	restarted <-chan struct{}
 }
 
@@ -119,15 +119,15 @@ func (r *reaper) deliver(ctx context.Context) {
 	}
 }
 
-// look ends what is due and tells when to look again. What fails is logged and
-// is as due as before at the next look. What dead hosts had may be much, or out of
-// reach: that is ended beside it, for whoever does not look hears nobody.
+// pass ends what is due and returns the time until the next pass. Failures are logged and
+// retried in the next pass. The records of dead hosts may be many, or unreachable: they are
+// ended concurrently, because the contact with other hosts counts only while passes run.
 func (r *reaper) look(ctx context.Context) time.Duration {
 	sctx, cancel := context.WithTimeout(ctx, syncWait)
 	err := r.view.Sync(sctx)
 	cancel()
 	if err != nil {
-		r.warn(ctx, "the log cannot be read", "", err)
+		r.warn(ctx, "sync view failed", "", err)
 		return r.cfg.Tick
 	}
 	r.contact.Heard(time.Now())
@@ -141,7 +141,7 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 	return wait
 }
 
-// sweep removes what was left of snapshots and in the store, and what is too old, until
+// sweep removes abandoned snapshots, unreferenced parts in the store, and old records, until
 // ctx ends.
 func (r *reaper) sweep(ctx context.Context) {
 	t := time.NewTimer(min(r.cfg.Sweep, firstSweep))
@@ -155,14 +155,14 @@ func (r *reaper) sweep(ctx context.Context) {
 		t.Reset(r.cfg.Sweep)
 		r.dropForks(ctx)
 		if err := r.view.SweepRecords(ctx); err != nil {
-			r.warn(ctx, "old records cannot be removed", "", err)
+			r.warn(ctx, "remove old records failed", "", err)
 		}
 		n, err := r.view.SweepParts(ctx)
 		if err != nil {
-			r.warn(ctx, "the store cannot be swept", "", err)
+			r.warn(ctx, "sweep store failed", "", err)
 		}
 		if n > 0 {
-			r.cfg.Slog.Info("parts that nothing stands on were removed", "parts", n)
+			r.cfg.Slog.Info("removed unreferenced parts", "parts", n)
 		}
 	}
 }
@@ -179,13 +179,13 @@ func (r *reaper) sweepCatalogue(ctx context.Context) {
 		}
 		// Conflict: another reaper was faster.
 		if err := r.view.SweepCatalogue(ctx); err != nil && !kind.Is(err, kind.Conflict) {
-			r.warn(ctx, "sweep of the catalogue failed", "", err)
+			r.warn(ctx, "sweep catalogue failed", "", err)
 		}
 	}
 }
 
-// dropForks deletes the snapshots of forks whose gateway was killed before it did.
-// Sandboxes that stand on one keep it.
+// dropForks deletes the snapshots of forks whose gateway was killed before it could. A
+// snapshot that sandboxes are based on is kept.
 func (r *reaper) dropForks(ctx context.Context) {
 	left := r.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		return s.Internal && s.Layer == "" && !s.Deleted && time.Since(s.Taken) > forkLeft
@@ -193,7 +193,7 @@ func (r *reaper) dropForks(ctx context.Context) {
 	for _, s := range left {
 		_, err := r.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool { now.Deleted = true; return true })
 		if err != nil {
-			r.warn(ctx, "a fork's snapshot could not be deleted", string(s.ID), err)
+			r.warn(ctx, "delete fork's snapshot failed", string(s.ID), err)
 		}
 	}
 }
@@ -204,8 +204,8 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 	}
 }
 
-// stopExpired stops, or pauses, the sandboxes whose time ran out, and tells how
-// long none is.
+// stopExpired stops, or pauses, the sandboxes that are due, and returns how long no other
+// one is.
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -215,12 +215,12 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 			now := time.Now()
 			if !expired(&s, now) {
-				return nil, nil // it was given more time, or ended
+				return nil, nil // its deadline moved, or it ended
 			}
 			return []sandbox.Body{dueNow(&s, now)}, nil
 		})
 		if err != nil {
-			r.warn(ctx, "an expired sandbox could not be ended", string(id), err)
+			r.warn(ctx, "end expired sandbox failed", string(id), err)
 			continue
 		}
 		r.cfg.Slog.Info("sandbox reached its deadline", "sandbox", id)
@@ -228,10 +228,9 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	return a.wait(r.cfg.Tick)
 }
 
-// deadHosts gives the hosts that left or fell silent and still have something.
-// A host that fell silent is declared gone first, under compare-and-append: a
-// heartbeat that came in the same moment wins, and after it the host must take
-// a new epoch.
+// deadHosts returns the hosts that left or whose lease expired. A host with an expired lease
+// is first declared gone, under compare-and-append: a concurrent heartbeat wins, and after
+// the declaration the host must take a new epoch.
 func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
@@ -247,9 +246,9 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 		last := h.Lease
 		last.Gone = true
 		switch _, err := r.cfg.Log.PutLease(ctx, last, h.Rev); {
-		case kind.Is(err, kind.Conflict): // it lives, or another reaper was faster: the view will say
+		case kind.Is(err, kind.Conflict): // a heartbeat, or another reaper was faster: the view will have it
 		case err != nil:
-			r.warn(ctx, "a silent host could not be declared gone", h.Host, err)
+			r.warn(ctx, "declare host gone failed", h.Host, err)
 		default:
 			r.cfg.Slog.Warn("host is gone: its lease ended", "host", h.Host, "epoch", h.Epoch)
 			dead[h.Host] = h
@@ -258,12 +257,12 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 	return dead
 }
 
-// bury ends what the dead hosts had: the processes first, so that whoever sees
-// a sandbox lost finds its processes ended. A sandbox of which one could not be ended
-// waits. A host of which nothing is left is not looked at again.
+// tearDown ends the records of dead hosts: processes first, so that a reader of a lost
+// sandbox finds its processes ended. A sandbox with a process that could not be ended waits.
+// A host without open records is not checked again.
 func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	select {
-	case <-r.restarted: // what a damaged disk lost shows when its server starts
+	case <-r.restarted: // a loss caused by a damaged disk appears when its server starts
 		clear(r.settled)
 	default:
 	}
@@ -296,7 +295,7 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 }
 
 // suspects adds to each host in byHost the processes whose records may lack their end. It
-// walks twice, since a host may have had a million that ended long ago.
+// walks twice to save memory: a host may have had a million processes that ended long ago.
 func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]process.Summary) {
 	newest := make(map[string]time.Time)
 	of := func(s *process.Summary) bool {
@@ -314,8 +313,8 @@ func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]proces
 	}
 }
 
-// withShort adds to the processes of a dead host those that ended and whose records lack
-// the end that the catalogue has: the log lost it.
+// withShort adds to the processes of a dead host those that ended and whose records lack the
+// end that the catalogue has: the log lost it.
 func (r *reaper) withShort(ctx context.Context, host string, all []process.Summary) []process.Summary {
 	kept := time.Now().Add(-r.cfg.Log.Retention())
 	known := make(map[process.ID]bool, len(all))
@@ -332,14 +331,14 @@ func (r *reaper) withShort(ctx context.Context, host string, all []process.Summa
 	return all
 }
 
-// revived reports whether a host has a newer life than the one that ended, which has
-// taken over what that one left.
+// revived reports whether a host has a newer epoch than the one that ended. The newer run has
+// taken over its records.
 func (r *reaper) revived(h *fleet.Host) bool {
 	now, ok := r.view.Host(h.Host)
 	return ok && now.Epoch > h.Epoch
 }
 
-// endSandboxes writes that the sandboxes of dead hosts are lost, but for those that wait.
+// endSandboxes ends the sandboxes of dead hosts as lost, except for those in wait.
 func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host, wait map[sandbox.ID]bool) {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -352,11 +351,11 @@ func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host, w
 			return []sandbox.Body{sandbox.Lost{Reason: reason(s.Host)}}, nil
 		})
 		if err != nil {
-			r.warn(ctx, "a lost sandbox could not be ended", string(lost[i].ID), err)
+			r.warn(ctx, "end lost sandbox failed", string(lost[i].ID), err)
 			continue
 		}
-		r.cfg.Slog.Warn("sandbox is lost with its host", "sandbox", lost[i].ID, "host", lost[i].Host)
+		r.cfg.Slog.Warn("sandbox lost with its host", "sandbox", lost[i].ID, "host", lost[i].Host)
 	}
 }
 
-func reason(host string) string { return "host " + host + " fell silent" }
+func reason(host string) string { return "host " + host + " stopped renewing its lease" }

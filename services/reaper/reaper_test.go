@@ -19,7 +19,7 @@ import (
 
 const tick = 50 * time.Millisecond
 
-// world is a log with a reaper on it and a view to look through.
+// world is a log with a reaper and a view.
 type world struct {
 	t    *testing.T
 	ctx  context.Context
@@ -81,7 +81,7 @@ func (w *world) process(sbx sandbox.ID, exit *process.Exit, bodies ...process.Bo
 	return w.processAt(time.Now(), sbx, exit, bodies...)
 }
 
-// processAt is process by a clock of the host's.
+// processAt is process with the host's clock at at.
 func (w *world) processAt(at time.Time, sbx sandbox.ID, exit *process.Exit, bodies ...process.Body) process.ID {
 	w.t.Helper()
 	id := process.NewID(sbx)
@@ -99,7 +99,7 @@ func (w *world) processAt(at time.Time, sbx sandbox.ID, exit *process.Exit, bodi
 	return id
 }
 
-// more goes on with a record of host h.
+// more appends to a record of host h.
 func (w *world) more(id process.ID, bodies []process.Body) {
 	w.t.Helper()
 	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
@@ -202,9 +202,9 @@ func TestDeadlineSurvivesRestart(t *testing.T) {
 	w.await(id, sandbox.PhaseStopping)
 }
 
-// What a silent host had ends as lost, once, however many reapers see it, and an
-// exit that was seen keeps its code.
-func TestSilentHostLosesWhatItHad(t *testing.T) {
+// The records of a dead host end as lost, once, with any number of reapers, and an observed exit
+// keeps its code.
+func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 200 * time.Millisecond})
 	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
@@ -226,12 +226,12 @@ func TestSilentHostLosesWhatItHad(t *testing.T) {
 	w.reap()
 	for _, id := range []process.ID{runs, never} {
 		if x := w.finish(id); x.Seen() || x.Cause != process.CauseHostLost {
-			t.Errorf("a process that ran ended as %+v; want lost without a code", x)
+			t.Errorf("a running process ended as %+v; want lost without a code", x)
 		}
 	}
 	for _, id := range []process.ID{noted, exited, printing, ended} {
 		if x := w.finish(id); x.Code == nil || *x.Code != 3 || x.Cause != process.CauseExited {
-			t.Errorf("a process whose exit was seen ended as %+v; want 3", x)
+			t.Errorf("a process with an observed exit ended as %+v; want 3", x)
 		}
 	}
 	w.await(box, sandbox.PhaseLost)
@@ -249,7 +249,7 @@ func TestSilentHostLosesWhatItHad(t *testing.T) {
 	}
 }
 
-func TestLivingHostKeepsWhatItHas(t *testing.T) {
+func TestALiveHostKeepsItsRecords(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
 	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
@@ -261,12 +261,12 @@ func TestLivingHostKeepsWhatItHas(t *testing.T) {
 		w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
 	}
 	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
-		t.Errorf("sandbox of a living host is %s", s.Phase)
+		t.Errorf("sandbox of a live host is %s", s.Phase)
 	}
 }
 
-// A host is not lost for the silence of NATS: its lease counts only while the
-// reaper listened.
+// An outage of NATS does not make a host lost: its lease time counts only while the reaper
+// could observe renewals.
 func TestOutageLosesNothing(t *testing.T) {
 	srv := eventstest.Start(t)
 	w := newWorld(t, srv)
@@ -292,8 +292,8 @@ func TestOutageLosesNothing(t *testing.T) {
 	}
 }
 
-// A host that comes back with a new epoch keeps what it starts then.
-func TestNextLifeIsNotOrphaned(t *testing.T) {
+// A host that returns with a new epoch keeps what it starts then.
+func TestANewEpochIsNotOrphaned(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, Gone: true})
 	old := w.sandbox(time.Now().Add(time.Hour), placed, running)
@@ -302,14 +302,14 @@ func TestNextLifeIsNotOrphaned(t *testing.T) {
 	w.lease(fleet.Lease{Host: "h", Epoch: 2, TTL: time.Minute})
 	young := w.sandbox(time.Now().Add(time.Hour), sandbox.Placed{Host: "h", Epoch: 2}, running)
 	due := w.sandbox(time.Now().Add(10*tick), placed, running)
-	w.await(due, sandbox.PhaseStopping) // ten looks later
+	w.await(due, sandbox.PhaseStopping) // ten passes later
 	if s, _ := w.view.Sandbox(young); s.Phase != sandbox.PhaseRunning {
-		t.Errorf("sandbox of the next life is %s", s.Phase)
+		t.Errorf("sandbox of the new epoch is %s", s.Phase)
 	}
 }
 
-// At its deadline a sandbox is paused if that was asked for and its host can;
-// afterwards its deadline means nothing.
+// At its deadline a sandbox is paused if that was requested and its host can; afterwards its
+// deadline is ignored.
 func TestDeadlinePauses(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: time.Minute})
@@ -328,7 +328,7 @@ func TestDeadlinePauses(t *testing.T) {
 		t.Errorf("paused by %q", s.Cause)
 	}
 	if s := w.await(ask(sandbox.OnTimeoutPauseFiles, can), sandbox.PhasePausing); !s.Reboot {
-		t.Error("the memory is to be kept of a sandbox whose files alone are")
+		t.Error("the memory is kept of a sandbox that pauses with files only")
 	}
 	w.await(cannot, sandbox.PhaseStopping)
 	w.await(kills, sandbox.PhaseStopping)
@@ -338,15 +338,15 @@ func TestDeadlinePauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.await(w.sandbox(time.Now().Add(10*tick), placed, running), sandbox.PhaseStopping) // ten looks later
+	w.await(w.sandbox(time.Now().Add(10*tick), placed, running), sandbox.PhaseStopping) // ten passes later
 	if s, _ := w.view.Sandbox(pauses); s.Phase != sandbox.PhasePaused {
 		t.Errorf("a paused sandbox whose deadline passed is %s", s.Phase)
 	}
 }
 
-// A record that cannot be reached keeps its own sandbox waiting: no deadline, no other
-// host that falls silent, no other sandbox of its own.
-func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
+// An unreachable record delays only its own sandbox: no deadline, no other dead host, no other
+// sandbox of its host.
+func TestAnUnreachableRecordDelaysOnlyItsSandbox(t *testing.T) {
 	srv := eventstest.Start(t)
 	w := newWorld(t, srv)
 	later := time.Now().Add(time.Hour)
@@ -368,14 +368,14 @@ func TestARecordOutOfReachKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// reaper is one that looks when it is told to, and only through the world's view.
+// reaper returns a reaper whose passes the test runs, on the world's view.
 func (w *world) reaper() *reaper {
 	return &reaper{
 		cfg: Config{Log: w.log, Slog: slog.New(slog.DiscardHandler), Tick: tick}, view: w.view, settled: make(map[string]uint64),
 	}
 }
 
-// gone has host h leave, and gives it as those that are dead.
+// gone makes host h leave, and returns it as the dead hosts.
 func (w *world) gone() map[string]fleet.Host {
 	w.t.Helper()
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, Gone: true})
@@ -401,9 +401,9 @@ func (w *world) hasEnd(id process.ID) bool {
 	return tip.Finished != nil
 }
 
-// A host that is back while the reaper still ends what its life before had keeps what it
-// took over.
-func TestWhatANextLifeTookOverIsKept(t *testing.T) {
+// A host that returns while the reaper still ends the records of its earlier epoch keeps the
+// records that it took over.
+func TestRecordsOfANewEpochAreKept(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	id := w.process(box, nil, begun...)
@@ -419,9 +419,9 @@ func TestWhatANextLifeTookOverIsKept(t *testing.T) {
 	}
 }
 
-// A host is looked at until nothing of it is left, be it that only the record of a
-// process was out of reach, which takes no more than its part of a look.
-func TestAHostIsSettledWhenNothingIsLeft(t *testing.T) {
+// A host is checked until it has no open records, even if only one record was unreachable, which
+// takes no more than its part of a pass.
+func TestAHostIsSettledWithoutOpenRecords(t *testing.T) {
 	srv := eventstest.Start(t)
 	w := newWorld(t, srv)
 	over := w.sandbox(time.Now().Add(time.Hour), placed, running, sandbox.Lost{})
@@ -431,17 +431,17 @@ func TestAHostIsSettledWhenNothingIsLeft(t *testing.T) {
 	r, start := w.reaper(), time.Now()
 	r.bury(w.ctx, dead)
 	if took := time.Since(start); took > attempt/2 {
-		t.Errorf("one record took %v of a look", took)
+		t.Errorf("one record took %v of a pass", took)
 	}
-	eventstest.Open(t, srv) // makes what is not there
+	eventstest.Open(t, srv) // creates missing streams
 	r.bury(w.ctx, dead)
 	if !w.hasEnd(id) {
 		t.Error("the process has no end")
 	}
 }
 
-// What a look began goes on when the next one comes.
-func TestDeadHostsAreBuriedOneLookAtATime(t *testing.T) {
+// A tear-down continues during later passes, and only one runs at a time.
+func TestOnlyOneTearDownRunsAtATime(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	w.gone()
@@ -451,13 +451,13 @@ func TestDeadHostsAreBuriedOneLookAtATime(t *testing.T) {
 		r.look(w.ctx)
 		r.work.Wait()
 		if s, _ := w.view.Sandbox(box); s.Over() == busy {
-			t.Errorf("while another look buries: %v; the sandbox is %s", busy, s.Phase)
+			t.Errorf("while another tear-down runs: %v; the sandbox is %s", busy, s.Phase)
 		}
 	}
 }
 
-// The snapshot of a fork whose gateway died goes, those that somebody wants stay.
-func TestForksSnapshotsThatAreLeftGo(t *testing.T) {
+// The snapshot of a fork whose gateway died is deleted; other snapshots are kept.
+func TestAbandonedForkSnapshotsAreDeleted(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.sweep = 20 * time.Millisecond
 	old := time.Now().Add(-2 * forkLeft)
@@ -479,7 +479,7 @@ func TestForksSnapshotsThatAreLeftGo(t *testing.T) {
 		select {
 		case <-changed:
 		case <-w.ctx.Done():
-			t.Fatal("it stays")
+			t.Fatal("the snapshot is not deleted")
 		}
 		s, _ := w.view.Snapshot(left)
 		gone = s.Deleted

@@ -10,46 +10,46 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// room is one host as placement sees it.
+// hostCapacity is a host with its remaining capacity.
 type room struct {
 	Host       string
 	Epoch      uint64
 	Drivers    []string
 	Isolations []string                                  // of the drivers, in their order
-	Templates  []string                                  // that are ready there
-	Volumes    []string                                  // the drivers that show volumes
-	Enforced   []string                                  // of the drivers, in their order: the limits that each enforces
+	Templates  []string                                  // available on the host
+	Volumes    []string                                  // drivers that can mount volumes
+	Enforced   []string                                  // limits that each driver enforces, in the order of the drivers
 	Fits       func(driver string, n fleet.Needs) string // fleet.Lease.Fit
 	Capacity   int
-	Used       int  // sandboxes placed there that are not over
-	CPU        part // thousandths of a CPU
-	Memory     part // MiB
-	Draining   bool // takes nothing new
-	Starting   bool // takes nothing yet; without Drivers it does not know them
-	Doubtful   bool // its lease ran out while nobody could have heard it
-	Reserved   bool // an older request waits for it, so that younger ones must wait, too
+	Used       int  // placed sandboxes that have not ended
+	CPU        part // in thousandths of a CPU
+	Memory     part // in MiB
+	Draining   bool // accepts no new sandboxes
+	Starting   bool // accepts no sandboxes yet; without Drivers they are unknown
+	Doubtful   bool // its lease expired while renewals could not be observed
+	Reserved   bool // an older request waits for it, so younger ones must wait, too
 }
 
-// part is what sandboxes with a limit may take of a host together. A Total of 0
-// is not known, and not counted.
+// quota is what the limits of a host's sandboxes may add up to. A Total of 0 is unknown and
+// not enforced.
 type part struct{ Total, Used uint64 }
 
 func (p part) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
 
-// holds reports whether n fits while nothing is used.
+// holds reports whether n would fit if nothing were used.
 func (p part) holds(n uint32) bool { return part{Total: p.Total}.fits(n) }
 
-// roomFor reports whether the host has room for a sandbox.
+// hasRoom reports whether the host has capacity for a sandbox.
 func (r *room) roomFor(req *sandbox.Requested) bool {
 	return !r.Reserved && r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
 }
 
-// holds reports whether the host has room for a sandbox while it has no other.
+// holds reports whether the host would have capacity for a sandbox if it had no other.
 func (r *room) holds(req *sandbox.Requested) bool {
 	return r.Capacity > 0 && r.CPU.holds(req.CPUMilli) && r.Memory.holds(req.MemoryMiB)
 }
 
-// take counts a sandbox. One that stands still takes no CPU.
+// take counts a sandbox. A paused one uses no CPU.
 func (r *room) take(req *sandbox.Requested, standing bool) {
 	r.Used++
 	r.Memory.Used += uint64(req.MemoryMiB)
@@ -58,10 +58,10 @@ func (r *room) take(req *sandbox.Requested, standing bool) {
 	}
 }
 
-// driver finds the first driver of the host that gives what is demanded and can use
-// what the sandbox begins from.
+// driver returns the first driver of the host that meets the request and can use the
+// snapshot that the sandbox starts from.
 func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
-	if len(r.Drivers) == 0 { // it does not say
+	if len(r.Drivers) == 0 { // drivers unknown
 		return "", r.Starting || req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0 && len(req.Demanded) == 0
 	}
 	for i, d := range r.Drivers {
@@ -86,17 +86,17 @@ func (r *room) enforces(i int, limits []sandbox.Limit) bool {
 	return !slices.ContainsFunc(limits, func(l sandbox.Limit) bool { return !slices.Contains(has, string(l)) })
 }
 
-// origin is the snapshot that a sandbox begins from, as placement sees it.
+// origin is the snapshot that a sandbox starts from.
 type origin struct {
-	host   string // that made it; empty: there is none
-	driver string // that made it
-	fits   string // what a host must say of another driver, or another host of any; empty: it will not do
-	copied bool   // it can be had of the store, whatever became of its host
-	tree   string // what hosts call the copy that they have
+	host   string // host that made it; empty: no snapshot
+	driver string // driver that made it
+	fits   string // Fit that another driver or host must have; empty: no other can use it
+	copied bool   // a copy is in the store
+	tree   string // name of the copy on hosts that have it
 	needs  fleet.Needs
 }
 
-// has reports whether a host has the snapshot already.
+// has reports whether a host already has the snapshot.
 func (o *origin) has(r *room) bool {
 	return r.Host == o.host || o.tree != "" && slices.Contains(r.Templates, o.tree)
 }
@@ -107,9 +107,9 @@ func (o *origin) usable(r *room, driver string) bool {
 		o.fits != "" && r.Fits != nil && r.Fits(driver, o.needs) == o.fits
 }
 
-// outgrown reports whether the host that made the snapshot has another build of the
-// driver, or another CPU, than its memory needs. That the host's own files have changed
-// since does not matter there.
+// outgrown reports whether the host that made the snapshot now has another build of the
+// driver, or another CPU, than the snapshot's memory requires. A change of the host's own
+// files does not matter there.
 func (o *origin) outgrown(r *room) bool {
 	if !o.needs.CPU || o.fits == "" || r.Fits == nil {
 		return false
@@ -118,8 +118,8 @@ func (o *origin) outgrown(r *room) bool {
 	return says != "" && o.fits != says && !strings.HasPrefix(o.fits, says+fleet.On)
 }
 
-// suits reports whether a host can have the snapshot; alive says whether its own can
-// be asked for it.
+// suits reports whether a host can get the snapshot; alive says whether the snapshot's own
+// host can provide it.
 func (o *origin) suits(r *room, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
 		return true
@@ -128,31 +128,31 @@ func (o *origin) suits(r *room, alive bool) bool {
 	return (o.copied || alive) && (unknown || slices.ContainsFunc(r.Drivers, func(d string) bool { return o.usable(r, d) }))
 }
 
-// verdict is what place says of a sandbox: a host and its driver, a refusal, or
-// (when all are empty) to ask again later.
+// verdict is the result of place: a host and its driver, a refusal, or, if all are empty,
+// no decision yet.
 type verdict struct {
 	Host     *room
 	Driver   string
 	Refused  *sandbox.Refused
-	Starting bool    // it is refused because the hosts that could take it are starting
-	Full     []*room // hosts that could take it and are full
+	Starting bool    // refused because the hosts that qualify are starting
+	Full     []*room // hosts that qualify and are full
 }
 
-// later reports whether a refusal is only for now: a host may get room, or end its start.
+// later reports whether a refusal is temporary: a host may get capacity, or finish starting.
 func (v *verdict) later() bool { return v.Refused != nil && (v.Starting || len(v.Full) > 0) }
 
-// reserve keeps younger requests from the hosts that this one waits for.
+// reserve keeps younger requests off the hosts that this one waits for.
 func (v *verdict) reserve() {
 	for _, r := range v.Full {
 		r.Reserved = true
 	}
 }
 
-// place picks the least loaded host that may take the sandbox, before all others
-// one that has its template, or the snapshot that it begins from. Load is the part of the capacity that is used; the
-// name decides between equals. A host in doubt is never picked, but nothing is
-// refused for want of a host while there is one. One that only starting hosts could
-// take is refused for that, which whoever asks may wait for.
+// place picks the least loaded host that qualifies for the sandbox. It prefers a host with
+// the sandbox's snapshot or template. Load is the used part of the capacity; the name breaks
+// ties. An uncertain host is never picked, but while there is one, no sandbox is refused for
+// lack of a host. A sandbox for which only starting hosts qualify is refused for that reason,
+// which is temporary.
 func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	var best verdict
 	var full []*room
@@ -194,24 +194,24 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	case seen.doubtful > 0:
 		return verdict{}
 	case seen.starting > 0:
-		v := refuse(kind.Unavailable, "the hosts that could take the sandbox are still starting, try again")
+		v := refuse(kind.Unavailable, "the hosts that qualify for the sandbox are still starting: try again")
 		v.Starting, v.Full = true, full
 		return v
 	case len(full) > 0:
-		v := refuse(kind.Exhausted, "no host has room for another sandbox")
+		v := refuse(kind.Exhausted, "no host has capacity for another sandbox")
 		v.Full = full
 		return v
 	}
 	return seen.refuse(req, &from)
 }
 
-// census counts the hosts that were looked at.
+// census counts the hosts that were considered.
 type census struct {
 	alive, offers, starting, draining, doubtful int
-	lax                                         int // would offer a driver, but do not enforce a demanded limit
+	lax                                         int // offer a driver that does not enforce a required limit
 }
 
-// lacks counts a host that offers no driver for the sandbox.
+// lacks counts a host without a suitable driver.
 func (n *census) lacks(r *room, req *sandbox.Requested, from *origin) {
 	without := *req
 	without.Demanded = nil
@@ -220,17 +220,17 @@ func (n *census) lacks(r *room, req *sandbox.Requested, from *origin) {
 	}
 }
 
-// refuse says why no host may take the sandbox.
+// refuse returns the reason why no host qualifies.
 func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 	switch {
 	case n.alive == 0 && from.host != "" && !from.copied:
-		return refuse(kind.Unavailable, "the host that has the snapshot takes no sandbox, and no other can have it")
+		return refuse(kind.Unavailable, "the host of the snapshot accepts no sandboxes, and no other host can get the snapshot")
 	case n.alive == 0 && from.host != "":
-		return refuse(kind.Unavailable, "no host that can use the snapshot takes sandboxes: it fits "+cmp.Or(from.fits, "host "+from.host))
+		return refuse(kind.Unavailable, "no host that can use the snapshot accepts sandboxes: it requires "+cmp.Or(from.fits, "host "+from.host))
 	case n.alive == 0 && req.VolumeHost != "":
-		return refuse(kind.Unavailable, "the host that has the volumes takes no sandbox")
+		return refuse(kind.Unavailable, "the host of the volumes accepts no sandboxes")
 	case n.alive == 0 && n.draining > 0:
-		return refuse(kind.Unavailable, "no host takes new sandboxes: those that live are draining")
+		return refuse(kind.Unavailable, "no host accepts new sandboxes: all hosts are draining")
 	case n.alive == 0:
 		return refuse(kind.Unavailable, "no host is alive")
 	case n.offers == 0 && n.lax > 0:
@@ -238,29 +238,29 @@ func (n *census) refuse(req *sandbox.Requested, from *origin) verdict {
 	case n.offers == 0:
 		return refuse(kind.Unavailable, lacking(req, from))
 	}
-	return refuse(kind.Exhausted, "no host has room for another sandbox: the sandbox needs more than any of them has")
+	return refuse(kind.Exhausted, "no host has capacity for another sandbox: the sandbox exceeds the capacity of every host")
 }
 
-// unenforced returns the sentence about limits that no host enforces.
+// unenforced returns the message about limits that no host enforces.
 func unenforced(req *sandbox.Requested) string {
 	var names []string
 	for _, l := range req.Demanded {
 		names = append(names, string(l))
 	}
-	return "no host enforces these limits of the sandbox together: " + strings.Join(names, ", ") + "; leave out those that a host cannot enforce (millrace doctor says why)"
+	return "no host enforces all of these limits: " + strings.Join(names, ", ") + "; omit limits that a host cannot enforce (millrace doctor shows why)"
 }
 
-// lacking says what no driver of those hosts is that take sandboxes.
+// lacking returns the message about a driver that no available host has.
 func lacking(req *sandbox.Requested, from *origin) string {
 	switch {
 	case len(req.Volumes) > 0:
-		return "no host offers a driver that shows volumes and is what was asked for"
+		return "no host offers a matching driver that can mount volumes"
 	case req.Isolation != "" && from.driver != "":
-		return "no host that can use what it begins from, made with driver " + from.driver + ", offers isolation " + string(req.Isolation)
+		return "no host that can use the snapshot, made with driver " + from.driver + ", offers isolation " + string(req.Isolation)
 	case req.Isolation != "":
 		return "no host offers isolation " + string(req.Isolation)
 	case from.fits != "":
-		return "no host that takes sandboxes can use the snapshot: it fits " + from.fits
+		return "no host that accepts sandboxes can use the snapshot: it requires " + from.fits
 	}
 	if d := cmp.Or(req.Driver, from.driver); d != "" {
 		return "no host offers driver " + d
@@ -275,7 +275,7 @@ func less(a, b *room, template string, from *origin) bool {
 	if l, r := slices.Contains(a.Templates, template), slices.Contains(b.Templates, template); l != r {
 		return l
 	}
-	// a.Used/a.Capacity < b.Used/b.Capacity without a division; both capacities are > 0 here.
+	// a.Used/a.Capacity < b.Used/b.Capacity without a division; both capacities are > 0.
 	if l, r := a.Used*b.Capacity, b.Used*a.Capacity; l != r {
 		return l < r
 	}

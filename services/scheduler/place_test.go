@@ -20,60 +20,60 @@ func TestPlace(t *testing.T) {
 		want   string // a host, or empty
 		refuse kind.Kind
 		wait   bool
-		starts bool // it is refused as Unavailable for now, because hosts are starting
+		starts bool // refused temporarily as Unavailable, because hosts are starting
 	}{
 		{name: "no host at all is unavailable", refuse: kind.Unavailable},
-		{name: "a host that drains counts for nothing", rooms: []room{{Host: "a", Capacity: 9, Draining: true}}, refuse: kind.Unavailable},
+		{name: "a draining host is ignored", rooms: []room{{Host: "a", Capacity: 9, Draining: true}}, refuse: kind.Unavailable},
 		{name: "a full host is exhausted", rooms: []room{{Host: "a", Capacity: 1, Used: 1}}, refuse: kind.Exhausted},
 		{name: "capacity zero is exhausted", rooms: []room{{Host: "a"}}, refuse: kind.Exhausted},
-		{name: "a host that lost capacity under its load takes nothing", rooms: []room{{Host: "a", Capacity: 1, Used: 3}}, refuse: kind.Exhausted},
-		{name: "the last place is given", rooms: []room{{Host: "a", Capacity: 2, Used: 1}}, want: "a"},
-		{name: "the least used part wins, not the least used number", rooms: []room{{Host: "a", Capacity: 4, Used: 2}, {Host: "b", Capacity: 100, Used: 3}}, want: "b"},
-		{name: "names decide between equals", rooms: []room{{Host: "b", Capacity: 2}, {Host: "a", Capacity: 2}}, want: "a"},
+		{name: "an overloaded host accepts nothing", rooms: []room{{Host: "a", Capacity: 1, Used: 3}}, refuse: kind.Exhausted},
+		{name: "the last capacity is used", rooms: []room{{Host: "a", Capacity: 2, Used: 1}}, want: "a"},
+		{name: "the lowest utilization wins, not the lowest count", rooms: []room{{Host: "a", Capacity: 4, Used: 2}, {Host: "b", Capacity: 100, Used: 3}}, want: "b"},
+		{name: "names break ties", rooms: []room{{Host: "b", Capacity: 2}, {Host: "a", Capacity: 2}}, want: "a"},
 		{name: "empty hosts of any size are equal", rooms: []room{{Host: "b", Capacity: 1000}, {Host: "a", Capacity: 1}}, want: "a"},
-		{name: "a driver asked for by name is found", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}}}, want: "b"},
+		{name: "a driver is found by name", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}}}, want: "b"},
 		{name: "a level is never lowered", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}}, refuse: kind.Unavailable},
 		{name: "only full hosts have the driver", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 1, Used: 1, Drivers: []string{"gvisor"}}}, refuse: kind.Exhausted},
-		{name: "a host in doubt is waited for", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}}, wait: true},
-		{name: "a host in doubt is waited for before a refusal for room", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1, Used: 1}}, wait: true},
-		{name: "a host without doubt is not waited with", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1}}, want: "b"},
-		{name: "a host that starts is worth a wait", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
-		{name: "a host that starts is not waited for where another has room", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
-		{name: "a host that starts, beside a full one", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 1, Used: 1}}, refuse: kind.Unavailable, starts: true},
-		{name: "a host that starts, beside one in doubt", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
-		{name: "a full host that starts is a full one", rooms: []room{{Host: "a", Capacity: 1, Used: 1, Starting: true}}, refuse: kind.Exhausted},
-		{name: "a host that starts and does not know its drivers yet may have any", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
-		{name: "a host that starts and knows its drivers has those", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true, Drivers: ns}}, refuse: kind.Unavailable},
-		{name: "a snapshot whose host starts", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
-		{name: "a snapshot with a copy, where a host starts", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
-		{name: "volumes whose host starts", req: sandbox.Requested{VolumeHost: "b", Volumes: []sandbox.Mount{{}}}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
-		{name: "a host that gives the level is found", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, want: "b"},
-		{name: "a stronger level will do", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"microvm"}, Isolations: []string{"machine"}}}, want: "b"},
+		{name: "an uncertain host is waited for", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "an uncertain host is waited for before a refusal for lack of capacity", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1, Used: 1}}, wait: true},
+		{name: "an uncertain host is not waited for if another has capacity", rooms: []room{{Host: "a", Capacity: 9, Doubtful: true}, {Host: "b", Capacity: 1}}, want: "b"},
+		{name: "a starting host is waited for", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a starting host is not waited for if another has capacity", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a starting host and a full one", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 1, Used: 1}}, refuse: kind.Unavailable, starts: true},
+		{name: "a starting host and an uncertain one", rooms: []room{{Host: "a", Capacity: 9, Starting: true}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "a full starting host is full", rooms: []room{{Host: "a", Capacity: 1, Used: 1, Starting: true}}, refuse: kind.Exhausted},
+		{name: "a starting host with unknown drivers may have any", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a starting host with known drivers has only those", driver: "gvisor", rooms: []room{{Host: "a", Capacity: 9, Starting: true, Drivers: ns}}, refuse: kind.Unavailable},
+		{name: "a snapshot on a starting host", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a snapshot with a copy and a starting host", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "volumes on a starting host", req: sandbox.Requested{VolumeHost: "b", Volumes: []sandbox.Mount{{}}}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Starting: true}}, refuse: kind.Unavailable, starts: true},
+		{name: "a host with the isolation level is found", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Used: 8, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, want: "b"},
+		{name: "a stronger level is accepted", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"microvm"}, Isolations: []string{"machine"}}}, want: "b"},
 		{name: "a weaker level is refused", req: sandbox.Requested{Isolation: "machine"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns, Isolations: process}}, refuse: kind.Unavailable},
-		{name: "a level nobody speaks of is refused", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 9}}, refuse: kind.Unavailable},
-		{name: "a driver by name that gives less than the level", driver: "namespace", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, refuse: kind.Unavailable},
-		{name: "only full hosts give the level", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 1, Used: 1, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Drivers: []string{"direct"}, Isolations: []string{"none"}}}, refuse: kind.Exhausted},
+		{name: "an unknown level is refused", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: ns}, {Host: "b", Capacity: 9}}, refuse: kind.Unavailable},
+		{name: "a driver by name with a lower level", driver: "namespace", req: sandbox.Requested{Isolation: "kernel"}, rooms: []room{{Host: "b", Capacity: 9, Drivers: []string{"namespace", "gvisor"}, Isolations: []string{"process", "kernel"}}}, refuse: kind.Unavailable},
+		{name: "only full hosts have the level", req: sandbox.Requested{Isolation: "process"}, rooms: []room{{Host: "a", Capacity: 1, Used: 1, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Drivers: []string{"direct"}, Isolations: []string{"none"}}}, refuse: kind.Exhausted},
 		{name: "a host with the template wins over an emptier one", req: sandbox.Requested{Template: "browser"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8, Templates: []string{"browser"}}}, want: "b"},
-		{name: "a full host with the template does not", req: sandbox.Requested{Template: "browser"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 9, Templates: []string{"browser"}}}, want: "a"},
-		{name: "memory that is left", req: sandbox.Requested{MemoryMiB: 100}, rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 901}}, {Host: "b", Capacity: 9, Used: 8, Memory: part{1000, 900}}}, want: "b"},
+		{name: "a full host with the template does not win", req: sandbox.Requested{Template: "browser"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 9, Templates: []string{"browser"}}}, want: "a"},
+		{name: "enough memory left", req: sandbox.Requested{MemoryMiB: 100}, rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 901}}, {Host: "b", Capacity: 9, Used: 8, Memory: part{1000, 900}}}, want: "b"},
 		{name: "no memory left", req: sandbox.Requested{MemoryMiB: 100}, rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 901}}}, refuse: kind.Exhausted},
 		{name: "no CPU left", req: sandbox.Requested{CPUMilli: 2000}, rooms: []room{{Host: "a", Capacity: 9, CPU: part{8000, 6001}}}, refuse: kind.Exhausted},
 		{name: "without a limit nothing is counted", rooms: []room{{Host: "a", Capacity: 9, Memory: part{1000, 1000}, CPU: part{1, 1}}}, want: "a"},
-		{name: "what is not known is not counted", req: sandbox.Requested{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}, rooms: []room{{Host: "a", Capacity: 9}}, want: "a"},
-		{name: "a snapshot is where it is", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
-		{name: "a snapshot on a host that is gone", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
+		{name: "unknown totals are not enforced", req: sandbox.Requested{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}, rooms: []room{{Host: "a", Capacity: 9}}, want: "a"},
+		{name: "a snapshot stays on its host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a snapshot on a lost host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
 		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, rooms: []room{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
-		{name: "a snapshot whose host is full goes where it fits", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
-		{name: "a snapshot whose host drains", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
-		{name: "a snapshot stays with its host while there is room", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
-		{name: "who has a copy is as good", from: origin{host: "b", driver: "x", fits: "x 1", copied: true, tree: "t"}, rooms: []room{{Host: "a", Capacity: 9, Templates: []string{"t"}, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}, {Host: "c", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
-		{name: "a snapshot whose host is gone, with a copy", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
-		{name: "a snapshot whose host is gone, without", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
-		{name: "a snapshot whose host is in doubt, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
-		{name: "a snapshot that fits no other host", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
-		{name: "memory of a build that its host has no more, but another", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}, {Host: "b", Capacity: 9, Drivers: x, Used: 8, Fits: fits("x 1")}}, want: "b"},
-		{name: "memory of a build that nobody has any more", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}}, refuse: kind.Unavailable},
-		{name: "a snapshot that can be used nowhere else", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("")}}, refuse: kind.Unavailable},
+		{name: "a snapshot on a full host goes to a host that can use it", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
+		{name: "a snapshot on a draining host", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
+		{name: "a snapshot stays on its host while it has capacity", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a host with a copy is equivalent", from: origin{host: "b", driver: "x", fits: "x 1", copied: true, tree: "t"}, rooms: []room{{Host: "a", Capacity: 9, Templates: []string{"t"}, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}, {Host: "c", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot on a lost host, with a copy", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, want: "a"},
+		{name: "a snapshot on a lost host, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "a snapshot on an uncertain host, without a copy", from: origin{host: "b", driver: "x", fits: "x 1"}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Doubtful: true}}, wait: true},
+		{name: "a snapshot that no other host can use", from: origin{host: "b", driver: "x", fits: "x 2", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}}, refuse: kind.Unavailable},
+		{name: "memory of a driver build that only another host has", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}, {Host: "b", Capacity: 9, Drivers: x, Used: 8, Fits: fits("x 1")}}, want: "b"},
+		{name: "memory of a driver build that no host has", from: origin{host: "a", driver: "x", fits: "x 1", needs: fleet.Needs{CPU: true}}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 2")}}, refuse: kind.Unavailable},
+		{name: "a snapshot tied to its host", from: origin{host: "b", driver: "x", copied: true}, rooms: []room{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("")}}, refuse: kind.Unavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Files go to the first driver that can use them, whichever made them; memory goes to
-// that which made it; and what no host says it can use, only to who made it.
+// Files go to the first driver that can use them, whichever made them; memory goes only to the
+// driver that made it; a snapshot that no host declares usable only to the host that made it.
 func TestPlaceChoosesADriverForASnapshot(t *testing.T) {
 	lease := fleet.Lease{Drivers: []string{"gvisor", "namespace"}, Fits: []string{"build 1", "files"}, FileFits: []string{"files", ""}, CPU: "amd"}
 	kernel := []string{"kernel", "process"}
@@ -113,16 +113,16 @@ func TestPlaceChoosesADriverForASnapshot(t *testing.T) {
 	}{
 		{"files of the other driver", sandbox.Requested{}, origin{host: "b", driver: "namespace", fits: "files", copied: true}, "gvisor"},
 		{"the same on its own host", sandbox.Requested{}, origin{host: "a", driver: "namespace", fits: "files"}, "gvisor"},
-		{"files, and a driver that is demanded", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "files"}, "namespace"},
-		{"files, and a level that is demanded", sandbox.Requested{Isolation: "kernel"}, origin{host: "a", driver: "namespace", fits: "files"}, "gvisor"},
+		{"files with a required driver", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "files"}, "namespace"},
+		{"files with a required level", sandbox.Requested{Isolation: "kernel"}, origin{host: "a", driver: "namespace", fits: "files"}, "gvisor"},
 		{"files in an old form, on their host", sandbox.Requested{}, origin{host: "a", driver: "namespace", fits: "build 0"}, "namespace"},
 		{"files in an old form, elsewhere", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1", copied: true}, ""},
 		{"memory", sandbox.Requested{}, origin{host: "b", driver: "gvisor", fits: "build 1, CPU amd", copied: true, needs: fleet.Needs{CPU: true}}, "gvisor"},
 		{"memory of another build, on its own host", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 0, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
 		{"memory of another CPU, on its own host", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU arm", needs: fleet.Needs{CPU: true}}, ""},
-		{"memory, on its own host, whose files changed", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd on debian 0", needs: fleet.Needs{CPU: true, System: true}}, "gvisor"},
-		{"memory that only its host can use", sandbox.Requested{}, origin{host: "a", driver: "gvisor", needs: fleet.Needs{CPU: true}}, "gvisor"},
-		{"memory, and another driver is demanded", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
+		{"memory on its own host, whose files changed", sandbox.Requested{}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd on debian 0", needs: fleet.Needs{CPU: true, System: true}}, "gvisor"},
+		{"memory tied to its host", sandbox.Requested{}, origin{host: "a", driver: "gvisor", needs: fleet.Needs{CPU: true}}, "gvisor"},
+		{"memory with another required driver", sandbox.Requested{Driver: "namespace"}, origin{host: "a", driver: "gvisor", fits: "build 1, CPU amd", needs: fleet.Needs{CPU: true}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := place(&c.req, c.from, []room{{Host: "a", Capacity: 9, Drivers: lease.Drivers, Isolations: kernel, Fits: lease.Fit}})
@@ -138,7 +138,7 @@ func TestPlaceSpreads(t *testing.T) {
 	for range 9 {
 		v := place(&sandbox.Requested{}, origin{}, rooms)
 		if v.Host == nil {
-			t.Fatalf("refused with room left: %+v", rooms)
+			t.Fatalf("refused with capacity left: %+v", rooms)
 		}
 		v.Host.Used++
 		for _, r := range rooms {
@@ -154,7 +154,7 @@ func TestPlaceSpreads(t *testing.T) {
 	}
 }
 
-// The driver is named by the scheduler: the first that gives what is demanded.
+// The scheduler names the driver: the first one that meets the request.
 func TestPlaceNamesTheDriver(t *testing.T) {
 	rooms := []room{{Host: "a", Capacity: 9, Drivers: []string{"direct", "namespace", "gvisor"}, Isolations: []string{"none", "process", "kernel"}}}
 	for level, want := range map[sandbox.Isolation]string{"": "direct", "none": "direct", "process": "namespace", "kernel": "gvisor"} {
@@ -164,7 +164,7 @@ func TestPlaceNamesTheDriver(t *testing.T) {
 	}
 }
 
-func TestWhatStandsStillTakesNoCPU(t *testing.T) {
+func TestAPausedSandboxUsesNoCPU(t *testing.T) {
 	var r room
 	req := sandbox.Requested{CPUMilli: 1000, MemoryMiB: 64}
 	r.take(&req, false)
@@ -178,8 +178,8 @@ func fits(all string) func(string, fleet.Needs) string {
 	return func(string, fleet.Needs) string { return all }
 }
 
-// Who demands more than what he begins from can have is told what it is.
-func TestASnapshotsDriverGivesTooLittle(t *testing.T) {
+// The refusal names a required isolation that the snapshot's driver does not have.
+func TestASnapshotsDriverHasTooLittleIsolation(t *testing.T) {
 	rooms := []room{{Host: "a", Capacity: 9, Drivers: []string{"gvisor", "namespace"}, Isolations: []string{"kernel", "process"}}}
 	req := sandbox.Requested{FromHost: "a", Driver: "namespace", Isolation: sandbox.IsolationKernel}
 	v := place(&req, origin{host: "a", driver: "namespace"}, rooms)
@@ -188,8 +188,7 @@ func TestASnapshotsDriverGivesTooLittle(t *testing.T) {
 	}
 }
 
-// A limit that a create demands must be enforced by the driver; one that is only a default
-// need not.
+// A limit that a create requires must be enforced by the driver; a default limit need not.
 func TestDemandedLimits(t *testing.T) {
 	rooms := []room{{Host: "a", Drivers: []string{"lax", "strict"}, Enforced: []string{"pids", "cpu memory disk pids"}, Capacity: 1}, {Host: "b", Drivers: []string{"lax"}, Enforced: []string{"pids"}, Capacity: 9}}
 	memory := []sandbox.Limit{sandbox.LimitMemory}
@@ -200,9 +199,9 @@ func TestDemandedLimits(t *testing.T) {
 		host, driver string
 	}{
 		{"a default", sandbox.Requested{MemoryMiB: 64}, rooms, "a", "lax"},
-		{"demanded", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms, "a", "strict"},
-		{"of a driver that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory, Driver: "lax"}, rooms, "", ""},
-		{"of hosts that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms[1:], "", ""},
+		{"required", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms, "a", "strict"},
+		{"required of a driver that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory, Driver: "lax"}, rooms, "", ""},
+		{"required of hosts that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, rooms[1:], "", ""},
 	} {
 		v := place(&tt.req, origin{}, tt.rooms)
 		if tt.host == "" {

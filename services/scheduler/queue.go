@@ -7,10 +7,10 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// inOrder sorts requests into the order in which they are placed. The requests of one
-// tenant are placed oldest first. Between tenants the one with fewer sandboxes goes
-// first, where each request counts as a sandbox for the younger ones of its tenant; the
-// older request goes first between equals. all is sorted newest first.
+// placementOrder sorts requests into the order in which they are placed. The requests of a
+// tenant are placed oldest first. Between tenants, the one with fewer sandboxes goes first,
+// and each older request of a tenant counts as one of its sandboxes. The older request breaks
+// ties. all is sorted newest first.
 func inOrder(all []sandbox.State, running map[string]int) []*sandbox.State {
 	type entry struct {
 		st    *sandbox.State
@@ -36,7 +36,7 @@ func (v *verdict) waits(st *sandbox.State, now time.Time) bool {
 	return v.later() && now.Before(st.Request.PlaceBy)
 }
 
-// body is what the verdict adds to the sandbox's record; nil: nothing for now.
+// body returns the event that the verdict adds to the sandbox's record; nil: none yet.
 func (v *verdict) body(st *sandbox.State, now time.Time) sandbox.Body {
 	switch {
 	case v.Host != nil:

@@ -18,12 +18,12 @@ func TestInOrder(t *testing.T) {
 		name    string
 		waiting string // tenants, oldest first
 		running map[string]int
-		want    string // tenant and its how manieth
+		want    string // tenant and number of its request
 	}{
 		{"one tenant: oldest first", "aaa", map[string]int{"a": 7}, "a0 a1 a2"},
 		{"equal tenants take turns", "aabb", nil, "a0 b0 a1 b1"},
-		{"the tenant that has less goes first", "aaab", map[string]int{"a": 2, "b": 0}, "b0 a0 a1 a2"},
-		{"a tenant cannot pass others by asking often", "baaa", map[string]int{"a": 1, "b": 1}, "b0 a0 a1 a2"},
+		{"the tenant with fewer sandboxes goes first", "aaab", map[string]int{"a": 2, "b": 0}, "b0 a0 a1 a2"},
+		{"many requests of a tenant do not overtake others", "baaa", map[string]int{"a": 1, "b": 1}, "b0 a0 a1 a2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestInOrder(t *testing.T) {
 				all = append(all, sandbox.State{Tenant: tenant, ID: sandbox.ID(fmt.Sprint(tenant, seen[tenant]))})
 				seen[tenant]++
 			}
-			slices.Reverse(all) // as a view gives them
+			slices.Reverse(all) // in the order of a view
 			var got []string
 			for _, st := range inOrder(all, tt.running) {
 				got = append(got, string(st.ID))
@@ -46,8 +46,8 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// A request that waits for a host keeps it from younger ones, also from those that are
-// small enough for what is free.
+// A request that waits for a host reserves it, even from younger ones that fit into its free
+// capacity.
 func TestAWaitingRequestReservesItsHosts(t *testing.T) {
 	rooms := []room{{Host: "a", Capacity: 9, Memory: part{1000, 500}}, {Host: "b", Capacity: 9, Memory: part{100, 0}}}
 	v := place(&sandbox.Requested{MemoryMiB: 600}, origin{}, rooms)
@@ -56,25 +56,25 @@ func TestAWaitingRequestReservesItsHosts(t *testing.T) {
 	}
 	v.reserve()
 	if v := place(&sandbox.Requested{MemoryMiB: 200}, origin{}, rooms); v.Host != nil || !v.later() {
-		t.Errorf("a younger one is placed on %+v; want it to wait", v.Host)
+		t.Errorf("a younger request is placed on %+v; want it to wait", v.Host)
 	}
 	if v := place(&sandbox.Requested{MemoryMiB: 50}, origin{}, rooms); v.Host == nil || v.Host.Host != "b" {
-		t.Errorf("one that fits elsewhere is placed on %+v; want b", v.Host)
+		t.Errorf("a request that fits elsewhere is placed on %+v; want b", v.Host)
 	}
 	if v := place(&sandbox.Requested{MemoryMiB: 2000}, origin{}, rooms); v.later() || v.Refused == nil {
-		t.Errorf("one that no host can ever take = %+v; want refused", v)
+		t.Errorf("a request beyond the capacity of every host = %+v; want refused", v)
 	}
 }
 
-// free ends a sandbox, so that its host has room for another.
+// free ends a sandbox, so that its host has capacity for another.
 func free(t *testing.T, end func(sandbox.ID, ...sandbox.Body), id sandbox.ID) {
 	t.Helper()
 	end(id, sandbox.Stopping{Cause: sandbox.CauseUser}, sandbox.Destroyed{Cause: sandbox.CauseUser})
 }
 
-// Requests for a full host wait in order; their records say so and why; each end of a
-// sandbox lets the oldest one in, also when schedulers were killed in between; and who
-// has waited for as long as its request says is refused.
+// Requests for a full host wait in order, and their records have the reason. Each end of a
+// sandbox places the oldest one, even if schedulers were killed in between. A request that has
+// waited until its PlaceBy is refused.
 func TestRequestsWaitInOrder(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 3})
@@ -108,7 +108,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	}
 	for i, id := range queue[:20] {
 		if i == 10 { // while 40 wait
-			stop() //nolint:errcheck // it was told to end
+			stop() //nolint:errcheck // it was stopped
 			start(t, log, nil)
 			start(t, log, nil)
 		}
@@ -128,6 +128,6 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	begun := time.Now()
 	s, err := create(ctx, view, sandbox.Requested{PlaceBy: begun.Add(200 * time.Millisecond)})
 	if took := time.Since(begun); err != nil || s.Refusal != kind.Exhausted || took < 200*time.Millisecond {
-		t.Errorf("one more is %s %v after %v, %v; want refused as exhausted when its time is over", s.Phase, s.Refusal, took, err)
+		t.Errorf("one more is %s %v after %v, %v; want refused as exhausted at PlaceBy", s.Phase, s.Refusal, took, err)
 	}
 }

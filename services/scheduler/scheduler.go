@@ -14,31 +14,31 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Config says how to run a scheduler. The zero value of a field is its default.
+// Config configures a scheduler. A zero field means its default.
 type Config struct {
 	Log  *events.Log  // required
-	View *events.View // of Log, folded at least until Run returns; default: one of its own
+	View *events.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
-	// Tick is how often leases are looked at when nothing else happens; default
-	// one second. A request itself is acted on at once.
+	// Tick is the interval of checks of the leases; default one second. Requests are
+	// handled immediately.
 	Tick time.Duration
-	// CPUOvercommit and MemoryOvercommit are how much the limits of a host's
-	// sandboxes may add up to, as parts of what the host has; default 16 and 1. A
-	// sandbox without a limit counts for nothing.
+	// CPUOvercommit and MemoryOvercommit are the ratios by which the limits of a host's
+	// sandboxes may exceed its CPUs and memory; default 16 and 1. A sandbox without a limit
+	// is not counted.
 	CPUOvercommit, MemoryOvercommit float64
-	// Fault is called at "picked", between a choice and its append; an error ends
-	// Run there. For tests.
+	// Fault is called at the fault point "picked", between a choice and its append; an
+	// error ends Run there. For tests.
 	Fault func(point string) error
 }
 
 const (
-	// attempt bounds each step, so that a server that went away is noticed.
+	// attempt is the timeout of each step, so that an unavailable server is noticed.
 	attempt  = 5 * time.Second
 	minPause = time.Millisecond
 	maxPause = time.Second
 
-	cpuOvercommit    = 16 // CPU is shared when it is short, and most sandboxes wait
-	memoryOvercommit = 1  // memory is not
+	cpuOvercommit    = 16 // CPU is shared when it is scarce, and most sandboxes are idle
+	memoryOvercommit = 1  // memory is not shared
 )
 
 func (cfg *Config) view(ctx context.Context) (*events.View, error) {
@@ -48,7 +48,7 @@ func (cfg *Config) view(ctx context.Context) (*events.View, error) {
 	return cfg.Log.OpenView(ctx)
 }
 
-// Run places what is requested until ctx ends, whose end is no error.
+// Run places requested sandboxes until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
@@ -78,15 +78,15 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// scheduler belongs to the one goroutine of Run.
+// scheduler must be used only by the goroutine of Run.
 type scheduler struct {
 	cfg     Config
 	view    *events.View
 	contact fleet.Contact
 }
 
-// loop looks at what is requested whenever the view changed. Faults of the log
-// are waited out.
+// loop decides on requests whenever the view has changed. It retries after errors of the
+// log.
 func (s *scheduler) loop(ctx context.Context) error {
 	changed, stop := s.view.Changes()
 	defer stop()
@@ -99,7 +99,7 @@ func (s *scheduler) loop(ctx context.Context) error {
 		case isFault(err) || ctx.Err() != nil:
 			return err
 		case err != nil:
-			s.cfg.Slog.Warn("placement will be tried again", "err", err)
+			s.cfg.Slog.Warn("place sandboxes failed", "err", err)
 			if !sleep(ctx, pause) {
 				return ctx.Err()
 			}
@@ -111,7 +111,7 @@ func (s *scheduler) loop(ctx context.Context) error {
 		case <-changed:
 		case <-tick.C:
 			if err := s.listen(ctx); err != nil && ctx.Err() == nil {
-				s.cfg.Slog.Warn("the log cannot be read", "err", err)
+				s.cfg.Slog.Warn("sync view failed", "err", err)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -130,16 +130,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// outcome is how far a walk over what is requested came.
+// outcome is the result of a walk over the requests.
 type outcome int
 
 const (
 	done      outcome = iota
-	overtaken         // somebody else wrote: the rest must be decided anew
-	unsure            // it would refuse, but has not listened
+	overtaken         // a conflicting write: the rest must be decided again
+	unsure            // it would refuse, but the view is not synced
 )
 
-// pass decides on everything that is requested, in the order of inOrder.
+// pass decides on all requests in placement order.
 func (s *scheduler) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -150,19 +150,19 @@ func (s *scheduler) pass(ctx context.Context) error {
 		case err != nil || how == done:
 			return err
 		case how == unsure:
-			// A refusal is only as good as the view: it may lack a host that has
-			// just come.
+			// A refusal requires a current view: this one may lack a host that has just
+			// joined.
 			if err := s.listen(ctx); err != nil {
 				return err
 			}
 			listened = true
-		case !sleep(ctx, minPause/2+rand.N(minPause)): // until the view has what was written
+		case !sleep(ctx, minPause/2+rand.N(minPause)): // until the view includes the other write
 			return ctx.Err()
 		}
 	}
 }
 
-// listen brings the view up to date, and notes that it is.
+// sync brings the view up to date and records the time.
 func (s *scheduler) listen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -173,9 +173,9 @@ func (s *scheduler) listen(ctx context.Context) error {
 	return nil
 }
 
-// decideAll makes one walk over what is requested.
+// decideAll makes one walk over the requests.
 func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, error) {
-	rev := s.view.SandboxesRev() // before the states: an append expects no newer one
+	rev := s.view.SandboxesRev() // before the states: the append expects no newer revision
 	waiting := s.view.Sandboxes((*sandbox.State).Waits)
 	if len(waiting) == 0 {
 		return done, nil
@@ -205,8 +205,8 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 	return done, nil
 }
 
-// rooms counts what the hosts have left, in the view and not in the leases: a
-// lease is as old as a heartbeat. running is how many sandboxes each tenant has on them.
+// capacities returns the remaining capacity of the hosts, counted in the view: a lease is
+// as old as a heartbeat. running is the number of sandboxes of each tenant.
 func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]int) {
 	now := time.Now()
 	rooms, running = make([]room, 0, len(hosts)), make(map[string]int)
@@ -235,8 +235,8 @@ func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]
 	return rooms, running
 }
 
-// origin is what the view has of the snapshot that a sandbox begins from, which may
-// have got a copy since it was asked for.
+// origin returns the snapshot that a sandbox starts from, as in the view: a copy may have
+// been added since the request.
 func (s *scheduler) origin(req *sandbox.Requested) origin {
 	if req.FromHost == "" {
 		return origin{}
@@ -249,8 +249,8 @@ func (s *scheduler) origin(req *sandbox.Requested) origin {
 	return o
 }
 
-// decide appends body, which is what place said of one sandbox, and gives the revision
-// that follows. A sandbox that was placed takes its host's room.
+// decide appends body, the decision about one sandbox, and returns the next revision. A
+// placed sandbox is counted on its host.
 func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v *verdict, body sandbox.Body) (uint64, error) {
 	if s.cfg.Fault != nil {
 		if err := s.cfg.Fault("picked"); err != nil {
@@ -271,7 +271,7 @@ func (s *scheduler) decide(ctx context.Context, st *sandbox.State, rev uint64, v
 	return next, nil
 }
 
-// faultError is the cut of a test.
+// faultError is an error that a test injected.
 type faultError struct{ err error }
 
 func (e *faultError) Error() string { return e.err.Error() }

@@ -25,7 +25,7 @@ func start(t testing.TB, log *events.Log, fault func(string) error) (stop func()
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond, Fault: fault}) }()
 	stop = func() error { cancel(); err := <-done; done <- err; return err }
-	t.Cleanup(func() { stop() }) //nolint:errcheck // the test looked already, if it cares
+	t.Cleanup(func() { stop() }) //nolint:errcheck // checked by tests that need it
 	return stop
 }
 
@@ -44,7 +44,7 @@ func lease(t *testing.T, log *events.Log, l fleet.Lease) uint64 {
 	return rev
 }
 
-// create asks for a sandbox and gives its state once it is decided on.
+// create requests a sandbox and returns its state once it is placed or refused.
 func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox.State, error) {
 	id := sandbox.NewID()
 	if _, err := v.CreateSandbox(ctx, "t", id, req); err != nil {
@@ -72,7 +72,7 @@ func TestNoHostIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestHostThatLeftIsUnavailable(t *testing.T) {
+func TestAHostThatLeftIsUnavailable(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 9, Gone: true})
 	start(t, log, nil)
@@ -90,7 +90,7 @@ func TestSilentHostIsUnavailable(t *testing.T) {
 	<-time.After(time.Until(h.Received.Add(h.TTL)))
 	start(t, log, nil)
 	ctx := testContext(t)
-	for { // the scheduler's own view must have been silent for the lease's time
+	for { // the scheduler must observe the whole lease time
 		s, err := create(ctx, view, sandbox.Requested{})
 		if err != nil {
 			t.Fatal(err)
@@ -101,14 +101,13 @@ func TestSilentHostIsUnavailable(t *testing.T) {
 	}
 }
 
-// starting is the lease of a host that has one place, and does not give it away yet.
+// starting returns the lease of a starting host with a capacity of one.
 func starting() fleet.Lease {
 	return fleet.Lease{Host: "a", Epoch: 1, Capacity: 1, Draining: true, Starting: true}
 }
 
-// Who asks while the only host with room is starting waits, and the first who asked gets
-// the place.
-func TestAHostThatStartsIsWaitedFor(t *testing.T) {
+// Requests wait while the only host with capacity is starting, and the first one is placed.
+func TestRequestsWaitForAStartingHost(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, starting())
 	lease(t, log, fleet.Lease{Host: "full", Epoch: 1})
@@ -123,13 +122,13 @@ func TestAHostThatStartsIsWaitedFor(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
-	// Other work goes on meanwhile; when this is decided, those before it were looked at.
+	// Other requests are decided meanwhile; once this one is, the earlier ones were considered.
 	if s, err := create(ctx, view, sandbox.Requested{VolumeHost: "nobody"}); err != nil || s.Refusal != kind.Unavailable {
-		t.Errorf("one that waits for nothing is %s %v, %v", s.Phase, s.Refusal, err)
+		t.Errorf("an impossible request is %s %v, %v", s.Phase, s.Refusal, err)
 	}
 	for _, id := range ids {
 		if s, _ := view.Sandbox(id); s.Phase != sandbox.PhaseQueued || !strings.Contains(s.Queued, "starting") {
-			t.Fatalf("one that was to wait is %s: %s", s.Phase, s.Cause)
+			t.Fatalf("a waiting request is %s: %s", s.Phase, s.Cause)
 		}
 	}
 	begun := starting()
@@ -145,8 +144,8 @@ func TestAHostThatStartsIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A host may never come to an end of its start; who waits is told so.
-func TestTheWaitForAHostThatStartsHasAnEnd(t *testing.T) {
+// A host may never finish starting; a waiting request is then refused.
+func TestTheWaitForAStartingHostEnds(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, starting())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,15 +163,15 @@ func TestTheWaitForAHostThatStartsHasAnEnd(t *testing.T) {
 	}
 }
 
-// However many schedulers fill however few places, none is filled twice, and
-// none stays free while somebody is refused for want of room (TORTURE 74).
+// With any number of schedulers, no capacity is used twice, and no request is refused while
+// there is capacity.
 func TestParallelCreatesNeverOverPlace(t *testing.T) {
 	const creates = 1000
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 1})
 	lease(t, log, fleet.Lease{Host: "b", Epoch: 1, Capacity: 9})
 	start(t, log, nil)
-	start(t, eventstest.Open(t, eventstest.Start(t)), nil) // a stranger on another log changes nothing
+	start(t, eventstest.Open(t, eventstest.Start(t)), nil) // a scheduler of another log has no effect
 	start(t, log, nil)
 	start(t, log, nil)
 	view := eventstest.View(t, log)
@@ -203,8 +202,7 @@ func TestParallelCreatesNeverOverPlace(t *testing.T) {
 	}
 }
 
-// BenchmarkPlace is what a placement costs with one scheduler, and with three
-// that are in each other's way.
+// BenchmarkPlace measures a placement with one scheduler, and with three that compete.
 func BenchmarkPlace(b *testing.B) {
 	for _, n := range []int{1, 3} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -234,7 +232,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-func TestPlaceIsFreeAgainAfterTheEnd(t *testing.T) {
+func TestCapacityIsFreeAfterTheEnd(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 7, Capacity: 1})
 	start(t, log, nil)
@@ -257,9 +255,8 @@ func TestPlaceIsFreeAgainAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A scheduler that dies between its choice and writing it down leaves nothing
-// stuck (TORTURE 51).
-func TestDeathBetweenPickAndWrite(t *testing.T) {
+// A scheduler that dies between its choice and the append leaves no sandbox stuck.
+func TestACrashBetweenChoiceAndAppend(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	lease(t, log, fleet.Lease{Host: "a", Epoch: 1, Capacity: 1})
 	cut := errors.New("cut")
@@ -285,8 +282,8 @@ func TestDeathBetweenPickAndWrite(t *testing.T) {
 	}
 }
 
-// A sandbox that is asked for as NATS comes back is placed, although no lease was
-// heard for longer than one lasts.
+// A sandbox that is requested when NATS is back is placed, although no lease was observed for
+// longer than the lease time.
 func TestOutageDelaysAndDoesNotRefuse(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
@@ -300,15 +297,15 @@ func TestOutageDelaysAndDoesNotRefuse(t *testing.T) {
 	<-time.After(time.Until(h.Received.Add(2 * h.TTL)))
 	go srv.Resume()
 	short.TTL = time.Minute
-	lease(t, log, short) // as the host does, the moment it can
+	lease(t, log, short) // as the host does as soon as it can
 	s, err := create(ctx, view, sandbox.Requested{})
 	if err != nil || s.Phase != sandbox.PhasePlaced {
 		t.Errorf("after the outage: %s %v, %v; want placed", s.Phase, s.Refusal, err)
 	}
 }
 
-// On three servers, of which the one that leads the sandboxes' stream dies while
-// places are filled, none is filled twice.
+// On a cluster of three servers that loses the leader of the sandboxes' stream, no capacity is
+// used twice.
 func TestParallelCreatesOnAClusterThatLosesItsLeader(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an election takes seconds")

@@ -13,49 +13,49 @@ import (
 	"github.com/millrace/millrace/events/webhook"
 )
 
-// Config says how to deliver. The zero value of a field is its default.
+// Config configures the delivery. A zero field means its default.
 type Config struct {
 	Log      *events.Log    // required
 	View     *events.View   // of Log; required
 	Slog     *slog.Logger   // default: none
-	Allow    []netip.Prefix // addresses that are not public, to which events may go
-	Attempts int            // requests for one event; default 12
+	Allow    []netip.Prefix // non-public addresses that may receive events
+	Attempts int            // maximum number of attempts per event; default 12
 	Backoff  time.Duration  // pause after the first attempt, doubled after each; default 1 s
 	Timeout  time.Duration  // of a request; default 10 s
-	Tick     time.Duration  // most time between two looks for work; default 1 s
+	Tick     time.Duration  // maximum interval between two checks for work; default 1 s
 }
 
 const (
-	// maxBackoff bounds the pause between two attempts. With 12 attempts the last is made
+	// maxBackoff is the maximum pause between two attempts. With 12 attempts the last one is
 	// some 19 minutes after the first.
 	maxBackoff = 5 * time.Minute
 
-	// silence is how long a claim may be silent before another deliverer takes over. Its
-	// holder stops sending before that: holdFor after it last stored the claim.
+	// silence is the age of a claim after which another deliverer takes over. Its holder stops
+	// sending earlier, holdFor after it last stored the claim.
 	silence = 10 * time.Second
 	holdFor = 7 * time.Second
 
-	// maxSearched bounds the memory for searches that found nothing.
+	// maxSearched limits the memory for searches without a result.
 	maxSearched = 10_000
 )
 
-// deliverer works on the webhooks that it can claim.
+// deliverer delivers the events of the webhooks that it can claim.
 type deliverer struct {
 	cfg    Config
 	id     string // of this run, in the claims
 	sealer *sandbox.Sealer
 	client *http.Client
 	work   sync.WaitGroup
-	idle   chan struct{} // a worker ended; holds one
+	idle   chan struct{} // signals that a worker ended; capacity 1
 
-	searched map[webhook.ID]search // only the goroutine of Run uses it
+	searched map[webhook.ID]search // used only by the goroutine of Run
 
 	mu   sync.Mutex
 	busy map[webhook.ID]bool
 }
 
-// search is a search for a webhook's next event that found none. Its cursor stays where it is
-// while its tenant has events of other types only, so that the next search begins behind them.
+// search is a search for a webhook's next event that found none. While its tenant has only
+// events of other types, the webhook's cursor does not move, so the next search starts at to.
 type search struct {
 	rev       uint64 // of the webhook
 	after, to webhook.Position
@@ -77,7 +77,7 @@ func setDefaults(cfg *Config) {
 	}
 }
 
-// Run delivers until ctx ends, which is not an error.
+// Run delivers events until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
 	setDefaults(&cfg)
 	secret, err := cfg.Log.Secret(ctx, sandbox.SealerSecret)
@@ -112,8 +112,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// look starts a worker for each webhook that has something to deliver and that no other
-// deliverer works on.
+// startWorkers starts a worker for each webhook with pending events that no other deliverer has
+// claimed.
 func (d *deliverer) look(ctx context.Context) {
 	now := time.Now()
 	due := d.cfg.View.Webhooks(func(h *events.Hook) bool {
@@ -131,7 +131,7 @@ func (d *deliverer) look(ctx context.Context) {
 	}
 }
 
-// pending reports whether a webhook has something to deliver.
+// pending reports whether a webhook has events to deliver.
 func (d *deliverer) pending(h *events.Hook) bool {
 	if len(h.Again.Events) > 0 {
 		return true
@@ -145,7 +145,7 @@ func (d *deliverer) pending(h *events.Hook) bool {
 		return true
 	}
 	if len(d.searched) >= maxSearched {
-		clear(d.searched) // most are of webhooks that were removed
+		clear(d.searched) // most are of removed webhooks
 	}
 	d.searched[h.ID] = search{h.Rev, after, max(from, to)}
 	return false

@@ -51,7 +51,7 @@ func (w *world) ok(err error) {
 	}
 }
 
-// config is one for receivers on this machine, that does not wait long.
+// config returns a configuration with short waits for receivers on this machine.
 func (w *world) config() Config {
 	return Config{
 		Log: w.log, View: w.view, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
@@ -87,7 +87,7 @@ func (w *world) hook(tenant, url string) webhook.Webhook {
 	return h
 }
 
-// sandbox writes the record of a sandbox that runs, with so many timeouts set after that.
+// sandbox writes the record of a running sandbox, followed by a number of timeout updates.
 func (w *world) sandbox(tenant string, updates int) sandbox.ID {
 	w.t.Helper()
 	id := sandbox.NewID()
@@ -102,19 +102,19 @@ func (w *world) sandbox(tenant string, updates int) sandbox.ID {
 	return id
 }
 
-// receiver is a server that checks and keeps what it takes.
+// receiver is a server that checks and stores the events that it accepts.
 type receiver struct {
 	t *testing.T
 	*httptest.Server
-	answer func(n int, w http.ResponseWriter, r *http.Request) bool // false: the event was not taken
+	answer func(n int, w http.ResponseWriter, r *http.Request) bool // false: the event was not accepted
 
 	mu    sync.Mutex
 	asked int
 	taken []taken
-	more  chan struct{} // holds one
+	more  chan struct{} // capacity 1
 }
 
-// taken is an event that a receiver took.
+// taken is an event that a receiver accepted.
 type taken struct {
 	ID      string `json:"id"`
 	Type    string `json:"type"`
@@ -138,7 +138,7 @@ func newReceiver(t *testing.T, answer func(n int, w http.ResponseWriter, r *http
 func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the deliverer was cut off
+		return // the deliverer was interrupted
 	}
 	if got := r.Header.Get("e2b-signature"); got != webhook.Sign(secret, raw) || r.Header.Get("e2b-signature-version") != "v1" {
 		rc.t.Errorf("signature %q of %s", got, raw)
@@ -163,7 +163,7 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait waits until enough says so of what was taken.
+// wait waits until enough returns true for the accepted events.
 func (rc *receiver) wait(ctx context.Context, enough func([]taken) bool) []taken {
 	rc.t.Helper()
 	for {
@@ -196,7 +196,7 @@ func unique(all []taken) (out []taken) {
 	return out
 }
 
-// checkOrder fails unless the events of each sandbox came in order, each first delivery counted.
+// checkOrder fails unless the first deliveries of each sandbox's events are in order.
 func checkOrder(t *testing.T, all []taken) {
 	t.Helper()
 	last := map[string]int64{}
@@ -212,7 +212,7 @@ func checkOrder(t *testing.T, all []taken) {
 	}
 }
 
-// attempts waits until the webhook's log holds what is enough, oldest first.
+// attempts waits until enough returns true for the webhook's log, and returns it oldest first.
 func (w *world) attempts(h *webhook.Webhook, enough func([]webhook.Attempt) bool) []webhook.Attempt {
 	w.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -267,7 +267,7 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-// A receiver that refuses, breaks off, or redirects gets the event again, and the next ones after it.
+// A receiver that fails, disconnects, or redirects gets the event again, and the next ones after it.
 func TestRetries(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	answers := []func(http.ResponseWriter, *http.Request){
@@ -307,8 +307,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// An event that is refused as often as may be counts as failed; what follows is sent, and it is
-// sent once more when that is asked for.
+// An event fails after the maximum number of attempts; later events are sent, and the failed one
+// is sent again on request.
 func TestGivesUpAndRedelivers(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, func(n int, rw http.ResponseWriter, _ *http.Request) bool {
@@ -338,7 +338,7 @@ func TestGivesUpAndRedelivers(t *testing.T) {
 	}
 }
 
-// cursor waits until enough says so of a webhook.
+// cursor waits until enough returns true for a webhook.
 func (w *world) cursor(h *webhook.Webhook, enough func(*events.Hook) bool) events.Hook {
 	w.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -356,8 +356,8 @@ func (w *world) cursor(h *webhook.Webhook, enough func(*events.Hook) bool) event
 	}
 }
 
-// A receiver that never answers delays no other webhook, and has one request at a time once it
-// was seen not to answer.
+// A receiver that never responds delays no other webhook, and gets one request at a time after
+// its first timeout.
 func TestSilentReceiverDelaysNoOther(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	blocked := make(chan struct{})
@@ -380,12 +380,12 @@ func TestSilentReceiverDelaysNoOther(t *testing.T) {
 	}
 	good.wait(w.ctx, atLeast(3*window))
 	got := w.attempts(&dead, func(all []webhook.Attempt) bool { return len(all) > 0 })
-	if got[0].Error != "the receiver did not answer within 300ms" {
+	if got[0].Error != "the receiver did not respond within 300ms" {
 		t.Errorf("%+v", got[0])
 	}
 }
 
-// The status decides: a body that does not end makes no attempt fail.
+// Only the status matters: an endless body does not make an attempt fail.
 func TestStatusDecides(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, func(_ int, rw http.ResponseWriter, r *http.Request) bool {
@@ -407,7 +407,7 @@ func TestStatusDecides(t *testing.T) {
 	}
 }
 
-// A receiver that was down gets all when it is up, in order.
+// A receiver that was down gets all events when it is up, in order.
 func TestDownThenUp(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -435,11 +435,11 @@ func TestDownThenUp(t *testing.T) {
 	checkOrder(t, rc.wait(w.ctx, atLeast(16)))
 }
 
-// Deliveries reach public addresses only, whatever a name resolves to; the log says so.
+// Deliveries reach public addresses only, whatever a name resolves to; the log has the error.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, func(int, http.ResponseWriter, *http.Request) bool {
-		t.Error("a private receiver was asked")
+		t.Error("a receiver at a private address got a request")
 		return true
 	})
 	port := rc.URL[strings.LastIndexByte(rc.URL, ':'):]
@@ -459,7 +459,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// Of two deliverers one works on a webhook, and the other goes on where that one ended.
+// Of two deliverers one works on a webhook, and the other continues where that one ended.
 func TestTwoDeliverers(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, nil)
@@ -475,8 +475,8 @@ func TestTwoDeliverers(t *testing.T) {
 	checkOrder(t, rc.wait(w.ctx, atLeast(54)))
 }
 
-// A deliverer that was killed leaves a claim; another one takes over when it was silent for long
-// enough, and loses nothing.
+// A killed deliverer leaves a claim; another one takes it over once it is old enough, and loses
+// no event.
 func TestTakesOverAfterKill(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, nil)
@@ -493,7 +493,7 @@ func TestTakesOverAfterKill(t *testing.T) {
 	}
 }
 
-// A deliverer whose claim was taken stops sending: two never send at once.
+// A deliverer that lost its claim stops sending: two never send at once.
 func TestLostClaimStops(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	asked, cut := make(chan struct{}), make(chan struct{})
@@ -518,18 +518,18 @@ func TestLostClaimStops(t *testing.T) {
 		if _, err := w.log.PutCursor(w.ctx, h.Tenant, h.ID, &x.Cursor); err == nil {
 			break
 		}
-		w.ok(w.view.Sync(w.ctx)) // the holder stored it meanwhile
+		w.ok(w.view.Sync(w.ctx)) // the holder has stored it meanwhile
 		x, _ = w.view.Webhook(h.Tenant, h.ID)
 	}
 	select {
 	case <-cut:
 	case <-w.ctx.Done():
-		t.Fatal("the request goes on")
+		t.Fatal("the request continues")
 	}
-	rc.wait(w.ctx, atLeast(1)) // when the claim of another was silent
+	rc.wait(w.ctx, atLeast(1)) // after the other's claim expired
 }
 
-// Events go on over the failure of each server of a cluster, in order.
+// Delivery continues in order across the failure of each server of a cluster.
 func TestClusterFailures(t *testing.T) {
 	c := eventstest.StartCluster(t)
 	w := newWorld(t, c.Open())

@@ -1,16 +1,16 @@
 // Package deliver sends lifecycle events to webhooks.
 //
-// # Promise
-// Each event that a webhook wants is sent at least once, and those of one sandbox in
-// the order of its record: the next is sent when the one before was taken, or was given
-// up after the last attempt. A kill at any moment loses none. A receiver that is dead or
-// slow delays no other webhook.
+// # Guarantees
+// Each event that a webhook subscribes to is sent at least once, and those of one sandbox in
+// the order of its record: an event is sent once the previous one was accepted, or given up
+// after its last attempt. A crash at any moment loses none. A dead or slow receiver delays no
+// other webhook.
 //
-// # How
-// The queue of a webhook is its cursor in the log: a [webhook.Cursor] says which events are
-// behind it, and which deliverer works on those ahead. A deliverer claims a webhook by
-// storing the cursor under compare-and-append, and stores it again as it advances, at
-// least every few seconds. Another one takes over a claim that was silent for longer than
-// its holder goes on without storing it, so that two never send at once. In memory is a
-// window of a few events for each webhook that has something to deliver.
+// # Implementation
+// The queue of a webhook is its cursor in the log: a [webhook.Cursor] is the position after
+// the delivered events, and names the deliverer of the later ones. A deliverer claims a
+// webhook by storing the cursor under compare-and-append, and stores it again as it advances,
+// at least every few seconds. Another one takes over a claim once it is older than its holder
+// may use it, so that two never send at once. A window of a few events per active webhook is
+// kept in memory.
 package deliver

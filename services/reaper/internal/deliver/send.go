@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	maxResponse = 1 << 10 // bytes of a response's body that are kept
-	maxError    = 512     // bytes of an error's text
+	maxResponse = 1 << 10 // maximum number of stored bytes of a response's body
+	maxError    = 512     // maximum length of an error's text in bytes
 	maxHeader   = 16 << 10
 	dialTimeout = 5 * time.Second
 	idleTimeout = 30 * time.Second
 )
 
-// newClient returns a client that reaches public addresses only, and those that the operator
-// names. The address is judged when the kernel is about to be asked for it, whatever the name
-// resolved to before. It follows no redirect.
+// newClient returns a client that reaches only public addresses and those that the operator
+// allows. It checks the address at connect time, whatever the name resolved to before. It
+// follows no redirect.
 func newClient(operator *sandbox.Operator) *http.Client {
 	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -54,8 +54,8 @@ func newClient(operator *sandbox.Operator) *http.Client {
 	}
 }
 
-// attempt sends an event once and records what became of it. An attempt that ctx cut off is not
-// recorded: it will be made again.
+// attempt sends an event once and records the outcome. An attempt that ctx interrupted is not
+// recorded: it will be repeated.
 func (d *deliverer) attempt(ctx context.Context, h *events.Hook, e *webhook.Event, number int) webhook.Attempt {
 	began := time.Now()
 	a := webhook.Attempt{
@@ -75,7 +75,7 @@ func (d *deliverer) attempt(ctx context.Context, h *events.Hook, e *webhook.Even
 	return a
 }
 
-// send makes the request, and notes the response in a.
+// send makes the request and records the response in a.
 func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, a *webhook.Attempt) error {
 	secret, err := d.sealer.Open(h.Secret)
 	if err != nil {
@@ -101,9 +101,9 @@ func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, 
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // what is left of it does not matter
+	defer resp.Body.Close() //nolint:errcheck // the rest is not needed
 	a.Status = uint32(resp.StatusCode)
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse)) //nolint:errcheck // the status decides
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse)) //nolint:errcheck // only the status matters
 	a.Response = clip(string(raw), maxResponse)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("the receiver answered %d", resp.StatusCode)
@@ -111,12 +111,12 @@ func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, 
 	return nil
 }
 
-// clip returns text as it can be stored, at most so many bytes of it.
+// clip returns text as valid UTF-8 of at most limit bytes.
 func clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// describe says why an attempt failed, without the URL, which may hold secrets.
+// describe returns why an attempt failed, without the URL, which may contain secrets.
 func describe(err error, timeout time.Duration) string {
 	var denied *kind.Error
 	var name *net.DNSError
@@ -129,7 +129,7 @@ func describe(err error, timeout time.Duration) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the receiver refused the connection"
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("the receiver did not answer within %s", timeout)
+		return fmt.Sprintf("the receiver did not respond within %s", timeout)
 	case errors.As(err, &u):
 		return u.Err.Error()
 	}

@@ -13,46 +13,46 @@ import (
 )
 
 const (
-	// window is how many events of a webhook are in memory.
+	// window is the maximum number of events of a webhook in memory.
 	window = 32
-	// atOnce is how many requests a healthy receiver gets at a time, of different sandboxes.
-	// One that failed gets one.
+	// atOnce is the maximum number of concurrent requests to a healthy receiver, each for a
+	// different sandbox. After a failure the maximum is one.
 	atOnce = 8
 
-	storeEvery = 250 * time.Millisecond // while there is progress
+	storeEvery = 250 * time.Millisecond // while events are delivered
 	renewEvery = 2 * time.Second
-	endWithin  = 2 * time.Second // to release a claim at the end
+	endWithin  = 2 * time.Second // limit for releasing a claim at the end
 )
 
 // item is an event in the window.
 type item struct {
 	at    webhook.Position
 	ev    *webhook.Event
-	again bool // asked for once more: in no order, and not counted by the cursor
+	again bool // a requested redelivery: unordered and not counted by the cursor
 	tries int
-	next  time.Time // not before then
+	next  time.Time // earliest time of the next attempt
 	busy  bool
 	done  bool
 }
 
-// result is what became of one attempt.
+// result is the outcome of one attempt.
 type result struct {
 	it      *item
 	attempt webhook.Attempt
 }
 
-// worker delivers one webhook's events, as long as there are any and the claim is its own.
-// All but its attempts is one goroutine.
+// worker delivers one webhook's events as long as there are any and it holds the claim. Only
+// the attempts run in other goroutines.
 type worker struct {
 	d      *deliverer
 	tenant string
 	id     webhook.ID
 
-	cursor  webhook.Cursor // as it is stored, with what changed since
-	dirty   bool           // something changed since
+	cursor  webhook.Cursor // as stored, with later changes
+	dirty   bool           // the cursor has changed since
 	stored  time.Time
-	queue   []*item // ahead of the cursor, in order
-	extra   []*item // to be delivered once more
+	queue   []*item // after the cursor, in order
+	extra   []*item // requested redeliveries
 	running int
 	failing bool // the last attempt failed
 	results chan result
@@ -83,11 +83,11 @@ func (w *worker) run(ctx context.Context) {
 		w.d.cfg.Slog.Warn("deliver webhook failed", "tenant", w.tenant, "webhook", w.id, "err", err)
 	}
 	if kind.Is(err, kind.Conflict) {
-		return // the claim is another one's
+		return // another deliverer has the claim
 	}
 	w.release(ctx)
 	if err != nil {
-		t := time.NewTimer(w.d.cfg.Backoff) // what failed is not tried again at once
+		t := time.NewTimer(w.d.cfg.Backoff) // no immediate retry
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -96,8 +96,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// release stores how far the worker came, without a claim, also when ctx has ended. It returns
-// when the view has it, so that the next worker begins there.
+// release stores the position without a claim, even if ctx has ended. It returns when the view
+// has it, so that the next worker starts there.
 func (w *worker) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
@@ -110,8 +110,8 @@ func (w *worker) release(ctx context.Context) {
 	}
 }
 
-// deliver works until nothing is left, or the webhook is not enabled any more. Conflict if the
-// claim was lost.
+// deliver works until no events are left, or the webhook is disabled. It returns a Conflict
+// if the claim was lost.
 func (w *worker) deliver(ctx context.Context) error {
 	wake := time.NewTimer(0)
 	defer wake.Stop()
@@ -174,7 +174,7 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 		if j := slices.IndexFunc(all, func(e webhook.Event) bool { return e.Ref.Position == p }); j >= 0 {
 			it.ev = &all[j]
 		}
-		it.done = it.ev == nil // its record is gone
+		it.done = it.ev == nil // its record was removed
 		if !it.again {
 			w.queue = append(w.queue, it)
 			continue
@@ -188,7 +188,7 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 	return nil
 }
 
-// launch starts the attempts that are due: of each sandbox, the first event that is not done.
+// launch starts the attempts that are due: for each sandbox, the first unfinished event.
 func (w *worker) launch(ctx context.Context, h *events.Hook) {
 	limit := atOnce
 	if w.failing {
@@ -208,13 +208,13 @@ func (w *worker) launch(ctx context.Context, h *events.Hook) {
 		w.running++
 		number := it.tries + 1
 		go func() {
-			w.results <- result{it, w.d.attempt(ctx, h, it.ev, number)} // it has room for all
+			w.results <- result{it, w.d.attempt(ctx, h, it.ev, number)} // has capacity for all results
 		}()
 	}
 	w.advance()
 }
 
-// settle takes note of an attempt.
+// settle processes the result of an attempt.
 func (w *worker) settle(r *result) {
 	it := r.it
 	it.busy = false
@@ -237,13 +237,13 @@ func (w *worker) settle(r *result) {
 	w.advance()
 }
 
-// backoff is the pause after so many attempts, a little of it random.
+// backoff returns the pause after so many attempts, with up to 10 % jitter.
 func (d *deliverer) backoff(tries int) time.Duration {
 	pause := min(maxBackoff, d.cfg.Backoff<<min(tries-1, 20))
 	return pause + time.Duration(rand.Int64N(int64(pause)/10+1))
 }
 
-// advance moves the cursor over what is done.
+// advance moves the cursor past finished events.
 func (w *worker) advance() {
 	for len(w.queue) > 0 && w.queue[0].done {
 		w.cursor.At, w.dirty = w.queue[0].at, true
@@ -251,7 +251,7 @@ func (w *worker) advance() {
 	}
 }
 
-// wait is how long nothing is due.
+// wait returns how long nothing is due.
 func (w *worker) wait() time.Duration {
 	now := time.Now()
 	wait := renewEvery - now.Sub(w.stored)
@@ -271,7 +271,7 @@ func (w *worker) storeDue() bool {
 	return age >= renewEvery || w.dirty && age >= storeEvery
 }
 
-// store stores the cursor, and with it the claim, and reports whether it is ours.
+// store stores the cursor, and with it the claim, and reports whether the claim is ours.
 func (w *worker) store(ctx context.Context) bool {
 	began := time.Now()
 	rev, err := w.d.cfg.Log.PutCursor(ctx, w.tenant, w.id, &w.cursor)
@@ -283,7 +283,7 @@ func (w *worker) store(ctx context.Context) bool {
 	return true
 }
 
-// redelivered drops an event from those to be delivered once more.
+// redelivered removes an event from the requested redeliveries.
 func (w *worker) redelivered(ctx context.Context, it *item) error {
 	w.extra = slices.DeleteFunc(w.extra, func(x *item) bool { return x == it })
 	for {
