@@ -42,7 +42,7 @@ func book(finished bool) (*recordtest.Book, process.ID) {
 func TestOpenChecksThePosition(t *testing.T) {
 	tests := []struct {
 		name     string
-		position    record.Place
+		position record.Place
 		finished bool
 		after    process.Seq
 		kind     kind.Kind // 0: no error

@@ -24,12 +24,12 @@ const Tenant = "t1"
 type Book struct {
 	OnStart func(id process.ID, spec process.Spec) // called in Start, before it returns
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at every change
-	sandboxes   []sandbox.State
-	records map[process.ID]*record
-	keys    map[string]process.ID
-	Calls   []string // "signal 15 <id>", "stdin <id> data eof=true"; not synchronized
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced at every change
+	sandboxes []sandbox.State
+	records   map[process.ID]*record
+	keys      map[string]process.ID
+	Calls     []string // "signal 15 <id>", "stdin <id> data eof=true"; not synchronized
 }
 
 type record struct {
