@@ -42,9 +42,37 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 			return h.core.Read(ctx, who, sum.ID, after)
 		}}
 	}
+	pid := sum.PID
+	if pid == 0 && want.seq > 0 {
+		pid = h.startedAs(ctx, r, sum.ID, want.seq)
+	}
 	return h.serve(c, r, sum.ID, &sum.Spec, src, func(e *encoder) {
-		e.open(sum.PID, &want)
+		e.open(pid, &want)
 	})
+}
+
+// startedAs returns the pid of a process whose summary does not have it yet, from its record: a
+// gateway that has just started may not have caught up. A stream that resumes after seq does
+// not contain the start, and clients require it first. It returns 0 if the process had not
+// started by then or the beginning of its record has expired.
+func (h *Handler) startedAs(ctx context.Context, r *call, id process.ID, seq process.Seq) uint32 {
+	src, err := h.core.Read(ctx, r.who, id, 0)
+	if err != nil {
+		return 0
+	}
+	defer src.Close()
+	for src.After() < seq {
+		batch, err := src.Next(ctx, time.Second)
+		for i := range batch {
+			if b, ok := batch[i].Body.(process.Started); ok {
+				return b.PID
+			}
+		}
+		if err != nil {
+			return 0
+		}
+	}
+	return 0
 }
 
 // checkPosition checks a requested position against the record, and replaces "live"

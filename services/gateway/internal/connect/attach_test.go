@@ -64,6 +64,21 @@ func TestConnectReplaysFromTheRequestedPosition(t *testing.T) {
 	}
 }
 
+// A gateway that has just started may read a process's record before its own summary of the
+// process has the pid. A stream that resumes in the middle still begins with the start.
+func TestAStreamThatResumesBeginsWithTheStart(t *testing.T) {
+	f := newFake(nil)
+	s := serve(t, f, Config{})
+	r := record(surfacetest.Code(0))
+	r.Events[1].Body = process.Started{PID: 7}
+	id := f.add(living, 0, r)
+	reply := s.stream(t, "Connect", `{}`, "E2b-Sandbox-Id: ", "X-Process-Id: "+string(id), "X-Replay-From: 4")
+	got := reply.lines(t)
+	if len(got) == 0 || !strings.Contains(got[0], `{"event":{"start":{"pid":7}}`) {
+		t.Errorf("got %q, want the start of pid 7 first", got)
+	}
+}
+
 func TestInvalidPositionsAreRejected(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
