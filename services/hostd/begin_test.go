@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// pensive is a driver that thinks before it finds a place, or says what it can.
+// pensive is a driver whose Attach and Probe run a hook first.
 type pensive struct {
 	driver.Driver
 	attach func(context.Context)
@@ -40,7 +40,7 @@ func (d pensive) Probe(ctx context.Context) (driver.Caps, error) {
 	return d.Driver.Probe(ctx)
 }
 
-// nextThinks ends the life of the moment, and has the next ones think.
+// nextThinks ends the current run, and uses the driver in the next ones.
 func (r *rig) nextThinks(d pensive) {
 	r.t.Helper()
 	r.kill()
@@ -48,8 +48,8 @@ func (r *rig) nextThinks(d pensive) {
 	r.cfg.drivers = []driver.Driver{d}
 }
 
-// However long a life sees to what the one before left, its lease is kept, and says that
-// it takes no sandboxes yet.
+// However long the adoption of the previous run's sandboxes takes, the lease is kept, and shows
+// that the host accepts no sandboxes yet.
 func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
@@ -82,17 +82,17 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 	select {
 	case <-thought:
 	default:
-		t.Error("the sandbox was not looked for before")
+		t.Error("the host accepts sandboxes before it attached to its own")
 	}
 	if s, _ := r.view.Sandbox(sbx); !s.Live() {
 		t.Errorf("the sandbox is %s", s.Phase)
 	}
 	if h, _ := r.view.Host(hostName); h.Starting {
-		t.Error("it is starting and takes sandboxes")
+		t.Error("the host accepts sandboxes while its lease says starting")
 	}
 }
 
-// A life that is declared gone before it has begun ends as one that was later.
+// A run that is declared gone while it starts is fenced like a later one.
 func TestALifeIsFencedWhileItBegins(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
@@ -112,7 +112,7 @@ func TestALifeIsFencedWhileItBegins(t *testing.T) {
 	r.cfg.drivers = nil
 }
 
-// Who waits for a sandbox's output does not wait for drivers to be tried.
+// Output of adopted sandboxes does not wait for drivers to be probed.
 func TestSandboxesAreAttendedToBeforeDriversAreTried(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
@@ -129,7 +129,7 @@ func TestSandboxesAreAttendedToBeforeDriversAreTried(t *testing.T) {
 		defer rd.Close()
 		got, err := rd.Next(ctx, patience)
 		if err == nil && len(got) == 0 {
-			t.Error("the process is not heard")
+			t.Error("no output while the driver is probed")
 		}
 		return err
 	}})
@@ -137,17 +137,17 @@ func TestSandboxesAreAttendedToBeforeDriversAreTried(t *testing.T) {
 	r.awaitLease(epoch)
 }
 
-// Whoever waits for a host hears at once that it has begun.
+// The end of a start is published at once.
 func TestALifeTellsThatItHasBegun(t *testing.T) {
 	r := newRigOn(t, "direct")
 	was := r.cfg.LeaseTTL
-	r.cfg.LeaseTTL = time.Hour // so long nothing is told by itself
+	r.cfg.LeaseTTL = time.Hour // the lease is not renewed by its timer
 	defer func() { r.cfg.LeaseTTL = was }()
 	r.begin()
 	r.awaitLease(0)
 }
 
-// What a life that was cut off did not come to remove, the next one does.
+// The next run removes what an interrupted one did not.
 func TestARemovalIsFinishedByTheNextLife(t *testing.T) {
 	r := newRigOn(t, "direct")
 	if err := os.MkdirAll(filepath.Join(r.cfg.DataDir, snapshotDir, string(sandbox.NewSnapshotID())+removed, "files"), 0o700); err != nil {
@@ -158,7 +158,8 @@ func TestARemovalIsFinishedByTheNextLife(t *testing.T) {
 	r.awaitKept(0)
 }
 
-// Whoever holds a box may ask the host: who counts holds the one at a time.
+// Counting processes waits for one sandbox's lock without holding the host's, which the holder
+// may wait for.
 func TestCountingHoldsNobodyUp(t *testing.T) {
 	h := &host{boxes: map[sandbox.ID]*box{}}
 	b := newBox(h, &sandbox.State{ID: "b"})
@@ -166,11 +167,11 @@ func TestCountingHoldsNobodyUp(t *testing.T) {
 	b.mu.Lock()
 	var counting sync.WaitGroup
 	counting.Go(func() { h.counts() })
-	for !within(t.Name(), "(*box).count(") { // where it waits for b
+	for !within(t.Name(), "(*box).count(") { // it waits for b.mu
 		runtime.Gosched()
 	}
 	if !h.mu.TryLock() {
-		t.Error("who waits for one holds all")
+		t.Error("host.mu is held while counts waits for a sandbox")
 	} else {
 		h.mu.Unlock()
 	}
@@ -178,7 +179,7 @@ func TestCountingHoldsNobodyUp(t *testing.T) {
 	counting.Wait()
 }
 
-// within reports whether a goroutine that by began is in a function.
+// within reports whether a goroutine started by by is in a function.
 func within(by, function string) bool {
 	stacks := make([]byte, 1<<20)
 	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {

@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// From the wish for a sandbox to the end of its first command, through the log and
-// without a gateway: one after the other, one each 200 ms, one each second, and a hundred at once;
-// with two places kept ready where the driver is slow, and with none. Run it with
+// BenchmarkCreate measures from the request for a sandbox to the end of its first command,
+// through the log and without a gateway: one after the other, one each 200 ms, one each second,
+// and a hundred at once; with two warm instances if the driver is slow, and without. Run it with
 // -benchtime 1x.
 func BenchmarkCreate(b *testing.B) {
 	for _, warm := range []int{0, 2} {
@@ -29,8 +29,8 @@ func BenchmarkCreate(b *testing.B) {
 				r.cfg.Warm, r.cfg.Shim = warm, smallShim(b)
 				r.begin()
 				r.awaitLease(0)
-				r.firstCommand(b)         // the first of its kind has others made
-				<-time.After(time.Second) // they are made
+				r.firstCommand(b)         // the first create has the pool filled
+				<-time.After(time.Second) // time for that
 				for b.Loop() {
 					r.creates(b, m.count, m.every)
 				}
@@ -39,8 +39,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// smallShim is what a host starts in a sandbox: the test binary would take ten
-// times as long.
+// smallShim returns the shim for the sandboxes: the test binary would take ten times as long.
 func smallShim(b *testing.B) []string {
 	path, err := sidecar.Shim().Build(b.Context(), slog.Info)
 	if err != nil {
@@ -49,7 +48,7 @@ func smallShim(b *testing.B) []string {
 	return []string{path}
 }
 
-// creates makes sandboxes and reports how long each took.
+// creates creates sandboxes and reports how long each took.
 func (r *rig) creates(b *testing.B, count int, every time.Duration) {
 	took := make([]time.Duration, count)
 	var wg sync.WaitGroup
@@ -71,13 +70,13 @@ func (r *rig) creates(b *testing.B, count int, every time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// firstCommand makes a sandbox, runs a command in it and has it go.
+// firstCommand creates a sandbox, runs a command in it and requests its end.
 func (r *rig) firstCommand(b *testing.B) time.Duration {
 	begun := time.Now()
 	id := r.request(sandbox.Requested{Template: "base"})
 	r.awaitPhase(id, sandbox.PhaseRunning)
 	if rec := r.whole(r.start(id, process.Spec{Cmd: "true"})); describe(rec.end()) != "exited 0" {
-		b.Errorf("the first command: %s", describe(rec.end()))
+		b.Errorf("first command: %s", describe(rec.end()))
 	}
 	took := time.Since(begun)
 	r.stopSandbox(id)

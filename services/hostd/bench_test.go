@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// benchRig is a host with one sandbox.
+// benchRig returns a host with one sandbox.
 func benchRig(b *testing.B) (*rig, func(process.Spec) process.ID) {
 	r := newRig(b)
 	r.begin()
@@ -19,7 +19,7 @@ func benchRig(b *testing.B) (*rig, func(process.Spec) process.ID) {
 	return r, func(spec process.Spec) process.ID { return r.start(sbx, spec) }
 }
 
-// From the start command to the first event and to the end of `true`.
+// BenchmarkTrue measures from the start command to the first event and to the end of `true`.
 func BenchmarkTrue(b *testing.B) {
 	r, start := benchRig(b)
 	var first time.Duration
@@ -37,7 +37,7 @@ func BenchmarkTrue(b *testing.B) {
 	b.ReportMetric(float64(first.Microseconds())/float64(b.N), "us/start")
 }
 
-// Many at once.
+// BenchmarkTrueParallel measures concurrent starts.
 func BenchmarkTrueParallel(b *testing.B) {
 	r, start := benchRig(b)
 	for _, n := range []int{4, 16} {
@@ -53,7 +53,7 @@ func BenchmarkTrueParallel(b *testing.B) {
 	}
 }
 
-// One process's output, from its pipe to a reader of the record.
+// BenchmarkOutput measures one process's output, from its pipe to a reader of the record.
 func BenchmarkOutput(b *testing.B) {
 	const size = 256 << 20
 	r, start := benchRig(b)
@@ -88,7 +88,8 @@ func BenchmarkOutput(b *testing.B) {
 	}
 }
 
-// From a keystroke's command to the terminal's echo in a reader of the record.
+// BenchmarkEcho measures from a keystroke's command to the terminal's echo at a reader of the
+// record.
 func BenchmarkEcho(b *testing.B) {
 	r, start := benchRig(b)
 	id := start(process.Spec{Cmd: "cat", PTY: &process.Size{Cols: 80, Rows: 24}})

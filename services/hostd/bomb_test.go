@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// TestForkBombEndsNobody: where a sandbox's processes use up what it may have, and the
-// CPUs, its shim goes on, with what others in it print.
+// A fork bomb that uses up a sandbox's process limit, and the CPUs, stops neither its shim nor
+// the output of the sandbox's other processes.
 func TestForkBombEndsNobody(t *testing.T) {
 	driver := cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "namespace")
 	users := []string{""}
@@ -23,7 +23,7 @@ func TestForkBombEndsNobody(t *testing.T) {
 		users = []string{"user", "root"}
 	}
 	for _, user := range users {
-		t.Run(cmp.Or(user, "nobody in particular"), func(t *testing.T) {
+		t.Run(cmp.Or(user, "default user"), func(t *testing.T) {
 			const printers, most = 4, 48
 			r := newRigOn(t, driver)
 			r.begin()
@@ -47,20 +47,20 @@ func TestForkBombEndsNobody(t *testing.T) {
 				if end := rec.end(); end == nil {
 					all = append(all, id)
 				} else if refused++; describe(end) != "not_started" {
-					t.Errorf("a process too many: %s", describe(end))
+					t.Errorf("process beyond the limit: %s", describe(end))
 				}
 			}
 			if refused < most/2 {
-				t.Errorf("of %d, %d were refused", 2*most, refused)
+				t.Errorf("%[2]d of %[1]d starts were refused", 2*most, refused)
 			}
 			for _, id := range all {
 				r.send(id, events.Signal{Signal: 9})
 				if end := describe(r.whole(id).end()); end != "killed by 9" {
-					t.Errorf("one of those that ran: %s", end)
+					t.Errorf("process that ran: %s", end)
 				}
 			}
 			if got := r.file(sbx, "/etc/hostname; echo alive"); got == "" {
-				t.Error("it does nothing any more")
+				t.Error("the sandbox runs nothing any more")
 			}
 		})
 	}

@@ -22,84 +22,83 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-// box is a sandbox of this host, from the moment it is placed until nothing of
-// it is left.
+// hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
 type box struct {
 	h      *host
 	id     sandbox.ID
 	driver driver.Driver
 	inst   driver.Instance
 	tree   *templates.Tree // nil: the host's own files
-	from   *templates.Tree // the snapshot that it stands on, as the store had it; nil: none, or this host's own
+	from   *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
 	req    sandbox.Requested
 	tenant string
-	by     string          // the driver that is to make it; empty: the host's default
-	made   sandbox.Running // how it was made, whatever the host offers now; zero until then
-	where  sync.RWMutex    // of place and inst, which a reboot replaces
-	place  sandbox.ID      // the name of its place on the host; mostly its own
-	phase  sandbox.Phase   // when the box was opened
-	found  bool            // it was made in an earlier life
-	flow   *fair.Flow      // its part of what is stored
-	tips   *tips           // nil: it was made in this life
+	by     string          // the driver to create it with; empty: the host's default
+	made   sandbox.Running // how it was created, whatever the host offers now; zero until then
+	where  sync.RWMutex    // guards instID and inst, which a reboot replaces
+	place  sandbox.ID      // the name of its instance on the host; mostly its own ID
+	phase  sandbox.Phase   // when the sandbox was loaded
+	found  bool            // created by a previous run
+	flow   *fair.Flow      // its share of the store bandwidth
+	tips   *tips           // nil: created by this run
 
-	ready   chan struct{} // closed when it is known which processes the shim has, or that there is none
-	stop    chan struct{} // closed when the sandbox is to end
-	drained chan struct{} // closed when, after End, every record has its end
-	gone    chan struct{} // closed when the box has ended
-	turn    chan struct{} // has a value when the record may ask for a pause or its end
+	ready   chan struct{} // closed when the shim's processes are known, or the shim is gone
+	stop    chan struct{} // closed when the sandbox must end
+	drained chan struct{} // closed when, after End, every record has ended
+	gone    chan struct{} // closed when the sandbox has ended
+	turn    chan struct{} // has a value when the record may request a pause, a resume or the end
 
 	burner  burner        // of share's goroutine
-	asks    atomic.Uint64 // how many commands, input and connections it got from clients
-	waiting atomic.Int64  // bytes of commands that wait for its shim to take them; see admit
-	looks   chan struct{} // has a value for each process that is looked up
-	evicted atomic.Bool   // it is ended because the disk is full
+	asks    atomic.Uint64 // number of commands, input and connections from clients
+	waiting atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
+	looks   chan struct{} // has a value for each process lookup in progress
+	evicted atomic.Bool   // ended because the disk is full
 
-	still bool // of serve's goroutine: the place stands still, as far as we know
-	cut   bool // of its goroutine: its shim was not listened to until all was told
+	still bool // of serve's goroutine: the instance is paused, as far as hostd knows
+	cut   bool // of serve's goroutine: the shim was disconnected before it had sent everything
 
-	handing sync.WaitGroup // until the journal has whose place it is, or handed says why not
+	handing sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
 	handed  error
-	moving  sync.WaitGroup   // processes that are about to have a record here
+	moving  sync.WaitGroup   // processes whose record is being created here
 	keeping sync.Mutex       // held while a snapshot is made
-	order   sync.Mutex       // held while a command is passed on; taken before mu
-	passing bool             // it is known which processes the shim has
-	early   []events.Command // until then they wait
+	order   sync.Mutex       // held while a command is forwarded; taken before mu
+	passing bool             // the shim's processes are known
+	early   []events.Command // commands that wait until forwarding
 
 	mu          sync.Mutex
 	conn        *link.Conn // nil: not connected
-	greeted     bool       // the shim said which processes it has
+	greeted     bool       // the shim has listed its processes
 	procs       map[string]*proc
-	forgotten   map[string]struct{} // processes whose last words are not listened to
-	pending     map[uint64]*pending // commands on their way, by rev
-	looked      time.Time           // when those were sought that nobody waits for
-	strangers   int                 // of procs: of which only the shim had word
+	forgotten   map[string]struct{} // processes whose remaining events are discarded
+	pending     map[uint64]*pending // unanswered commands, by rev
+	looked      time.Time           // time of the last search for orphaned processes
+	strangers   int                 // number of procs that only the shim has reported
 	stopping    bool                // stop is closed
-	ended       bool                // the shim said that all has ended
-	closed      bool                // nothing can be started or sent any more
-	told        sandbox.Phase       // what the record said last
-	toldSeq     uint64              // where it did
-	reboot      bool                // its processes end when it goes on
-	goes        bool                // since the last pause it has gone on
-	lags        bool                // its place has stood still; see tellTime
-	way         *egress.Way         // nil: there is no network
-	net         sandbox.Network     // that is in force
-	reachable   bool                // net allows anything
+	ended       bool                // the shim reported that everything has ended
+	closed      bool                // no process can be started and no command sent any more
+	told        sandbox.Phase       // the latest phase in the record
+	toldSeq     uint64              // its seq
+	reboot      bool                // its processes end when it resumes
+	goes        bool                // it has resumed since the last pause
+	lags        bool                // the instance was paused; see sendTime
+	way         *egress.Way         // nil: no network access
+	net         sandbox.Network     // the settings in force
+	reachable   bool                // net allows any destination
 	transformed bool                // net transforms requests
-	used        sandbox.NetworkUsed // before this life of the host, and by interfaces
+	used        sandbox.NetworkUsed // network usage before this run, and through interfaces
 
-	useTold time.Time // when meter last told what was used; it is meter's alone
+	useTold time.Time // time of meter's last report; of meter's goroutine
 }
 
 const (
 	sandboxDir    = "sandboxes"
 	createTimeout = 60 * time.Second
-	buildsPerCPU  = 2                // places that are made at a time
-	stopTimeout   = 15 * time.Second // until what has not ended by itself is destroyed
+	buildsPerCPU  = 2                // concurrent instance creations per CPU
+	stopTimeout   = 15 * time.Second // after which a sandbox that has not ended by itself is destroyed
 )
 
 var (
 	errShimGone = errors.New("the sandbox's shim is gone")
-	errNoMemory = errors.New("the sandbox used up its memory, and ended of that as a whole")
+	errNoMemory = errors.New("out of memory: the whole sandbox was killed")
 )
 
 func newBox(h *host, s *sandbox.State) *box {
@@ -118,12 +117,12 @@ func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
 
 func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), string(id)) }
 
-// tell passes on what the sandbox's record says now.
+// setDesired applies the latest state in the sandbox's record.
 func (b *box) tell(s *sandbox.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.Seq < b.toldSeq {
-		return // somebody was told a newer one first
+		return // a newer state was applied first
 	}
 	b.reboot = s.Reboot
 	if b.toldSeq = s.Seq; b.told != s.Phase {
@@ -139,7 +138,7 @@ func (b *box) tell(s *sandbox.State) {
 	}
 }
 
-// run is the box's life.
+// run creates or adopts the sandbox, serves it, and tears it down.
 func (b *box) run(ctx context.Context) error {
 	defer b.handing.Wait()
 	err := b.make(ctx)
@@ -153,14 +152,14 @@ func (b *box) run(ctx context.Context) error {
 	return b.bury(ctx, err)
 }
 
-// make makes the sandbox unless it is there, and says on record that it runs.
+// ensureCreated creates the sandbox unless it exists, and records that it runs.
 func (b *box) make(ctx context.Context) error {
 	switch {
 	case b.phase == sandbox.PhasePlaced && b.instance() == nil:
 		return b.create(ctx)
 	case b.instance() == nil:
 		return errShimGone
-	case b.phase == sandbox.PhasePlaced: // the life before did not come to say so
+	case b.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
 		return b.choose(ctx)
 	}
 	return nil
@@ -219,8 +218,8 @@ func (b *box) create(ctx context.Context) error {
 	return h.fault("created")
 }
 
-// prepare has a driver make what it makes of a template before the first place of it. Who
-// waits for that takes nobody's turn, and keeps no place from being made ready.
+// prepare lets a driver do its work per template before the first instance of it. A sandbox that
+// waits for that occupies no build slot and does not hold up the warm pool.
 func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
 	p, ok := d.(driver.Preparing)
 	if !ok {
@@ -231,8 +230,8 @@ func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
 	return p.Prepare(ctx, spec)
 }
 
-// build has a driver make a place, and not too many at a time: of a hundred that
-// are wanted at once, all would else be made when the last one is.
+// build creates an instance, with bounded concurrency: without the bound, a hundred concurrent
+// creates would all finish when the last one does.
 func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
 	select {
 	case h.builds <- struct{}{}:
@@ -245,8 +244,8 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 	return d.Create(ctx, spec)
 }
 
-// moveIn makes a place that is ready the sandbox's. The journal has that before the record
-// says that it runs; a life that ends in between leaves a place that is nobody's.
+// useWarm gives the sandbox an instance from the warm pool. The journal has that before the
+// record says that the sandbox runs; a crash in between leaves an instance without an owner.
 func (b *box) moveIn(ready warmPlace) error {
 	b.settle(ready.id, ready.inst)
 	m := made{b.driver.Name(), ready.id, treesOf(b.tree, b.from)}
@@ -254,7 +253,7 @@ func (b *box) moveIn(ready warmPlace) error {
 	return b.h.fault("created")
 }
 
-// running says on record that processes can be started.
+// running records that processes can be started.
 func (b *box) running(ctx context.Context) error {
 	if b.phase != sandbox.PhasePlaced {
 		return nil
@@ -276,8 +275,8 @@ func (b *box) running(ctx context.Context) error {
 	return b.h.fault("running")
 }
 
-// bury ends what is left of the sandbox, all records first, and says so in its
-// own. why is what ended it; nil: it was asked to end, and did.
+// tearDown removes the sandbox, ends all process records first, and then ends its own. why is
+// what ended it; nil: it ended as requested.
 func (b *box) bury(ctx context.Context, why error) error {
 	h := b.h
 	if err := h.fault("drained"); err != nil {
@@ -285,7 +284,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	}
 	b.shut()
 	b.passEarly()             // they are refused
-	b.linkUsed(h.linksUsed()) // its interface goes with it
+	b.linkUsed(h.linksUsed()) // its interface is removed with it
 	switch {
 	case b.evicted.Load():
 		why = errNoDisk
@@ -317,7 +316,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 		return err
 	}
 	if lost {
-		h.slog.Warn("a sandbox ended that nobody had asked to", "sandbox", b.id, "why", failure(why), "err", why, "shim", said)
+		h.slog.Warn("sandbox ended unexpectedly", "sandbox", b.id, "why", failure(why), "err", why, "shim", said)
 	}
 	if err := h.fault("buried"); err != nil {
 		return err
@@ -326,7 +325,7 @@ func (b *box) bury(ctx context.Context, why error) error {
 	return h.journal.forgetSandbox(b.id)
 }
 
-// lastWords is what a sandbox's record is to end with.
+// finalEvents returns the events that end a sandbox's record.
 func lastWords(s *sandbox.State, why error) []sandbox.Body {
 	switch s.Phase {
 	case sandbox.PhasePlaced:
@@ -339,7 +338,7 @@ func lastWords(s *sandbox.State, why error) []sandbox.Body {
 	return nil
 }
 
-// failure is what a client may read of why a sandbox failed.
+// failureMessage returns the reason of a sandbox's failure as clients may read it.
 func failure(err error) string {
 	switch {
 	case err == nil:
@@ -352,12 +351,12 @@ func failure(err error) string {
 	return kind.Message(err)
 }
 
-// unknownTries is how often it is tried to remove what nobody could attach to: it may
-// be that its state cannot be read, and never will.
+// maxUnattachedTries bounds the attempts to remove an instance that could not be attached to: its
+// state may be unreadable for ever.
 const unknownTries = 10
 
-// destroy has the driver remove everything, also what a create that failed could not
-// remove itself, as on a host under load.
+// destroy lets the driver remove everything, including what a failed create could not remove
+// itself, such as on a host under load.
 func (b *box) destroy(ctx context.Context) error {
 	if b.driver == nil {
 		return nil
@@ -368,7 +367,7 @@ func (b *box) destroy(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		b.h.slog.Error("a sandbox could not be destroyed, trying again", "sandbox", b.id, "err", err)
+		b.h.slog.Error("destroy sandbox failed, will retry", "sandbox", b.id, "err", err)
 		if b.instance() == nil && try == unknownTries {
 			return nil
 		}
@@ -379,7 +378,7 @@ func (b *box) destroy(ctx context.Context) error {
 	}
 }
 
-// starved reports whether the place ended because its memory was used up.
+// outOfMemory reports whether the instance ended because its memory was exhausted.
 func (b *box) starved(ctx context.Context) bool {
 	if b.instance() == nil {
 		return false
@@ -392,8 +391,8 @@ func (b *box) starved(ctx context.Context) bool {
 	return err == nil && s.OOMKills > 0
 }
 
-// endAll gives the record of every process that is left its end, and waits
-// until all are stored. why is what ended the sandbox.
+// endAll ends the record of every remaining process and waits until all are stored. why is what
+// ended the sandbox.
 func (b *box) endAll(ctx context.Context, why error) error {
 	if err := b.completeAll(ctx); err != nil {
 		return err
@@ -406,7 +405,7 @@ func (b *box) endAll(ctx context.Context, why error) error {
 	if b.stopping {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
 		if b.cut {
-			lost.Message = "the sandbox was removed before its shim had told all"
+			lost.Message = "the sandbox was removed before its shim had sent all output"
 		}
 	}
 	procs := make([]*proc, 0, len(b.procs))
@@ -428,7 +427,7 @@ func (b *box) endAll(ctx context.Context, why error) error {
 	return nil
 }
 
-// detach lets go of a sandbox that goes on without us.
+// detach disconnects from a sandbox that continues without this run.
 func (b *box) detach() {
 	b.mu.Lock()
 	conn := b.conn
@@ -440,7 +439,8 @@ func (b *box) detach() {
 	b.markReady()
 }
 
-// wanted is ctx until the sandbox is to end; cancel it in any case.
+// untilStop returns a context that also ends when the sandbox must end. The caller cancels it in
+// any case.
 func (b *box) wanted(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -453,7 +453,7 @@ func (b *box) wanted(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, cancel
 }
 
-// ending reports whether the sandbox is to end.
+// ending reports whether the sandbox must end.
 func (b *box) ending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -468,14 +468,14 @@ func (b *box) markReady() {
 	}
 }
 
-// count is how many processes have no end on record yet.
+// count returns the number of processes whose record has not ended.
 func (b *box) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.procs)
 }
 
-// remove forgets a process whose record has its end.
+// remove drops a process whose record has ended.
 func (b *box) remove(p *proc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -499,7 +499,7 @@ func (b *box) ifDrained() {
 	}
 }
 
-// pause waits and reports whether ctx still runs.
+// sleep waits for d and reports whether ctx is not done.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,19 +1,19 @@
 package hostd
 
-// What a sandbox is expected to need of its host. An idle one takes 3 to 67 MiB,
-// depending on the driver, and most sandboxes wait most of the time.
+// Expected resources per sandbox. An idle one takes 3 to 67 MiB, depending on the driver, and
+// most sandboxes wait most of the time.
 const (
 	// MemoryPerSandbox, SandboxesPerCPU and ProcessesPerSandbox determine
 	// DefaultCapacity.
 	MemoryPerSandbox    = 64 << 20 // bytes
 	SandboxesPerCPU     = 128
-	ProcessesPerSandbox = 64 // a sandbox of gVisor has some 40 threads
+	ProcessesPerSandbox = 64 // a gVisor sandbox has some 40 threads
 
 	leastCapacity = 1
 )
 
-// capacityOf returns how many sandboxes a machine can have: as many as its memory, its
-// CPUs and its bound of processes allow. What is 0 is not known, and allows any number.
+// capacityOf returns how many sandboxes a machine can have: as many as its memory, its CPUs and
+// its process limit allow. A resource of 0 is unknown and allows any number.
 func capacityOf(memory uint64, cpus uint32, processes uint64) int {
 	n := uint64(cpus) * SandboxesPerCPU
 	if memory > 0 {
@@ -25,7 +25,7 @@ func capacityOf(memory uint64, cpus uint32, processes uint64) int {
 	return int(max(n, leastCapacity))
 }
 
-// DefaultCapacity is Config.Capacity by default, on this machine.
+// DefaultCapacity returns the default of Config.Capacity on this machine.
 func DefaultCapacity() int {
 	total, _ := memory()
 	return capacityOf(total, cpus(), processBound())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// processBound is how many processes and threads this machine, and the cgroup that
-// this program is in, may have; 0: not known.
+// processBound returns the maximum number of processes and threads of this machine and of this
+// program's cgroup; 0: unknown.
 func processBound() uint64 {
 	var least uint64
 	files := []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/sys/fs/cgroup/pids.max"}
@@ -25,7 +25,7 @@ func processBound() uint64 {
 			continue
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-		if err == nil && n > 0 && (least == 0 || n < least) { // "max" is no number
+		if err == nil && n > 0 && (least == 0 || n < least) { // "max" is unlimited
 			least = n
 		}
 	}

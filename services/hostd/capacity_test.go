@@ -15,7 +15,7 @@ func TestCapacityOfAMachine(t *testing.T) {
 		{"CPUs are short", 64 * gib, 2, 1 << 22, 256},
 		{"processes are short", 64 * gib, 8, 32768, 512},
 		{"only the CPUs are known", 0, 2, 0, 256},
-		{"a small machine has room for one", 16 << 20, 1, 10, 1},
+		{"a small machine has capacity for one", 16 << 20, 1, 10, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -25,6 +25,6 @@ func TestCapacityOfAMachine(t *testing.T) {
 		})
 	}
 	if n := DefaultCapacity(); n < 1 {
-		t.Errorf("this machine has room for %d", n)
+		t.Errorf("DefaultCapacity() = %d, want at least 1", n)
 	}
 }

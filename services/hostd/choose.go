@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// choose finds the driver that is to make the sandbox, or has made it, and says what the
-// record will of it. The scheduler has named it by what this host said of itself; what is
-// demanded is looked at again, so that no sandbox ever has less, whoever was wrong.
+// choose determines the driver that creates the sandbox, or has created it, and what the record
+// will say of it. The scheduler has named it by this host's lease; the requirements are checked
+// again, so that no sandbox ever gets less, whatever was out of date.
 func (b *box) choose(ctx context.Context) error {
 	name := cmp.Or(b.by, b.req.Driver)
 	if b.driver != nil {
@@ -26,7 +26,7 @@ func (b *box) choose(ctx context.Context) error {
 		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s gives isolation %q, not %q", d.Name(), has, b.req.Isolation)
 	}
 	if len(b.req.Volumes) > 0 && !d.caps.Volumes {
-		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s cannot show volumes here", d.Name())
+		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s does not support volumes here", d.Name())
 	}
 	enforced := d.caps.Enforced()
 	if missing := sandbox.Missing(b.req.Demanded, enforced); len(missing) > 0 {
@@ -37,13 +37,13 @@ func (b *box) choose(ctx context.Context) error {
 	}
 	b.made = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
 		Pause: d.caps.Pause, Files: d.caps.Files,
-		Memory: d.caps.Memory && len(b.req.Volumes) == 0, // processes that go on find no other volumes
+		Memory: d.caps.Memory && len(b.req.Volumes) == 0, // restored processes would find other volumes
 	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB, Unenforced: sandbox.Missing(b.req.Limits(), enforced)}
 	return nil
 }
 
-// offer is the driver that made the sandbox, as it is offered. Of one that is not, any
-// more or yet, nothing is known.
+// offer returns the driver that created the sandbox with its capabilities; they are empty if it
+// is not offered any more, or yet.
 func (b *box) offer(ctx context.Context) offer {
 	if o, ok := b.h.awaitOffer(ctx, b.driver.Name()); ok {
 		return o

@@ -12,28 +12,28 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// A host makes nothing that is weaker than what was demanded, whoever placed it.
+// A host creates no sandbox with less isolation than requested, whatever placed it there.
 func TestIsolationIsNeverLowered(t *testing.T) {
 	r := lively(t)
 	s, _ := r.view.Sandbox(r.sandbox())
 	for _, level := range sandbox.Isolations() {
 		id := r.request(sandbox.Requested{Isolation: level})
 		if got := r.awaitPhase(id, sandbox.PhaseRunning); got.Live() != s.Isolation.AtLeast(level) {
-			t.Errorf("isolation %s on a host that gives %s: %s %s", level, s.Isolation, got.Phase, got.Cause)
+			t.Errorf("isolation %s on a host with %s: %s %s", level, s.Isolation, got.Phase, got.Cause)
 		} else if got.Live() && got.Isolation != s.Isolation {
-			t.Errorf("the record says isolation %q, it has %q", got.Isolation, s.Isolation)
+			t.Errorf("record has isolation %q, want %q", got.Isolation, s.Isolation)
 		}
 	}
 }
 
-// Nobody has to name a driver: auto is what works, and never direct. The one that may
-// have to be built is not waited for.
+// Auto selects the drivers that work, never direct. The one that may have to be built is not
+// waited for.
 func TestAutoDrivers(t *testing.T) {
 	first := slices.IndexFunc(Probe(t.Context()), func(d DriverReport) bool { return d.Default })
 	cfg := Config{}
 	got, err := openDrivers(t.Context(), &cfg)
 	if first < 0 && err == nil {
-		t.Errorf("opened %v; doctor says that nothing works", got)
+		t.Errorf("opened %v; Probe reports no default", got)
 	}
 	for _, o := range got {
 		if o.Name() == "direct" || o.Name() == lateName {
@@ -46,12 +46,12 @@ func TestAutoDrivers(t *testing.T) {
 	}
 	cfg.Drivers = []string{"no-such"}
 	if _, err := openDrivers(t.Context(), &cfg); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "no-such") {
-		t.Errorf("an unknown driver: %v", err)
+		t.Errorf("unknown driver: %v", err)
 	}
 }
 
-// As soon as gVisor has been built and tried it is what sandboxes get that demand
-// nothing, unless another driver was named before.
+// Once gVisor is built and probed it is the default driver, unless another one was named before
+// Auto.
 func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
 	if _, err := sidecar.Runsc().Find(); err != nil {
 		t.Skip(err)
@@ -65,16 +65,16 @@ func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
 		r.begin()
 		h := r.awaitDriver(lateName)
 		if h.Drivers[0] != c.first {
-			t.Errorf("asked for %q: %q are offered", c.asked, h.Drivers)
+			t.Errorf("drivers %q: offered %q", c.asked, h.Drivers)
 		}
 		if got := r.awaitPhase(r.request(sandbox.Requested{}), sandbox.PhaseRunning); got.Driver != c.first {
-			t.Errorf("asked for %q: a sandbox is in %q", c.asked, got.Driver)
+			t.Errorf("drivers %q: sandbox created by %q", c.asked, got.Driver)
 		}
-		r.kill() // the next life knows what it can, while the sandbox waits for it
+		r.kill() // the next run has its capabilities from the journal, while its sandbox waits
 		r.begin()
 		r.awaitLease(h.Epoch)
 		if next, _ := r.view.Host(r.cfg.Name); !slices.Contains(next.Drivers, lateName) || next.Drivers[0] != c.first {
-			t.Errorf("asked for %q: %q are offered in the next life", c.asked, next.Drivers)
+			t.Errorf("drivers %q: offered in the next run %q", c.asked, next.Drivers)
 		}
 	}
 }
@@ -93,13 +93,13 @@ func (r *rig) awaitDriver(name string) fleet.Host {
 		select {
 		case <-changed:
 		case <-deadline:
-			r.t.Fatalf("driver %s is not offered: %q are", name, h.Drivers)
+			r.t.Fatalf("driver %s is not offered, only %q", name, h.Drivers)
 		}
 	}
 }
 
-// A limit that the driver cannot enforce is refused where it is demanded, and is on record
-// where it is only a default.
+// A limit that the driver cannot enforce fails the create if it is demanded, and is on record if
+// it is a default.
 func TestLimitsAreNotLostInSilence(t *testing.T) {
 	r := lively(t)
 	s, _ := r.view.Sandbox(r.sandbox())

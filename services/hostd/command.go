@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// follow takes the host's commands from rev on, until ctx ends.
+// follow reads the host's commands from rev on, until ctx ends.
 func (h *host) follow(ctx context.Context, rev uint64) error {
 	err := h.log.Commands(ctx, h.cfg.Name, rev, func(c events.Command) error {
 		h.cursor.begin(c.Rev)
@@ -19,12 +19,12 @@ func (h *host) follow(ctx context.Context, rev uint64) error {
 		return nil
 	})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // ctx ended
 	}
 	return fmt.Errorf("commands: %w", err)
 }
 
-// dispatch hands a command to whom it concerns, without waiting.
+// dispatch handles or parks a command, without waiting.
 func (h *host) dispatch(c events.Command) {
 	if drain, ok := c.Body.(events.Drain); ok {
 		h.spawn("drain", func() error { return h.drain(c, drain.Drain) })
@@ -35,7 +35,7 @@ func (h *host) dispatch(c events.Command) {
 	}
 }
 
-// deliver hands a command to its sandbox, or refuses it, without waiting.
+// deliver passes a command to its sandbox, or refuses it, without waiting.
 func (h *host) deliver(c events.Command) {
 	b := h.box(c.Process.Sandbox())
 	if start, ok := c.Body.(events.Start); ok {
@@ -69,20 +69,21 @@ func (h *host) deliver(c events.Command) {
 }
 
 const (
-	// maxWaiting is how many bytes of commands may wait for a shim to take them, as much as
-	// five hundred clients send at a time. One that takes none would else fill our memory.
+	// maxWaiting is how many bytes of commands may wait for a shim to accept them, as much as
+	// five hundred clients send at a time. A shim that accepts none would else fill the host's
+	// memory.
 	maxWaiting = 64 << 20
-	// commandCost is what each of them counts besides its data.
+	// commandCost is the size of a command besides its data.
 	commandCost = 1 << 10
-	// maxPending is how many commands may wait for the shim's answer, as input does for a
-	// process that does not read, until nobody waits for it any more.
+	// maxPending is how many commands may wait for the shim's reply, as input does for a process
+	// that does not read, until their senders give up.
 	maxPending = 1 << 16
-	// A part of both is kept from input: what ends a process is to go through.
+	// This part of both is not available to input: signals must get through.
 	inputPart = 8
 )
 
-// admit counts a command with so many bytes of data that is to go to the shim, until the
-// shim has taken it; or says why it cannot go there.
+// admit accounts for a command with data bytes of payload until the shim has accepted it, or
+// returns why it is refused.
 func (b *box) admit(c *events.Command, data int) error {
 	if err := b.usable(); err != nil {
 		return err
@@ -92,14 +93,14 @@ func (b *box) admit(c *events.Command, data int) error {
 		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart
 	}
 	if b.owed(pending) >= pending || b.waiting.Load()+size > waiting {
-		return kind.New(kind.Exhausted, "command", c.ID, "the sandbox does not take the commands that it has")
+		return kind.New(kind.Exhausted, "command", c.ID, "too many commands wait for the sandbox")
 	}
 	b.h.cursor.charge(c.Rev, &b.waiting, size)
 	return nil
 }
 
-// owed is how many commands wait for an answer. Where that is most, it forgets now and then
-// those that nobody waits for, and that need not be sent again.
+// countPending returns how many commands wait for a reply. At the limit it drops, once per
+// second, those whose senders have given up and that need not be sent again.
 func (b *box) owed(most int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +117,7 @@ func (b *box) owed(most int) int {
 	return len(b.pending)
 }
 
-// pass sends a command on; box.order is held.
+// forward passes a command to its process; hostSandbox.order is held.
 func (b *box) pass(c events.Command) {
 	b.mu.Lock()
 	p := b.procs[c.Process.Token()]
@@ -131,8 +132,8 @@ func (b *box) pass(c events.Command) {
 	p.command(c)
 }
 
-// passEarly sends on the commands that came before it was known which processes
-// the shim has, in their order.
+// forwardQueued forwards the commands that arrived before the shim's processes were known, in
+// their order.
 func (b *box) passEarly() {
 	b.order.Lock()
 	defer b.order.Unlock()
@@ -146,8 +147,7 @@ func noProcess(id process.ID) error {
 	return kind.New(kind.NotFound, "command", string(id), "the process has ended")
 }
 
-// begin sets a process to its start. A second command for the same process is
-// nothing new.
+// begin starts a process. Another command that starts the same process is ignored.
 func (h *host) begin(b *box, c events.Command, spec process.Spec) {
 	p := h.newProc(b, c.Process)
 	p.start, p.spec, p.hash, p.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
@@ -170,7 +170,7 @@ func (h *host) begin(b *box, c events.Command, spec process.Spec) {
 	h.spawn("process "+string(p.id), func() error { return p.begin(h.life) })
 }
 
-// frameOf is a command as the shim is told it.
+// frameOf returns a command's frame for the shim.
 func frameOf(c *events.Command) []byte {
 	token := c.Process.Token()
 	switch body := c.Body.(type) {
@@ -185,13 +185,13 @@ func frameOf(c *events.Command) []byte {
 	return nil
 }
 
-// answer answers a command's sender.
+// answer replies to a command's sender.
 func (h *host) answer(c events.Command, r events.Reply) {
 	h.log.Reply(c, r)
-	h.fault("replied") //nolint:errcheck // it ends the life by itself
+	h.fault("replied") //nolint:errcheck // it ends the run
 }
 
-// refuse answers that a command cannot be done, and is done with it.
+// refuse completes a command and replies with an error.
 func (h *host) refuse(c events.Command, err error) {
 	h.cursor.end(c.Rev)
 	h.answer(c, events.Reply{Err: err})

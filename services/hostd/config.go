@@ -14,42 +14,42 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Config says how to run a host. The zero value of a field is its default.
+// Config configures a host. The zero value of a field is its default.
 type Config struct {
 	Log      *events.Log   // required
-	Name     string        // of the host, unique among all; required
-	View     *events.View  // of a Log to the same servers, folded at least until Run returns; default: one of its own
-	DataDir  string        // of the journal and the sandboxes, made if missing, for one hostd at a time; required
-	Drivers  []string      // to offer, the first is the default; default: Auto. direct must be named
+	Name     string        // name of the host, unique in the fleet; required
+	View     *events.View  // view of a Log to the same servers, kept current at least until Run returns; default: Run opens one
+	DataDir  string        // directory of the journal and the sandboxes, created if missing, for one hostd at a time; required
+	Drivers  []string      // drivers to offer, the first is the default; default: Auto. direct must be named
 	Shim     []string      // program and arguments of the shim, or ShimSelf; default: millrace-shim beside this program or built from its source, until then this program
-	Version  string        // told to others
-	Slog     *slog.Logger  // default: silence
+	Version  string        // version in the lease
+	Slog     *slog.Logger  // default: discard
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
-	// SampleEvery is how often what a sandbox uses is put on record; default 5 s.
-	// events.MaxSamples of a sandbox are kept.
+	// SampleEvery is the interval in which the usage of a sandbox is recorded; default 5 s. The
+	// last events.MaxSamples per sandbox are kept.
 	SampleEvery time.Duration
 
-	TemplateCache int64         // bytes of templates and copies of snapshots that are kept though no sandbox uses them; default 32 GiB
-	CopyAhead     int64         // bytes of a snapshot that is copied to the servers' store before somebody asks; default 4 GiB; negative: none is
+	TemplateCache int64         // maximum bytes of cached templates and copies of snapshots that no sandbox uses; default 32 GiB
+	CopyAhead     int64         // maximum bytes of a snapshot that is copied to the servers' object store in advance; default 4 GiB; negative: no copies in advance
 	Capacity      int           // maximum number of sandboxes; default DefaultCapacity
-	DestroyOnExit func() bool   // asked at a clean end: destroy the sandboxes? Otherwise, and by default, they wait for the next life
+	DestroyOnExit func() bool   // called on a clean exit: destroy the sandboxes? Otherwise, and by default, they are left to the next run
 	Grace         time.Duration // see wire.Limits; default 2 s
 
-	// Of output, in bytes; 0: no limit. What is over a quota is dropped, and the
-	// record says so; what is over a rate waits in its process.
-	Quota        uint64 // that a process may record
-	SandboxQuota uint64 // that all processes of a sandbox may record
-	Rate         uint64 // a second, of a process
-	SandboxRate  uint64 // a second, of all processes of a sandbox
+	// Limits of output, in bytes; 0: no limit. Output beyond a quota is dropped, and the record
+	// says so; a process beyond a rate is throttled.
+	Quota        uint64 // per process
+	SandboxQuota uint64 // per sandbox
+	Rate         uint64 // per second and process
+	SandboxRate  uint64 // per second and sandbox
 
-	// Spool is how many bytes of the disk the output of a sandbox may take that
-	// cannot be stored because hostd or NATS is away; then its processes wait.
-	// Negative: it is kept in memory, a few MiB a process. Default 1 GiB.
+	// Spool is the maximum of a sandbox's output, in bytes, that is kept on disk while hostd or
+	// NATS is unavailable; then its processes are throttled. Negative: it is kept in memory, a
+	// few MiB per process. Default 1 GiB.
 	Spool int64
 
-	// Warm is how many places are kept ready of each kind that was asked for lately,
-	// by drivers that take long to make one. Default: none.
+	// Warm is the number of warm instances per recently used spec, for drivers that take long to
+	// create one. Default: none.
 	Warm int
 
 	// GuestKernel is the directory of the kernel that the drivers microvm and
@@ -58,37 +58,36 @@ type Config struct {
 	GuestKernel string
 	TCG         bool
 
-	// JailPool is the ZFS data set of the driver jail, JailTools the programs that it
-	// runs, by name, instead of those where FreeBSD has them. Default: "millrace".
+	// JailPool is the ZFS data set of the driver jail; default "millrace". JailTools overrides
+	// the paths of the programs that it runs, by name.
 	JailPool  string
 	JailTools map[string]string
 
-	// Egress lets sandboxes use the network as far as their records say, through
-	// the host's proxy (package egress). Addresses that are not public are refused,
-	// but for EgressAllow.
+	// Egress lets sandboxes use the network as far as their records allow, through the host's
+	// proxy (package egress). Addresses that are not public are refused, except for EgressAllow.
 	Egress      bool
 	EgressAllow []netip.Prefix
-	// Network is what sandboxes get besides the proxy: NetworkVeth, where root and
-	// the driver let that be, gives those whose records name no lists, rules or proxy
-	// an interface of their own (package veth). Default: nothing. VethRange are its
-	// addresses; default 10.213.0.0/16.
+	// Network is the network besides the proxy: with NetworkVeth, as root and with a driver that
+	// supports it, sandboxes whose records have no lists, rules or proxy get a network interface
+	// of their own (package veth). Default: none. VethRange is the range of their addresses;
+	// default 10.213.0.0/16.
 	Network   string
 	VethRange netip.Prefix
 
-	EgressDNS string // IP:PORT of the name server for them; default: the machine's
+	EgressDNS string // IP:PORT of the sandboxes' name server; default: the machine's
 
-	// Fault is called at named points (Points). An error from it ends hostd on
-	// the spot, as a kill would: that is what it is for, in tests.
+	// Fault is called at named points (Points), for tests. An error from it ends hostd at once,
+	// as a kill would.
 	Fault func(point string) error
 
-	instance   string          // of the run, in its lease; default: random
-	made       *makes          // nil: makeDriver makes another one each time
+	instance   string          // id of the run, in its lease; default: random
+	made       *makes          // nil: makeDriver creates a new one each time
 	drivers    []driver.Driver // instead of Drivers, in tests
 	meterEvery time.Duration   // other than defaultMeterEvery, in tests
 }
 
-// Points are the names that Config.Fault is called with, in the order in which a
-// sandbox and a process with some output meet them.
+// Points are the names that Config.Fault is called with, in the order in which a sandbox and a
+// process with some output reach them.
 var Points = [...]string{
 	"placed", "journaled", "created", "running",
 	"claimed", "spawned", "summarized", "stored", "acked", "replied", "noted",
@@ -100,7 +99,7 @@ const (
 	NetworkVeth = "veth"
 )
 
-// setDefaults makes cfg that of a life.
+// setDefaults validates cfg and fills in the defaults.
 func setDefaults(cfg *Config) error {
 	switch {
 	case cfg.Log == nil || cfg.DataDir == "":
@@ -141,8 +140,7 @@ func setDefaults(cfg *Config) error {
 	return nil
 }
 
-// scratch is where drivers make trials of themselves; empty: there is no data
-// directory.
+// scratch returns the directory in which drivers probe; empty without a data directory.
 func (c *Config) scratch() string {
 	if c.DataDir == "" {
 		return ""

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// pair is two hosts of one log, node1 and node2, that live.
+// pair starts two hosts with one log, node1 and node2.
 func pair(t *testing.T, change func(*Config)) (one, two *rig) {
 	t.Helper()
 	one = newRig(t)
@@ -36,11 +36,10 @@ func pair(t *testing.T, change func(*Config)) (one, two *rig) {
 	return one, two
 }
 
-// copyPatience is for a copy: with the memory comes the shim, which has 36 MB with the
-// race detector.
+// copyTimeout allows for a copy with memory, which has the shim: 36 MB with the race detector.
 const copyPatience = 3 * time.Minute
 
-// awaitCopy waits until what is known of a snapshot's copy is as it should be.
+// awaitCopy waits until done returns true for a snapshot's copy.
 func (r *rig) awaitCopy(id sandbox.SnapshotID, done func(*sandbox.Copy) bool) sandbox.Snapshot {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), copyPatience)
@@ -54,7 +53,7 @@ func (r *rig) awaitCopy(id sandbox.SnapshotID, done func(*sandbox.Copy) bool) sa
 
 func copied(c *sandbox.Copy) bool { return c.Manifest != "" && !c.Wanted }
 
-// keptText makes a sandbox with a file, keeps it, and ends it.
+// keptText creates a sandbox with a file, takes a snapshot of it, and ends the sandbox.
 func (r *rig) keptText(text string) sandbox.Snapshot {
 	r.t.Helper()
 	sbx := r.sandbox()
@@ -68,8 +67,8 @@ func (r *rig) keptText(text string) sandbox.Snapshot {
 	return snap
 }
 
-// A snapshot is usable on another host, also when its own is gone for good, and on
-// one that comes later; what begins from it has its files, and can be kept again.
+// A snapshot is usable on another host, also when its own is gone for good, and on one that joins
+// later; a sandbox created from it has its files, and can have a snapshot, too.
 func TestASnapshotOutlivesItsHost(t *testing.T) {
 	one, two := pair(t, nil)
 	snap := one.keptText("then")
@@ -77,7 +76,7 @@ func TestASnapshotOutlivesItsHost(t *testing.T) {
 	one.kill()
 	s := two.begunFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
-		t.Fatalf("on another host the file says %q; %s %s", got, s.Phase, s.Cause)
+		t.Fatalf("on another host the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
 	again := two.snapshot(s.ID)
 	again = two.awaitCopy(again.ID, copied)
@@ -89,11 +88,11 @@ func TestASnapshotOutlivesItsHost(t *testing.T) {
 	three.awaitLease(0)
 	s = three.begunFrom(&again)
 	if got := three.file(s.ID, "file"); got != "then\n" {
-		t.Errorf("on a host that came later the file says %q; %s %s", got, s.Phase, s.Cause)
+		t.Errorf("on a host that joined later the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
 }
 
-// A sandbox stands on a copy over lives of its host, which does not evict it.
+// A host does not evict a copy that a sandbox is based on, also after a restart.
 func TestACopyIsHeldOverLives(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.TemplateCache = 1 })
 	snap := one.keptText("then")
@@ -102,19 +101,19 @@ func TestACopyIsHeldOverLives(t *testing.T) {
 	two.write(s.ID, "now")
 	two.kill()
 	if on := two.noted()[s.ID].trees; len(on) != 1 || on[0] != copyID(&snap.Copy) {
-		t.Errorf("the journal has it stand on %v", on)
+		t.Errorf("trees in the journal: %v", on)
 	}
 	two.begin()
 	two.awaitLease(1)
 	if got := two.file(s.ID, "file"); got != "now\n" {
-		t.Fatalf("in the next life the file says %q", got)
+		t.Fatalf("in the next run the file has %q", got)
 	}
 	trees := func() int {
 		n, _ := filepath.Glob(filepath.Join(two.cfg.DataDir, templatesDir, "*", "root"))
 		return len(n)
 	}
 	if trees() != 1 {
-		t.Errorf("%d trees are there, want the one in use", trees())
+		t.Errorf("%d trees in the cache, want the one in use", trees())
 	}
 	two.stopSandbox(s.ID)
 	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
@@ -122,7 +121,7 @@ func TestACopyIsHeldOverLives(t *testing.T) {
 	two.awaitTrue(func() bool { return trees() == 0 })
 }
 
-// noted is what the journal has of a host that does not live.
+// stored returns what the journal has of the sandboxes of a host that does not run.
 func (r *rig) noted() map[sandbox.ID]made {
 	r.t.Helper()
 	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
@@ -137,7 +136,7 @@ func (r *rig) noted() map[sandbox.ID]made {
 	return all
 }
 
-// awaitTrue waits for what a host does after some change of the log.
+// awaitTrue waits until done returns true; it checks after every change of the log.
 func (r *rig) awaitTrue(done func() bool) {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
@@ -147,25 +146,26 @@ func (r *rig) awaitTrue(done func() bool) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			r.t.Fatal("it does not come to that")
+			r.t.Fatal("the condition was never met")
 		}
 	}
 }
 
-// What is not copied ahead is copied when another host wants it.
+// A snapshot that is not copied in advance is copied when another host needs it.
 func TestACopyOnDemand(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	snap := one.keptText("then")
 	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
-		t.Errorf("copied ahead: %+v", now.Copy)
+		t.Errorf("copied in advance: %+v", now.Copy)
 	}
 	s := two.begunFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
-		t.Errorf("the file says %q; %s %s", got, s.Phase, s.Cause)
+		t.Errorf("file has %q; %s %s", got, s.Phase, s.Cause)
 	}
 }
 
-// Without a copy, a snapshot is gone with its host, and a sandbox that wants it says so.
+// Without a copy, a snapshot is unavailable when its host is gone, and a sandbox created from it
+// fails with that reason.
 func TestNoCopyAndNoHost(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	snap := one.keptText("then")
@@ -176,7 +176,7 @@ func TestNoCopyAndNoHost(t *testing.T) {
 	}
 }
 
-// A host that cannot use a snapshot refuses it, and does not try.
+// A host that cannot use a snapshot refuses it without trying.
 func TestASnapshotThatDoesNotFit(t *testing.T) {
 	one, two := pair(t, nil)
 	snap := one.keptText("then")
@@ -193,8 +193,8 @@ func TestASnapshotThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A copy that is damaged in the store is seen on arrival and mended by who has the
-// files; when nobody has them it is refused, and nothing of it stays.
+// A copy that is damaged in the store is detected on arrival and replaced by a host that has the
+// files; without one it is refused, and nothing of it stays.
 func TestADamagedCopy(t *testing.T) {
 	one, two := pair(t, nil)
 	snap := one.keptText("then")
@@ -212,7 +212,7 @@ func TestADamagedCopy(t *testing.T) {
 	damage()
 	s := two.begunFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
-		t.Fatalf("mended, the file says %q; %s %s", got, s.Phase, s.Cause)
+		t.Fatalf("after the repair, the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
 	two.stopSandbox(s.ID)
 	two.awaitPhase(s.ID, sandbox.PhaseDestroyed)
@@ -223,14 +223,14 @@ func TestADamagedCopy(t *testing.T) {
 	three.begin()
 	three.awaitLease(0)
 	if s := three.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
-		t.Errorf("with nobody to mend it: %s: %q", s.Phase, s.Cause)
+		t.Errorf("without a host to repair it: %s: %q", s.Phase, s.Cause)
 	}
 	if left, _ := filepath.Glob(filepath.Join(three.cfg.DataDir, templatesDir, "*-*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("directories left: %v", left)
 	}
 }
 
-// Whichever host is cut off in mid-transfer, its next life goes on.
+// A host that is interrupted during a copy continues it in its next run.
 func TestCutOffInMidTransfer(t *testing.T) {
 	one := newRig(t)
 	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
@@ -253,15 +253,15 @@ func TestCutOffInMidTransfer(t *testing.T) {
 		t.Fatalf("the host ended by %v", l.err)
 	}
 	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
-		t.Errorf("half a copy is known: %+v", now.Copy)
+		t.Errorf("the log has a partial copy: %+v", now.Copy)
 	}
 	one.begin()
 	one.awaitLease(1)
 	one.awaitCopy(snap.ID, copied)
 }
 
-// A store that is full is said to who wants the copy, and harms nothing else; with
-// room it works.
+// A full store fails the sandbox that needs the copy, and affects no other; with free space the
+// copy works.
 func TestTheStoreIsFull(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	small, err := events.Open(t.Context(), events.Config{InProcess: one.srv, MaxStore: 16 << 20})
@@ -271,7 +271,7 @@ func TestTheStoreIsFull(t *testing.T) {
 	defer small.Close()
 	var sums []template.Sum
 	for err == nil {
-		data := []byte(strings.Repeat(rand.Text(), 20<<10)) // half a MiB that nobody packs
+		data := []byte(strings.Repeat(rand.Text(), 20<<10)) // half a MiB that does not compress
 		sums = append(sums, template.SumOf(data))
 		err = small.PutPart(t.Context(), sums[len(sums)-1], data)
 	}
@@ -287,7 +287,7 @@ func TestTheStoreIsFull(t *testing.T) {
 		t.Errorf("with a full store: %s: %q", s.Phase, s.Cause)
 	}
 	if s := one.begunFrom(&snap); one.file(s.ID, "file") != "then\n" {
-		t.Errorf("where it was made: %s: %q", s.Phase, s.Cause)
+		t.Errorf("on its own host: %s: %q", s.Phase, s.Cause)
 	}
 	for _, sum := range sums {
 		if err := small.RemovePart(t.Context(), sum); err != nil {
@@ -295,12 +295,12 @@ func TestTheStoreIsFull(t *testing.T) {
 		}
 	}
 	if s := two.begunFrom(&snap); two.file(s.ID, "file") != "then\n" {
-		t.Errorf("with room again: %s: %q", s.Phase, s.Cause)
+		t.Errorf("with free space: %s: %q", s.Phase, s.Cause)
 	}
 }
 
-// Processes go on on another host, after theirs is gone, where it fits: with what
-// came before, every number is there once.
+// Processes continue on another host, after theirs is gone, if the snapshot fits there: together
+// with the origin's output, every number is there once.
 func TestProcessesGoOnOnAnotherHost(t *testing.T) {
 	one := remembering(t)
 	one.cfg.Name, one.cfg.CopyAhead = "node1", 0

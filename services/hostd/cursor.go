@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// cursor knows which of the host's commands are done. They begin in order and
-// end in any; its place is the last one before which all have ended.
+// cursor tracks which of the host's commands are done. They begin in order and end in any; its
+// position is the last one before which all have ended.
 type cursor struct {
 	mu   sync.Mutex
 	last uint64
 	open map[uint64]debt
 }
 
-// debt is what a command that is not done holds of our memory, and of whose share.
+// charge is the memory that an open command is charged with, and the account.
 type debt struct {
-	of    *atomic.Int64 // nil: nobody's
+	of    *atomic.Int64 // nil: none
 	bytes int64
 }
 
@@ -25,7 +25,7 @@ func newCursor(rev uint64) *cursor {
 	return &cursor{last: rev, open: make(map[uint64]debt)}
 }
 
-// begin notes a command as not done.
+// begin adds an open command.
 func (c *cursor) begin(rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *cursor) begin(rev uint64) {
 	c.open[rev] = debt{}
 }
 
-// charge has a command that is not done count as so many bytes until it ends.
+// charge charges an open command to an account until it ends.
 func (c *cursor) charge(rev uint64, of *atomic.Int64, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +43,7 @@ func (c *cursor) charge(rev uint64, of *atomic.Int64, bytes int64) {
 	}
 }
 
-// end notes that a command need not be looked at again. It may be repeated.
+// end removes a command that need not be read again. It may be called repeatedly.
 func (c *cursor) end(rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *cursor) end(rev uint64) {
 	delete(c.open, rev)
 }
 
-// place is where the next life goes on reading.
+// position returns where the next run continues to read.
 func (c *cursor) place() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,10 +64,10 @@ func (c *cursor) place() uint64 {
 	return place
 }
 
-// noteEvery bounds how many commands a new life reads again in vain.
+// storeCursorEvery bounds how many commands a new run reads again in vain.
 const noteEvery = time.Second
 
-// note writes the cursor's place to the journal from time to time.
+// storeCursor writes the cursor's position to the journal from time to time.
 func (h *host) note(ctx context.Context) error {
 	t := time.NewTicker(noteEvery)
 	defer t.Stop()
@@ -85,8 +85,8 @@ func (h *host) note(ctx context.Context) error {
 		if place == noted {
 			continue
 		}
-		if err := h.journal.setCursor(place); err != nil { // a full disk must not end who makes room on it
-			h.slog.Warn("how far commands were read cannot be noted", "err", err)
+		if err := h.journal.setCursor(place); err != nil { // a full disk must not end the run, which frees space on it
+			h.slog.Warn("store command cursor failed", "err", err)
 			continue
 		}
 		noted = place

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// damaged is what is left of a record: its seqs are dense, but for gaps that say so.
+// damaged describes a record on a damaged disk: its seqs are dense, except for gap events.
 type damaged struct {
-	gone process.Seq // events before this one are lost, as the reader's error says
+	gone process.Seq // events before this one are lost, as the reader's error reports
 	last process.Seq
 	gaps int
 	end  *process.Exit
@@ -56,8 +56,8 @@ func (r *rig) readDamaged(id process.ID) (d damaged) {
 	}
 }
 
-// Whatever a disk does to the output, a record that was read whole before has a gap where
-// events are missing, and the end that was seen.
+// Whatever a disk does to the output, a record that was read completely before has a gap where
+// events are missing, and its end.
 func TestDamagedOutput(t *testing.T) {
 	const noise = "head -c 1000000 /dev/urandom; "
 	for _, d := range eventstest.Damages() {

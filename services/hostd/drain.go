@@ -4,9 +4,8 @@ import (
 	"github.com/millrace/millrace/events"
 )
 
-// drain answers a command to take no new sandbox, or to take them again. It is
-// journaled, so that it holds for later lives, and in the lease before it is
-// answered.
+// drain handles a command to drain the host, or to end that. It is journaled, so that it holds
+// for later runs, and in the lease before the reply.
 func (h *host) drain(c events.Command, drain bool) error {
 	if err := h.journal.setDraining(drain); err != nil {
 		h.refuse(c, err)

@@ -13,28 +13,28 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/jail"
 )
 
-// Auto stands in Config.Drivers for the drivers of this machine's own choice.
+// Auto stands in Config.Drivers for the drivers that suit this machine.
 const Auto = "auto"
 
-// autoOrder are the drivers that Auto stands for, as far as they work here: the first
-// that does is the default. lateName is the one of them that is not waited for,
-// because it may have to be built first.
+// autoOrder are the drivers that Auto stands for, as far as they work here: the first of them is
+// the default. lateName is the one that startup does not wait for, because it may have to be
+// built first.
 var autoOrder = [...]string{lateName, "namespace", "jail"}
 
 const lateName = "gvisor"
 
-// driverNames are those that can be asked for. Not all work on every system;
-// their Probe says why.
+// driverNames are the names of all drivers. Not all work on every system; their Probe returns
+// why.
 var driverNames = [...]string{"gvisor", "namespace", "microvm", "firecracker", "jail", "direct"}
 
-// makes are the drivers of a life: one of each name, which knows what all of its sandboxes
-// have of the host, whoever found or made them.
+// driverSet has the drivers of a run: one per name, since a driver keeps the host's resources of
+// all its sandboxes, created or adopted.
 type makes struct {
 	mu  sync.Mutex
 	all map[string]driver.Driver
 }
 
-// makeDriver gives the driver of that name: that of the life, if cfg is a life's.
+// makeDriver returns the driver with a name: the run's, if cfg belongs to a run.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
 	if cfg.made == nil {
 		return newDriver(name, cfg)
@@ -50,7 +50,7 @@ func makeDriver(name string, cfg *Config) (driver.Driver, error) {
 	return d, err
 }
 
-// close ends what drivers still do. Nobody calls them any more.
+// close stops the background work of drivers that are no longer used.
 func (m *makes) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +88,7 @@ func checkDriver(name string) error {
 	return kind.Newf(kind.Invalid, "hostd", "", "driver %q does not exist; the drivers are: %s", name, strings.Join(driverNames[:], ", "))
 }
 
-// CheckDrivers fails for a name that is no driver's.
+// CheckDrivers returns an error if a driver does not exist.
 func CheckDrivers(names []string) error {
 	for _, n := range names {
 		if n == Auto {

@@ -20,8 +20,8 @@ func newMicroVM(cfg *Config) (driver.Driver, error) {
 	return microvm.New(microvm.Config{Init: func() string { return machineInit(cfg) }, Kernel: cfg.GuestKernel, TCG: cfg.TCG, Scratch: cfg.scratch(), Log: cfg.Slog}), nil
 }
 
-// machineInit is the program with which microvm finds out whether KVM works: the shim,
-// which is static where this program may not be. Empty: this program.
+// machineInit returns the program with which microvm probes KVM: the shim, which is static where
+// this program may not be. Empty: this program.
 func machineInit(cfg *Config) string {
 	switch {
 	case len(cfg.Shim) == 1 && cfg.Shim[0] != ShimSelf:

@@ -2,8 +2,8 @@ package hostd
 
 import "testing"
 
-// Whether KVM works is found out with a program that can be a guest's first one, as the
-// shim that was named, where this one may not be static.
+// KVM is probed with a program that can be a guest's init, such as the configured shim, since
+// this program may not be static.
 func TestKVMIsTriedWithTheShim(t *testing.T) {
 	for want, shim := range map[string][]string{"/named": {"/named"}, "": {ShimSelf}} {
 		if got := machineInit(&Config{Shim: shim}); got != want {
@@ -11,6 +11,6 @@ func TestKVMIsTriedWithTheShim(t *testing.T) {
 		}
 	}
 	if got := machineInit(&Config{Shim: []string{"/some", "arguments"}}); got != "" {
-		t.Errorf("a shim with arguments: %q", got)
+		t.Errorf("shim with arguments: %q", got)
 	}
 }

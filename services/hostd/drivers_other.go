@@ -8,7 +8,7 @@ import (
 )
 
 func newNamespace(*Config) (driver.Driver, error) {
-	return nil, kind.New(kind.Unavailable, "hostd", "", "namespaces are Linux's own")
+	return nil, kind.New(kind.Unavailable, "hostd", "", "this driver runs on Linux only")
 }
 
 func newGvisor(*Config) (driver.Driver, error) {
@@ -16,7 +16,7 @@ func newGvisor(*Config) (driver.Driver, error) {
 }
 
 func newMicroVM(*Config) (driver.Driver, error) {
-	return nil, kind.New(kind.Unavailable, "hostd", "", "this driver is for Linux")
+	return nil, kind.New(kind.Unavailable, "hostd", "", "this driver runs on Linux only")
 }
 
 func newFirecracker(cfg *Config) (driver.Driver, error) { return newMicroVM(cfg) }

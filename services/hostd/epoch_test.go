@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 )
 
-// An epoch fences what was written before it, so it must never be given twice, also if a
-// damaged disk of the servers takes the lease away.
+// An epoch fences what was written before it, so it is never used twice, even if a damaged disk
+// of the servers loses the lease.
 func TestEpochsGrowThoughTheLogLosesTheLease(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()

@@ -32,7 +32,7 @@ func Serve(ctx context.Context, cfg Config) error {
 
 // awaitLease returns when the next run may take the lease: at once if it is this
 // host's or says that the host is gone, otherwise when its owner has not renewed it
-// for its time to live. It returns nil when ctx ends.
+// for its TTL. It returns nil when ctx ends.
 func awaitLease(ctx context.Context, cfg *Config, why error) error {
 	t := time.NewTicker(freePoll)
 	defer t.Stop()

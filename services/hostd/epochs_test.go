@@ -11,7 +11,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// serve runs the host as its role does, and returns what ends it.
+// serve runs the host as its role does, and returns a function that ends it and returns its
+// error.
 func (r *rig) serve() (end func() error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &life{stop: stop, done: make(chan struct{})}
@@ -29,7 +30,7 @@ func (r *rig) serve() (end func() error) {
 	}
 }
 
-// A host that was fenced comes back with a new epoch and keeps what runs on it.
+// A host that was fenced restarts with a new epoch and keeps its running processes.
 func TestAFencedHostRestarts(t *testing.T) {
 	r := newRigOn(t, "direct")
 	end := r.serve()
@@ -50,7 +51,7 @@ func TestAFencedHostRestarts(t *testing.T) {
 	}
 }
 
-// A host whose name another host has waits until that one's lease ends.
+// A host whose name another host uses waits until that host's lease ends.
 func TestAFencedHostWaitsForTheOtherOfItsName(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
@@ -81,7 +82,7 @@ func TestAFencedHostWaitsForTheOtherOfItsName(t *testing.T) {
 	}
 }
 
-// takeOver takes the host's lease as another host of its name does.
+// takeOver takes the host's lease like another host of its name.
 func (r *rig) takeOver(epoch uint64) (rev uint64) {
 	r.t.Helper()
 	for {
@@ -100,7 +101,7 @@ func (r *rig) takeOver(epoch uint64) (rev uint64) {
 	}
 }
 
-// A host that never hears that its lease was renewed keeps it all the same.
+// A host that does not receive the acks of its renewals keeps its lease.
 func TestAHostKeepsItsLeaseThoughAcksAreLost(t *testing.T) {
 	srv := eventstest.StartListening(t)
 	proxy := eventstest.StartProxy(t, srv.Addr())
@@ -113,7 +114,7 @@ func TestAHostKeepsItsLeaseThoughAcksAreLost(t *testing.T) {
 		before := r.leaseRev()
 		proxy.Mute()
 		if r.renewed(before, r.cfg.LeaseTTL/2) {
-			lost++ // otherwise an answer to the renewal before was lost
+			lost++ // otherwise the ack of the previous renewal was lost
 		}
 		proxy.Unmute()
 		if !r.renewed(r.leaseRev(), patience) {
@@ -139,7 +140,7 @@ func (r *rig) leaseRev() uint64 {
 	return rev
 }
 
-// renewed waits for a lease after rev, and reports whether one came in time.
+// renewed reports whether the lease was renewed after rev in time.
 func (r *rig) renewed(rev uint64, within time.Duration) bool {
 	changed, stop := r.view.Changes()
 	defer stop()

@@ -20,39 +20,39 @@ import (
 
 const (
 	spareDisk = 1 << 30 // bytes of the host's disk that are kept free, or
-	spareFile = 1 << 16 // of the files that it can have, or
-	sparePart = 20      // that part of a small one
-	spareHog  = 4       // who has less than that part of it is nobody's trouble
-	spareNear = 2       // times that: who grows is watched
-	spareLast = 1. / 16 // of it: where those are ended whose volumes grew
+	spareFile = 1 << 16 // inodes that are kept free, or
+	sparePart = 20      // this fraction of a small disk, if that is less
+	spareHog  = 4       // a sandbox with less than this fraction of the reserve is never evicted
+	spareNear = 2       // times the reserve: below it, the growth of volumes is measured
+	spareLast = 1. / 16 // fraction of the reserve at which sandboxes are evicted whose volumes grew
 	spareLook = 100 * time.Millisecond
-	sparePace = 10              // times as long as it looked it rests at least
-	spareTell = 5 * time.Second // where there is nobody to be ended
-	// spareAgain is after what time who could not be ended may be found again.
+	sparePace = 10              // minimum pause after a check, as a multiple of its duration
+	spareTell = 5 * time.Second // between warnings when no sandbox can be evicted
+	// spareAgain is the time after which a sandbox that could not be ended may be chosen again.
 	spareAgain = 5 * time.Second
 
-	oustTimeout = 5 * time.Second // within which the processes of a place are killed
+	oustTimeout = 5 * time.Second // within which the processes of a sandbox are killed
 )
 
-var errNoDisk = errors.New("the sandbox had most of what its host's disk was short of, and was ended for that")
+var errNoDisk = errors.New("evicted: the host ran out of disk and this sandbox used the most")
 
-// disk is what a file system has.
+// disk is the space of a file system.
 type disk struct {
-	free, total      uint64 // bytes; free for anybody but root
-	freeFiles, files uint64 // that it may still have, and can have; 0 where that has no bound of its own
+	free, total      uint64 // bytes; free for users other than root
+	freeFiles, files uint64 // inodes; 0 where the file system has no fixed number
 }
 
-// spare is how many bytes of the disk are kept free.
+// spare returns how many bytes of the disk are kept free.
 func (d disk) spare() uint64 { return min(d.total/sparePart, spareDisk) }
 
-// scarcity is what a disk is short of.
+// shortage is a resource that a disk is short of.
 type scarcity struct {
 	what        string
 	free, spare uint64
-	of          func(*driver.Stats) uint64 // what a sandbox has of it
+	of          func(*driver.Stats) uint64 // usage of a sandbox
 }
 
-// short tells of what the disk has less than part of what is to be kept free.
+// shortages returns the resources of which less than part of the reserve is free.
 func (d disk) short(part float64) (all []scarcity) {
 	for _, s := range [...]scarcity{
 		{"bytes", d.free, d.spare(), func(s *driver.Stats) uint64 { return s.DiskBytes }},
@@ -65,12 +65,13 @@ func (d disk) short(part float64) (all []scarcity) {
 	return all
 }
 
-// evict keeps some of the host's disk free, on which the services may store what
-// processes print: a sandbox could else fill it, as one may that has no limit, and then
-// nobody's output could be stored and no sandbox be ended. Where the disk runs short it
-// removes templates that no sandbox uses, which can be fetched again, and then ends the sandbox that has most of it, if that is more than is left: one without a limit
-// before any with one. Of who fills it by a volume nothing comes free; that nobody else is
-// ended for it, less is to be kept free after it, until there is more again.
+// evict keeps some of the host's disk free for the services to store output on. A sandbox without
+// a disk limit could fill the disk: then no output could be stored and no sandbox ended. When the
+// disk runs short, evict first removes templates that no sandbox uses, which can be fetched
+// again. It then ends the sandbox that uses the most, if that is more than is left: one without a
+// limit before any with one. Evicting a sandbox that fills the disk through a volume frees
+// nothing. So that no other sandbox is evicted for it, the reserve is reduced after it until
+// there is more space again.
 func (h *host) evict(ctx context.Context) error {
 	k := keeper{h: h, volumes: growth{h: h}}
 	for wait := spareLook; rest(ctx, wait); {
@@ -81,11 +82,11 @@ func (h *host) evict(ctx context.Context) error {
 	return nil
 }
 
-// keeper is what evict knows from one look to the next.
+// evictor is the state of evict between two checks.
 type keeper struct {
 	h       *host
 	volumes growth
-	part    float64 // of the spare that is kept
+	part    float64 // fraction of the reserve that is kept free
 	told    time.Time
 }
 
@@ -118,9 +119,9 @@ func (k *keeper) look(ctx context.Context, d disk) {
 	}
 }
 
-// makeRoom is evict before a life has its lease: where there is no room at all none can be
-// stored, and without one nothing be ended. Who has a limit is not known yet. Which templates
-// are used is, unless an older host made one of the sandboxes.
+// evictBeforeLease is evict before a run has its lease: on a full disk no lease can be stored,
+// and without one no sandbox be ended. Limits are not known yet. Templates in use are, unless an
+// older version of the host created one of the sandboxes.
 func (h *host) makeRoom(ctx context.Context) error {
 	if len(room(h.cfg.DataDir).short(1)) == 0 {
 		return nil
@@ -133,14 +134,14 @@ func (h *host) makeRoom(ctx context.Context) error {
 	for id, was := range noted {
 		d, err := h.driverFor(was.driver)
 		if err != nil {
-			continue // another system's
+			continue // a driver of another system
 		}
 		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.place, id), &sandbox.Requested{})); err == nil {
 			boxes = append(boxes, &box{h: h, id: id, inst: inst})
 		}
 	}
 	h.ousted = make(map[sandbox.ID]bool)
-	defer h.wg.Wait() // what is attached to is not being removed
+	defer h.wg.Wait() // an instance that is attached to is not removed at the same time
 	held, known := h.holdNoted(noted)
 	defer func() {
 		for _, t := range held {
@@ -164,8 +165,8 @@ func (h *host) makeRoom(ctx context.Context) error {
 	}
 }
 
-// holdNoted uses the templates that sandboxes stand on, and tells whether it is known of all
-// of them which those are.
+// holdNoted takes references to the templates that sandboxes are based on, and reports whether
+// those are known for all of them.
 func (h *host) holdNoted(noted map[sandbox.ID]made) (held []*templates.Tree, known bool) {
 	places := make(map[string]bool)
 	known = true
@@ -183,13 +184,13 @@ func (h *host) holdNoted(noted map[sandbox.ID]made) (held []*templates.Tree, kno
 		return held, false
 	}
 	for _, e := range there {
-		known = known && places[e.Name()] // what a damaged journal had is not in this one
+		known = known && places[e.Name()] // a damaged journal may have had more
 	}
 	return held, known
 }
 
-// evictOne ends who has most of something that the disk is short of, or sees a volume that
-// grew by that much; nil: there is nobody.
+// evictOne ends the sandbox that uses the most of a resource the disk is short of, or the users
+// of the volume that grew the most. It returns nil if no sandbox qualifies.
 func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short []scarcity) *holding {
 	if len(short) == 0 {
 		return nil
@@ -205,7 +206,7 @@ func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short
 			log = h.slog.With("of", s.what, "free", s.free, "volume", hog.volume, "grew", s.of(&hog.has)/growthCounts)
 		}
 		for _, b := range hog.boxes {
-			log.Warn("the disk is nearly full: a sandbox is ended for it", "sandbox", b.id)
+			log.Warn("disk nearly full, evicting sandbox", "sandbox", b.id)
 		}
 		h.oust(ctx, hog.boxes)
 		return hog
@@ -213,8 +214,9 @@ func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short
 	return nil
 }
 
-// oust ends boxes for the disk. What takes longer than it mostly does goes on: who is next to
-// be ended does not wait for it. Whom it cannot end may be found again a little later.
+// destroyEvicted ends sandboxes for the disk. It does not wait longer than evictTimeout, so that
+// a slow one does not delay the next eviction. A sandbox that cannot be ended may be chosen again
+// a little later.
 func (h *host) oust(ctx context.Context, boxes []*box) {
 	ended := make(chan struct{}, len(boxes))
 	for _, b := range boxes {
@@ -225,7 +227,7 @@ func (h *host) oust(ctx context.Context, boxes []*box) {
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			h.slog.Error("end a sandbox", "sandbox", b.id, "err", err)
+			h.slog.Error("destroy evicted sandbox failed", "sandbox", b.id, "err", err)
 			if rest(ctx, spareAgain) {
 				b.evicted.Store(false)
 			}
@@ -241,14 +243,14 @@ func (h *host) oust(ctx context.Context, boxes []*box) {
 	}
 }
 
-// tellFull warns of a disk that is short where nobody is to be ended for it.
+// warnFull warns of a full disk without a sandbox to evict.
 func (h *host) tellFull(short []scarcity) {
 	for _, s := range short {
-		h.slog.Warn("the disk is nearly full, and no sandbox has much of it", "of", s.what, "free", s.free)
+		h.slog.Warn("disk nearly full and no sandbox to evict", "of", s.what, "free", s.free)
 	}
 }
 
-// roomFor refuses what would fill a disk that is short of room.
+// checkDisk refuses operations that would fill a disk that is short of space.
 func (h *host) roomFor(what, id string) error {
 	if h.short.Load() {
 		return kind.New(kind.Unavailable, what, id, "the disk of the sandbox's host is full")
@@ -256,15 +258,15 @@ func (h *host) roomFor(what, id string) error {
 	return nil
 }
 
-// holding is what a sandbox has of the disk, or by how much a volume grew.
+// diskUse is how much of the disk a sandbox uses, or by how much a volume grew.
 type holding struct {
-	boxes   []*box           // that end for it
+	boxes   []*box           // to be evicted for it
 	volume  sandbox.VolumeID // empty: a sandbox
 	has     driver.Stats
-	limited bool // to no more than it asked for
+	limited bool // to what it requested
 }
 
-// holdings measures the boxes; whom it cannot measure it leaves out.
+// diskUses measures the sandboxes and leaves out those that cannot be measured.
 func holdings(ctx context.Context, boxes []*box) []holding {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -290,7 +292,7 @@ func holdings(ctx context.Context, boxes []*box) []holding {
 	return all
 }
 
-// hogOf is who has most, at least so much; nil if nobody has.
+// topConsumer returns the entry with the most, at least least; nil without one.
 func hogOf(all []holding, least uint64, of func(*driver.Stats) uint64) *holding {
 	all = slices.DeleteFunc(slices.Clone(all), func(h holding) bool { return of(&h.has) < least })
 	if len(all) == 0 {

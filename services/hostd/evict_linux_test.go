@@ -22,11 +22,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Who fills the host's disk is ended, and says so; who is beside him goes on.
+// A sandbox that fills the host's disk is evicted, which its record says; its neighbor continues.
 func TestWhoFillsTheDiskIsEnded(t *testing.T) {
 	for name, tt := range map[string]struct{ disk, fill string }{
 		"bytes": {"size=256m", "head -c 300000000 /dev/zero > fill"},
-		// Files that only a descriptor leads to.
+		// The file has no name.
 		"bytes without a name": {"size=256m", "exec 3> fill; rm fill; head -c 300000000 /dev/zero >&3"},
 		"files":                {"nr_inodes=100k", "(mkdir many; cd many; i=0; while [ $i -lt 200000 ]; do : > $i; i=$((i+1)); done)"},
 	} {
@@ -42,20 +42,20 @@ func testFull(t *testing.T, disk, fill string) {
 	beside, hog := r.sandbox(), r.sandbox()
 	filler := r.start(hog, sh(fill+"; sleep 600"))
 	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
-		t.Errorf("its process ended as %s", describe(exit)) // the shim may still have told how
+		t.Errorf("the process that filled the disk ended as %s", describe(exit)) // the shim may have reported the kill
 	}
 	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
-		t.Errorf("the record says %+v", s)
+		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	if exit := r.whole(r.start(beside, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
-		t.Errorf("a neighbour's process that writes ended as %s", describe(exit))
+		t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 	}
 	if d := room(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
-		t.Errorf("after it: %+v", d)
+		t.Errorf("disk after the eviction: %+v", d)
 	}
 }
 
-// Before anybody is ended for the disk, templates go that nobody uses.
+// Unused templates are removed before any sandbox is evicted.
 func TestUnusedTemplatesGoBeforeSandboxes(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
@@ -67,14 +67,14 @@ func TestUnusedTemplatesGoBeforeSandboxes(t *testing.T) {
 	}
 	fill := "for i in $(seq 160); do head -c 1000000 /dev/zero || exit; sleep 0.01; done > file"
 	if exit := r.whole(r.start(r.sandbox(), sh(fill))).end(); describe(exit) != "exited 0" {
-		t.Errorf("who has 160 of 256 MB, beside 120 of nobody's, ended as %s", describe(exit))
+		t.Errorf("a process that wrote 160 of 256 MB, with 120 of an unused template, ended as %s", describe(exit))
 	}
 	if _, err := os.Stat(tree); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still here: %v", err)
+		t.Errorf("the unused template is still here: %v", err)
 	}
 }
 
-// keepTree puts a template of that many bytes where hosts keep them, as an earlier life might.
+// keepTree puts a template of that many bytes into the host's cache, as an earlier run might.
 func (r *rig) keepTree(size int) (root string) {
 	r.t.Helper()
 	cache, err := openTemplates(&r.cfg)
@@ -95,7 +95,7 @@ func (r *rig) keepTree(size int) (root string) {
 	return filepath.Join(r.cfg.DataDir, templatesDir, string(id), "root")
 }
 
-// treeOf is the manifest of what keepTree makes, and its name.
+// treeOf returns the manifest of keepTree's template and its ID.
 func treeOf(t testing.TB, size int) ([]byte, template.ID) {
 	t.Helper()
 	m := template.Manifest{Arch: runtime.GOARCH, Files: 1, Size: int64(size), Tar: 1, Parts: []template.Sum{template.SumOf(nil)}}
@@ -106,7 +106,7 @@ func treeOf(t testing.TB, size int) ([]byte, template.ID) {
 	return raw, id
 }
 
-// onSmallDisk has the host's data on a file system of its own.
+// onSmallDisk moves the host's data to a file system of its own.
 func (r *rig) onSmallDisk(options string) {
 	r.t.Helper()
 	small, err := os.MkdirTemp("", "hostd")
@@ -122,13 +122,13 @@ func (r *rig) onSmallDisk(options string) {
 		r.clear()
 		unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
 		os.Remove(small)                     //nolint:errcheck // best effort
-		r.cfg.DataDir = was                  // where the rig lives once more
+		r.cfg.DataDir = was                  // the directory of the rig's last run
 	})
 	r.cfg.DataDir = small
 }
 
-// A life that begins where there is no room at all makes some before it asks for anything,
-// as servers on the same disk need that first. The record says why the sandbox ended.
+// A run that starts on a full disk frees space before its first request: servers on the same disk
+// need that first. The record has the reason why the sandbox ended.
 func TestALifeBeginsOnAFullDisk(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
@@ -138,7 +138,7 @@ func TestALifeBeginsOnAFullDisk(t *testing.T) {
 	held := r.start(beside, counts())
 	home := strings.TrimSpace(string(r.whole(r.start(hog, sh("pwd"))).out[process.Stdout]))
 	r.kill()
-	fill, err := os.Create(filepath.Join(home, "fill")) // as the sandbox might while no host looks
+	fill, err := os.Create(filepath.Join(home, "fill")) // as the sandbox might while no host runs
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,27 +159,28 @@ func TestALifeBeginsOnAFullDisk(t *testing.T) {
 	})
 	r.srv.Resume()
 	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
-		t.Errorf("the record says %+v", s)
+		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	r.awaitOutput(held, "\n20\n")
 	r.stopSandbox(beside)
 	wantCount(t, "beside it", r.whole(held).upTo(1<<60))
 }
 
-// Before that, too, templates go that nobody uses, but none that a sandbox stands on, or might.
+// Unused templates are removed before the lease, too, but none that a sandbox is based on, or
+// might be.
 func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
 	const size = 120 << 20
 	_, tree := treeOf(t, size)
 	for name, tt := range map[string]struct {
 		noted map[sandbox.ID]made
-		dirs  []string // of places
+		dirs  []string // of instances
 		want  bool     // it is kept
 	}{
-		"of nobody":                   {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
-		"of another":                  {map[sandbox.ID]made{"a": {driver: "direct", place: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
-		"of a sandbox":                {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
-		"of whom nobody knows":        {map[sandbox.ID]made{"a": {driver: "direct"}}, []string{"a"}, true},
-		"of what no journal knows of": {nil, []string{"a"}, true},
+		"unused":                           {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
+		"another one in use":               {map[sandbox.ID]made{"a": {driver: "direct", place: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
+		"in use":                           {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
+		"use unknown":                      {map[sandbox.ID]made{"a": {driver: "direct"}}, []string{"a"}, true},
+		"instance without a journal entry": {nil, []string{"a"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -212,7 +213,7 @@ func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
 	}
 }
 
-// What the disk is short of is all looked at.
+// All resources that the disk is short of are reported.
 func TestADiskMayBeShortOfBoth(t *testing.T) {
 	for _, tt := range []struct {
 		disk disk
@@ -256,12 +257,12 @@ func TestHogOf(t *testing.T) {
 	}
 }
 
-// stubborn is one whose end may take for ever.
+// stubborn is an instance whose Destroy may never return.
 type stubborn struct {
 	driver.Instance
 	has   uint64
 	stays bool
-	asked chan struct{} // closed when it is to end
+	asked chan struct{} // closed when Destroy is called
 }
 
 func (s stubborn) Stats(context.Context) (driver.Stats, error) {
@@ -276,7 +277,7 @@ func (s stubborn) Destroy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Who is to be ended for the disk does not wait for another one who does not end.
+// An eviction does not wait for another one that takes long.
 func TestWhoDoesNotEndHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -293,25 +294,25 @@ func TestWhoDoesNotEndHoldsNobodyUp(t *testing.T) {
 		volume := holding{boxes: boxes[:2], volume: "v", has: driver.Stats{DiskBytes: 100}}
 		for _, grew := range [][]holding{{volume}, nil} {
 			if h.evictOne(ctx, boxes, grew, short) == nil {
-				t.Error("nobody is to be ended")
+				t.Error("no sandbox is to be evicted")
 			}
 		}
 		for i, b := range boxes {
 			select {
 			case <-b.inst.(stubborn).asked:
 			default:
-				t.Errorf("sandbox %d goes on", i)
+				t.Errorf("sandbox %d is not destroyed", i)
 			}
 		}
 		if ctx.Err() != nil {
-			t.Error("they were waited for")
+			t.Error("evictOne waited for them")
 		}
 		cancel()
 		h.wg.Wait()
 	})
 }
 
-// unwilling is one that cannot be ended.
+// unwilling is an instance that cannot be destroyed.
 type unwilling struct {
 	driver.Instance
 	asked *int
@@ -323,10 +324,10 @@ func (unwilling) Stats(context.Context) (driver.Stats, error) {
 
 func (u unwilling) Destroy(context.Context) error {
 	*u.asked++
-	return errors.New("it goes on")
+	return errors.New("it still runs")
 }
 
-// Whom nobody could end for the disk is tried again, and not all the time.
+// A sandbox that could not be destroyed is evicted again, after a pause.
 func TestWhoCouldNotBeEndedIsFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{}
@@ -347,8 +348,8 @@ func TestWhoCouldNotBeEndedIsFoundAgain(t *testing.T) {
 	})
 }
 
-// Who fills the disk by a volume is ended, and so is who else sees that one; not who had
-// much on the disk before, though that would make room and this does not.
+// The sandboxes that use the volume that fills the disk are evicted; not those that used much of
+// the disk before, although evicting them would free space and this does not.
 func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
@@ -364,24 +365,24 @@ func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
 		r.start(beside, sh("head -c 40000000 /dev/zero > "+r.seen(other)+"/mine")),
 	} {
 		if exit := r.whole(run).end(); describe(exit) != "exited 0" {
-			t.Fatalf("it ended as %s", describe(exit))
+			t.Fatalf("a writing process ended as %s", describe(exit))
 		}
 	}
 	left := room(r.cfg.DataDir)
 	r.start(hog, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.free-left.total/8)))
 	for _, id := range []sandbox.ID{hog, with} {
 		if s := r.awaitPhase(id, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
-			t.Errorf("the record of %s says %+v", id, s)
+			t.Errorf("record of %s: %+v", id, s)
 		}
 	}
 	for _, id := range []sandbox.ID{beside, quiet} {
 		if exit := r.whole(r.start(id, sh("sleep 0.5; head -c 100000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
-			t.Errorf("a neighbour's process that writes ended as %s", describe(exit))
+			t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 		}
 	}
 }
 
-// volume is a new one.
+// volume creates a volume.
 func (r *rig) volume(name string) sandbox.VolumeID {
 	r.t.Helper()
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: tenant, Name: name, Host: r.cfg.Name, Created: time.Now()}
@@ -392,5 +393,5 @@ func (r *rig) volume(name string) sandbox.VolumeID {
 	return v.ID
 }
 
-// seen is where a sandbox sees a volume. Without a root of its own it is made on the host.
+// seen returns where a sandbox sees a volume. Without a root of its own it is a path of the host.
 func (r *rig) seen(v sandbox.VolumeID) string { return filepath.Join(r.cfg.DataDir, "see-"+string(v)) }

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-var errCut = errors.New("cut off")
+var errCut = errors.New("interrupted")
 
-// cutAt cuts the host off when it comes to a point for the n-th time.
+// cutAt interrupts the host when it reaches a point for the n-th time.
 func cutAt(point string, n int) func(string) error {
 	var mu sync.Mutex
 	return func(at string) error {
@@ -35,8 +35,7 @@ func cutAt(point string, n int) func(string) error {
 	}
 }
 
-// lives runs a host that is begun anew whenever it was cut off, the first time
-// with fault.
+// interrupted starts a host with fault, and starts it again after it was interrupted.
 func (r *rig) lives(fault func(string) error) (cut func() bool) {
 	r.cfg.Fault = fault
 	first := r.begin()
@@ -47,7 +46,7 @@ func (r *rig) lives(fault func(string) error) (cut func() bool) {
 			r.begin()
 		}
 	}()
-	return func() bool { // the last points are reached while the test already looks
+	return func() bool { // the last points are reached while the test already checks
 		late := time.NewTimer(5 * time.Second)
 		defer late.Stop()
 		select {
@@ -59,8 +58,8 @@ func (r *rig) lives(fault func(string) error) (cut func() bool) {
 	}
 }
 
-// Wherever a host is cut off, its next life leaves every process started once,
-// every byte recorded once, every record ended once.
+// Wherever a host is interrupted, with its next run every process was started once, every byte
+// recorded once, and every record ended once.
 func TestCutOffAnywhere(t *testing.T) {
 	for _, point := range Points {
 		for _, n := range []int{1, 2, 4} {
@@ -83,8 +82,8 @@ func TestCutOffWithNamespaces(t *testing.T) {
 	}
 }
 
-// A host that was killed while its drivers made trials of themselves leaves places
-// that no journal knows. They are not left for good.
+// A host that is killed while its drivers probe leaves instances that are not in the journal. The
+// next run removes them.
 func TestCutOffInATrial(t *testing.T) {
 	for _, name := range []string{"direct", "namespace"} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +97,7 @@ func TestCutOffInATrial(t *testing.T) {
 			}
 			id := sandbox.NewID()
 			spec := driver.Spec{ID: id, Dir: filepath.Join(r.cfg.scratch(), string(id)), ShimPath: os.Args[0], ShimArgs: []string{shimRole}, DiskMiB: 16}
-			if err := os.MkdirAll(filepath.Join(r.cfg.scratch(), "half", "made"), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(r.cfg.scratch(), "partly", "created"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Mkdir(spec.Dir, 0o700); err != nil {
@@ -113,10 +112,10 @@ func TestCutOffInATrial(t *testing.T) {
 			select {
 			case <-place.Done():
 			case <-time.After(patience):
-				t.Error("what was tried still runs")
+				t.Error("the instance of the probe still runs")
 			}
 			if left, err := os.ReadDir(r.cfg.scratch()); err == nil && len(left) > 0 {
-				t.Errorf("left: %v", left)
+				t.Errorf("directories left: %v", left)
 			}
 		})
 	}
@@ -159,15 +158,15 @@ func cutOff(r *rig, t *testing.T, point string, n int) {
 	}
 	for _, id := range []process.ID{talk, sleeper, missing} {
 		if sum := r.summary(id); sum.Active() {
-			t.Errorf("%+v is active", sum)
+			t.Errorf("active in the catalogue: %+v", sum)
 		}
 	}
-	if n == 1 && point != "noted" && !cut() { // that one waits for the clock
-		t.Errorf("never came to %s", point)
+	if n == 1 && point != "noted" && !cut() { // "noted" depends on a timer
+		t.Errorf("%s was never reached", point)
 	}
 }
 
-// The shim dies under its processes: their records say that nobody saw the end.
+// A shim dies: the records of its processes end as shim_lost, without an exit code.
 func TestShimLost(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
@@ -183,7 +182,7 @@ func TestShimLost(t *testing.T) {
 	}
 }
 
-// The same while hostd is away.
+// A shim dies while hostd does not run.
 func TestShimLostBetweenLives(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
@@ -202,7 +201,7 @@ func TestShimLostBetweenLives(t *testing.T) {
 	}
 }
 
-// A reaper ended the record first: the process is killed, and nothing follows.
+// A reaper ended the record first: the process is killed, and nothing is appended.
 func TestFencedProcess(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
@@ -231,8 +230,7 @@ func TestFencedProcess(t *testing.T) {
 	}
 }
 
-// A process may be silent for longer than its record is kept, be it in two lives
-// of its host.
+// A process may be silent for longer than its record is kept, also across runs of its host.
 func TestSilentForLongerThanTheRetention(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
@@ -276,7 +274,7 @@ func TestSilentForLongerThanTheRetention(t *testing.T) {
 	}
 }
 
-// declareGone does to the host's lease what a reaper does.
+// declareGone marks the host's lease as gone, like a reaper.
 func (r *rig) declareGone() {
 	for {
 		lease, rev, _, err := r.log.Lease(r.ctx(), hostName)
@@ -306,7 +304,7 @@ func TestFencedHost(t *testing.T) {
 	}
 }
 
-// NATS goes away and comes back under a process that goes on writing.
+// NATS restarts under a process that writes all the time.
 func TestNATSRestarts(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()

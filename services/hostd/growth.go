@@ -8,9 +8,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 )
 
-// growth tells by how much volumes grow while the disk runs short. A volume's files stay
-// when a sandbox ends, so that what it has says little, and what it grows by all. Not for
-// concurrent use.
+// growth measures by how much volumes grow while the disk runs short. A volume's files stay when
+// a sandbox ends, so its growth counts, not its size. It is not for concurrent use.
 type growth struct {
 	h  *host
 	of map[sandbox.VolumeID]*grown
@@ -18,11 +17,11 @@ type growth struct {
 
 type grown struct {
 	disk     usage.Disk
-	at, from driver.Stats // what it has, and had at first
+	at, from driver.Stats // the current usage, and the first one
 	seen     bool
 }
 
-// look measures the volumes that sandboxes use, and forgets the others.
+// check measures the volumes that sandboxes use, and drops the others.
 func (g *growth) look(ctx context.Context, boxes []*box) []holding {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
@@ -59,8 +58,8 @@ func (v *grown) look(ctx context.Context, path string) (err error) {
 	return err
 }
 
-// growthCounts is how many times what a volume grew by counts beside what a sandbox has:
-// who fills a disk by a volume is found before those are ended that had much on it before.
+// growthCounts is the weight of a volume's growth against a sandbox's usage: a volume that fills
+// a disk is found before sandboxes are evicted that used much of it before.
 const growthCounts = 8
 
 func (v *grown) by() driver.Stats {

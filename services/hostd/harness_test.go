@@ -36,7 +36,7 @@ const (
 	hostName = "h"
 )
 
-// rig is a log, a host that lives on it, and a client of both.
+// rig is a log, a host that uses it, and a client of both.
 type rig struct {
 	t    testing.TB
 	srv  *eventstest.Server
@@ -48,7 +48,7 @@ type rig struct {
 	life *life
 }
 
-// life is one run of a host.
+// run is one run of a host.
 type life struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -67,11 +67,11 @@ func newRigOn(t testing.TB, driver string) *rig {
 	return newHost(t, &rig{srv: srv, log: log, view: eventstest.View(t, log)}, hostName, driver)
 }
 
-// newHost is a rig of a host on another one's log.
+// newHost returns a rig with a host on another rig's log.
 func newHost(t testing.TB, on *rig, name, driver string) *rig {
 	t.Helper()
 	r := &rig{t: t, srv: on.srv, log: on.log, view: on.view}
-	dir, err := os.MkdirTemp("", "hostd") // short: sockets live in it
+	dir, err := os.MkdirTemp("", "hostd") // short: sockets are created in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func newHost(t testing.TB, on *rig, name, driver string) *rig {
 	return r
 }
 
-// clear lives once more, to destroy what is left. The test's own view does not
-// follow any more.
+// clear runs the host once more to destroy what is left. The test's own view does not follow the
+// log any more.
 func (r *rig) clear() {
 	before, _, _, err := r.log.Lease(r.ctx(), r.cfg.Name)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *rig) clear() {
 	for ready := false; !ready; {
 		select {
 		case <-l.done:
-			r.t.Fatalf("the last life: %v", l.err)
+			r.t.Fatalf("the last run: %v", l.err)
 		default:
 		}
 		now, _, _, err := r.log.Lease(r.ctx(), r.cfg.Name)
@@ -121,7 +121,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin starts a life of the host.
+// begin starts a run of the host.
 func (r *rig) begin() *life {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &life{stop: stop, done: make(chan struct{})}
@@ -136,8 +136,8 @@ func (r *rig) begin() *life {
 	return l
 }
 
-// beginHere is begin and awaitLease of a driver that may not work on this machine: then
-// the test is skipped.
+// beginHere is begin and awaitLease with a driver that may not work on this machine: then the
+// test is skipped.
 func (r *rig) beginHere() (epoch uint64) {
 	r.t.Helper()
 	l := r.begin()
@@ -150,7 +150,7 @@ func (r *rig) beginHere() (epoch uint64) {
 	return epoch
 }
 
-// kill ends the life of the moment cleanly, if there is one, and waits.
+// kill ends the current run cleanly, if there is one, and waits.
 func (r *rig) kill() {
 	r.mu.Lock()
 	l := r.life
@@ -168,7 +168,7 @@ func (r *rig) awaitEnd(l *life) {
 	select {
 	case <-l.done:
 	case <-time.After(patience):
-		r.t.Fatal("the host does not end")
+		r.t.Fatal("the host did not end")
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *rig) ctx() context.Context {
 	return ctx
 }
 
-// awaitLease waits for a lease of a later epoch that takes sandboxes.
+// awaitLease waits for a lease of a later epoch that accepts sandboxes.
 func (r *rig) awaitLease(after uint64) uint64 {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
@@ -196,7 +196,7 @@ func (r *rig) awaitLease(after uint64) uint64 {
 	}
 }
 
-// request asks for a sandbox and places it.
+// request creates a sandbox's record and places it.
 func (r *rig) request(req sandbox.Requested) sandbox.ID {
 	r.t.Helper()
 	id := sandbox.NewID()
@@ -276,7 +276,7 @@ func sh(script string) process.Spec {
 	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}}
 }
 
-// record is all of a process's events, judged: seqs and offsets dense, one end.
+// record has all events of a process, validated: seqs and offsets dense, one end.
 type record struct {
 	events []process.Event
 	out    map[process.Stream][]byte
@@ -331,7 +331,7 @@ func describe(x *process.Exit) string {
 	return string(x.Cause)
 }
 
-// read follows a record until until says so, or to its end.
+// read follows a record until until returns true, or to its end.
 func (r *rig) read(id process.ID, until func(*record) bool) *record {
 	r.t.Helper()
 	rec := &record{out: make(map[process.Stream][]byte)}
@@ -378,7 +378,7 @@ func (r *rig) summary(id process.ID) process.Summary {
 	return s
 }
 
-// file reads a file in the home of a sandbox's processes.
+// file reads a file in the home directory of a sandbox's user.
 func (r *rig) file(sbx sandbox.ID, name string) string {
 	r.t.Helper()
 	rec := r.whole(r.start(sbx, sh("cd; cat "+name)))

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/spawn/spawntest"
 )
 
-// A process that no life saw run, and whose shim is gone, has an end: its command is read
-// again until something is known of it.
+// A process whose start no run has seen, and whose shim is gone, gets an end: its command is read
+// again until its record has more than the claim.
 func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
 	r := newRig(t)
 	r.begin()
@@ -22,7 +22,7 @@ func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
 	spawntest.Lease(t, path)
 	id := r.start(sbx, process.Spec{Cmd: path})
 	r.read(id, func(rec *record) bool { return len(rec.events) > 0 })
-	r.file(sbx, "/etc/passwd") // which the shim was asked for after it
+	r.file(sbx, "/etc/passwd") // the shim receives it after the start
 	for range 2 {
 		r.kill()
 		r.begin()
@@ -31,7 +31,7 @@ func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
 	r.kill()
 	r.killShim(sbx)
 	r.begin()
-	if end := describe(r.whole(id).end()); end != "not_started" && end != "shim_lost" { // it may be met once more while it dies
-		t.Errorf("it is %s", end)
+	if end := describe(r.whole(id).end()); end != "not_started" && end != "shim_lost" { // the shim may list it once more while it dies
+		t.Errorf("the process ended as %s", end)
 	}
 }

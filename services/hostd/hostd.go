@@ -26,14 +26,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
-// host is one life of a host.
+// host is one run of a host.
 type host struct {
 	cfg       Config
 	log       *events.Log
 	slog      *slog.Logger
 	view      *events.View
 	shim      atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
-	unproven  bool                     // what the drivers can do is only remembered
+	unproven  bool                     // the drivers' capabilities come from the journal and are unverified
 	journal   *journal
 	cursor    *cursor
 	epoch     uint64
@@ -41,58 +41,57 @@ type host struct {
 	gate      fair.Gate
 	templates *templates.Cache
 	spare     *pool
-	builds    chan struct{}  // has a value for each place that is being made
-	lists     chan struct{}  // and for each volume of which many files are being listed
-	renew     chan struct{}  // has a value when the lease says what is not so any more
-	wg        sync.WaitGroup // boxes, processes and what else works on its own
+	builds    chan struct{}  // has a value for each instance that is being created
+	lists     chan struct{}  // has a value for each volume listing of many files
+	renew     chan struct{}  // has a value when the lease is out of date
+	wg        sync.WaitGroup // sandboxes, processes and other background work
 
-	life context.Context         // of all that works on its own; set once, by Run
-	die  context.CancelCauseFunc // ends it at once
+	life context.Context         // of all background work; set once, by Run
+	die  context.CancelCauseFunc // ends runCtx at once
 
-	draining  atomic.Bool // it takes no new sandbox
-	recovered atomic.Bool // nor does it until what the life before left is seen to
-	ended     atomic.Bool // a sandbox that began from a snapshot has ended
+	draining  atomic.Bool // it accepts no new sandbox
+	recovered atomic.Bool // the remains of the previous run are processed; it accepts no sandbox before
+	ended     atomic.Bool // a sandbox based on a snapshot has ended
 
-	opened  chan struct{} // closed when there are drivers
-	settled chan struct{} // and when none is to come any more
-	proven  []offer       // what the next life is told of the drivers; of this one's beginning, then of prove's goroutine
+	opened  chan struct{} // closed when the drivers are open
+	settled chan struct{} // closed when no further driver will be added
+	proven  []offer       // the verified drivers, for the next run; of startup, then of prove's goroutine
 
 	mu      sync.Mutex
 	boxes   map[sandbox.ID]*box
 	drivers []offer                         // the first is the default
-	claimed uint64                          // bytes of the disk, by snapshots that are being made
+	claimed uint64                          // bytes of disk reserved for snapshots that are being made
 	parked  map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
 	stdin   int                             // bytes of input in parked
 
-	egress    *egress.Server // nil: no sandbox may use the network; then the next two are, too
+	egress    *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
 	authority *egress.Authority
 	sealer    *sandbox.Sealer
 	ring      *identity.Ring
-	origin    sync.Mutex          // held while a snapshot's directory is looked for, or given away
-	system    string              // what the host's own files are
-	cpu       string              // what its CPU can
-	near      atomic.Bool         // the disk has not much room
-	short     atomic.Bool         // it has little
-	ousted    map[sandbox.ID]bool // ended for the disk before there was a lease
-	veth      *veth.Net           // nil: no sandbox has an interface of its own
+	origin    sync.Mutex          // held while a snapshot's directory is resolved or handed out
+	system    string              // identifies the host's own files
+	cpu       string              // the CPU's features
+	near      atomic.Bool         // the disk is close to short
+	short     atomic.Bool         // the disk is short of space
+	ousted    map[sandbox.ID]bool // evicted before there was a lease
+	veth      *veth.Net           // nil: no sandbox has a network interface of its own
 }
 
-// LeaveTimeout bounds a clean end: what a run still stores, and the end of the
-// sandboxes with Config.DestroyOnExit.
+// LeaveTimeout bounds a clean exit: the last writes, and the end of the sandboxes with
+// Config.DestroyOnExit.
 const (
 	LeaveTimeout   = 20 * time.Second
-	destroyTimeout = 15 * time.Second // of that, for the end of the sandboxes
+	destroyTimeout = 15 * time.Second // the part of LeaveTimeout for the end of the sandboxes
 )
 
-// Run is a life of a host. It ends when ctx does, and leaves the sandboxes to
-// the next life unless Config.DestroyOnExit. An error of kind.Fenced says that a
-// newer life has begun or that this one was declared dead: what it knew is void,
-// and a caller that still wants the host calls Run again.
+// Run runs a host until ctx ends and leaves the sandboxes to the next run unless
+// Config.DestroyOnExit. An error of kind.Fenced says that a newer run has begun or that this one
+// was declared dead: its state is void, and a caller that still wants the host calls Run again.
 func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	defer cfg.made.close() //nolint:errcheck // what was cut off is made anew by the next life
+	defer cfg.made.close() //nolint:errcheck // the next run creates again what was interrupted
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
@@ -115,7 +114,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if len(waiting) == 0 { // else they are attended to first
+	if len(waiting) == 0 { // else the sandboxes are adopted first
 		if err := h.openDrivers(ctx); err != nil {
 			return err
 		}
@@ -124,14 +123,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer closeEgress() // it ends after what uses it
+	defer closeEgress() // after its users have ended
 	defer h.openVeth(ctx)()
 	drain, err := j.draining()
 	if err != nil {
 		return err
 	}
 	h.draining.Store(drain)
-	// A life ends with an error of its own, or after a clean end has been made.
+	// A run ends with an error of its own, or after a clean exit.
 	life, die := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.life, h.die = life, die
 	defer h.wg.Wait()
@@ -139,19 +138,19 @@ func Run(ctx context.Context, cfg Config) error {
 	return h.live(ctx)
 }
 
-// live runs a life; clean is done when it is to end by itself.
+// serve runs the host until clean is done, and then exits cleanly.
 func (h *host) live(clean context.Context) error {
 	life := h.life
 	work, stop := context.WithCancel(life)
 	defer stop()
-	defer context.AfterFunc(clean, stop)() // also whoever stops us while we wait for NATS
+	defer context.AfterFunc(clean, stop)() // also when the stop comes while NATS is unavailable
 	if err := h.makeRoom(work); err != nil {
 		return err
 	}
 	opened := h.openView() // neither waits for the other
 	lease, err := h.takeLease(work)
 	if err != nil {
-		h.die(err) // nobody needs a view then
+		h.die(err) // the view is not needed then
 		return errors.Join(err, <-opened)
 	}
 	h.epoch = lease.Epoch
@@ -162,7 +161,7 @@ func (h *host) live(clean context.Context) error {
 		return cmp.Or(g.Wait(), err)
 	}
 	sandboxes, _ := h.counts()
-	h.slog.Info("host lives", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
+	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
 	g.Go(func() error { return h.watch(work) })
 	g.Go(func() error { return h.note(work) })
@@ -178,7 +177,7 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.settle(work) })
 	g.Go(func() error { return h.audit(work) })
 	g.Go(func() error { return h.buildShim(work) })
-	g.Go(func() error { // what dies apart from these takes them with it
+	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
 		select {
 		case <-life.Done():
 			return context.Cause(life)
@@ -193,7 +192,7 @@ func (h *host) live(clean context.Context) error {
 	return h.leave(lease)
 }
 
-// openView opens the view, or takes over the one that is given, and tells when it is there.
+// openView opens the view, or uses the one in the config, and reports when it is there.
 func (h *host) openView() <-chan error {
 	opened := make(chan error, 1)
 	go func() {
@@ -206,9 +205,9 @@ func (h *host) openView() <-chan error {
 	return opened
 }
 
-// takeOver adopts the sandboxes of the previous run and removes what is left of others,
-// while the lease is kept: the log may be long, and much may be left. Commands are read in
-// g as soon as it is known which sandboxes are adopted.
+// takeOver adopts the sandboxes of the previous run and removes the remains of others, while the
+// lease is kept: the log may be long, and there may be much to remove. Commands are read in g as
+// soon as it is known which sandboxes are adopted.
 func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, opened <-chan error) error {
 	if err := <-opened; err != nil {
 		return err
@@ -224,7 +223,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		return err
 	}
 	if lease.new {
-		rev = 0 // the journal is of another log, whose commands are not these
+		rev = 0 // the journal belongs to another log, with other commands
 	}
 	h.cursor = newCursor(rev)
 	noted, err := h.journal.sandboxes()
@@ -239,7 +238,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := h.recover(ctx, noted); err != nil {
 		return err
 	}
-	if h.offers() == nil { // who waits for his output does not wait for them
+	if h.offers() == nil { // output of adopted sandboxes does not wait for them
 		if err := h.openDrivers(ctx); err != nil {
 			return err
 		}
@@ -254,7 +253,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	return nil
 }
 
-// leave makes a clean end.
+// leave exits cleanly.
 func (h *host) leave(lease *lease) error {
 	if cause := context.Cause(h.life); cause != nil {
 		return cause
@@ -267,14 +266,14 @@ func (h *host) leave(lease *lease) error {
 	}
 	ctx, cancel := context.WithTimeout(h.life, LeaveTimeout-destroyTimeout)
 	defer cancel()
-	if h.egress != nil { // what only this run has counted
+	if h.egress != nil { // usage that only this run has counted
 		h.tellUse(ctx, (*box).use)
 	}
 	lease.leave(ctx)
 	return err
 }
 
-// fault is a place at which tests cut the host off.
+// fault is a point at which tests interrupt the host.
 func (h *host) fault(point string) error {
 	if h.cfg.Fault == nil {
 		return nil
@@ -286,8 +285,8 @@ func (h *host) fault(point string) error {
 	return err
 }
 
-// spawn runs f on its own until it ends; f must end soon after the life does.
-// Only an end of this life is reported, and only by whoever made it.
+// spawn runs f in the background; f must end soon after the run does. The end of the run is not
+// logged here: its cause is reported by the caller of abort.
 func (h *host) spawn(what string, f func() error) {
 	h.wg.Go(func() {
 		if err := f(); err != nil && !errors.Is(err, context.Canceled) && !kind.Is(err, kind.Unavailable) {
@@ -296,7 +295,7 @@ func (h *host) spawn(what string, f func() error) {
 	})
 }
 
-// counts are the sandboxes and processes of the moment.
+// counts returns the current number of sandboxes and processes.
 func (h *host) counts() (sandboxes, processes uint32) {
 	for _, b := range h.all() {
 		sandboxes++
@@ -305,8 +304,8 @@ func (h *host) counts() (sandboxes, processes uint32) {
 	return sandboxes, processes
 }
 
-// all are the boxes of the moment. Who looks into one does so without mu: a box that is
-// held may want it.
+// all returns the current sandboxes. Callers use them without holding mu: the holder of a
+// sandbox's lock may wait for mu.
 func (h *host) all() []*box {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -319,13 +318,13 @@ func (h *host) box(id sandbox.ID) *box {
 	return h.boxes[id]
 }
 
-// offer is a driver that this host offers, and what it can do here.
+// offer is a driver that this host offers, and its capabilities here.
 type offer struct {
 	driver.Driver
 	caps driver.Caps
 }
 
-// offer gives a driver by its name; empty is the default.
+// offer returns a driver by name; the empty name is the default.
 func (h *host) offer(name string) (offer, bool) {
 	for _, d := range h.offers() {
 		if name == "" || d.Name() == name {

@@ -36,9 +36,9 @@ func TestProcesses(t *testing.T) {
 		{"true", process.Spec{Cmd: "true"}, "", "", "exited 0", "accepted start exited end ", process.OutcomeOK},
 		{"output and a code", sh("echo out; exit 3"), "out\n", "", "exited 3", "accepted start stdout exited end ", process.OutcomeError},
 		{"the sandbox's environment", sh("echo $E2B_SANDBOX $OF $E2B_TEMPLATE_ID"), "true sandbox base\n", "", "exited 0", "", process.OutcomeOK},
-		{"a program that is missing", process.Spec{Cmd: "no-such-program"}, "", "*not found", "exited 127", "", process.OutcomeError},
-		{"a cwd that is missing", process.Spec{Cmd: "true", Cwd: "/nope"}, "", "", "not_started", "accepted error end ", process.OutcomeError},
-		{"its own time ran out", process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: 100 * time.Millisecond}, "", "", "timeout by 9", "accepted start exited end ", process.OutcomeKilled},
+		{"missing program", process.Spec{Cmd: "no-such-program"}, "", "*not found", "exited 127", "", process.OutcomeError},
+		{"missing cwd", process.Spec{Cmd: "true", Cwd: "/nope"}, "", "", "not_started", "accepted error end ", process.OutcomeError},
+		{"timeout", process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: 100 * time.Millisecond}, "", "", "timeout by 9", "accepted start exited end ", process.OutcomeKilled},
 		{"ten megabytes", sh("head -c 10485760 /dev/zero | tr '\\0' x"), strings.Repeat("x", 10<<20), "", "exited 0", "", process.OutcomeOK},
 	}
 	for _, tt := range tests {
@@ -79,7 +79,7 @@ func TestCommandsReachTheProcess(t *testing.T) {
 		t.Errorf("kill: %v", err)
 	}
 	if sum := r.summary(id); !sum.Killed || sum.Outcome() != process.OutcomeKilled {
-		t.Errorf("right after the kill: %+v", sum)
+		t.Errorf("summary right after the kill: %+v", sum)
 	}
 	if rec := r.whole(id); describe(rec.end()) != "killed by 9" || !strings.Contains(rec.types(), "stdin_ack") {
 		t.Errorf("%s: %s", describe(rec.end()), rec.types())
@@ -88,11 +88,11 @@ func TestCommandsReachTheProcess(t *testing.T) {
 		t.Errorf("stdin after the end: %v", err)
 	}
 	if _, err := r.call(process.NewID(sbx), events.Signal{Signal: 9}); !isKind(err, kind.NotFound) {
-		t.Errorf("signal to nobody: %v", err)
+		t.Errorf("signal to a process that does not exist: %v", err)
 	}
 }
 
-// Two commands for the same process are one process.
+// Two start commands for the same process start one process.
 func TestStartTwice(t *testing.T) {
 	r := lively(t)
 	sbx := r.sandbox()
@@ -103,7 +103,7 @@ func TestStartTwice(t *testing.T) {
 	}
 	r.whole(id)
 	r.send(id, events.Start{Spec: spec})
-	r.whole(r.start(sbx, process.Spec{Cmd: "true"})) // those before are done
+	r.whole(r.start(sbx, process.Spec{Cmd: "true"})) // the starts before it are done
 	if got := r.file(sbx, "forks"); got != "x\n" {
 		t.Errorf("forks %q", got)
 	}
@@ -145,10 +145,10 @@ func TestSandboxEnds(t *testing.T) {
 		t.Errorf("%s %q", describe(rec.end()), rec.out)
 	}
 	if rec := r.whole(r.start(sbx, process.Spec{Cmd: "true"})); describe(rec.end()) != "not_started" {
-		t.Errorf("a start after the end: %s", rec.types())
+		t.Errorf("start after the end: %s", rec.types())
 	}
 	if left, err := os.ReadDir(filepath.Join(r.cfg.DataDir, sandboxDir)); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v %v", left, err)
+		t.Errorf("directories left: %v %v", left, err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("%s", describe(rec.end()))
 	}
 	if rec := r.whole(r.start(sbx, process.Spec{Cmd: "true"})); describe(rec.end()) != "exited 0" {
-		t.Errorf("the sandbox did not live on: %s", describe(rec.end()))
+		t.Errorf("the sandbox did not survive the OOM kill: %s", describe(rec.end()))
 	}
 }
 
@@ -189,8 +189,7 @@ func TestNoOtherHostdInTheDirectory(t *testing.T) {
 	}
 }
 
-// A log that was made anew does not know how far the old one's commands were
-// done.
+// A journal may belong to another log, whose commands have nothing to do with its cursor.
 func TestAJournalOfAnotherLog(t *testing.T) {
 	r := newRig(t)
 	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
@@ -217,7 +216,7 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, _ := r.view.Host(hostName)
-	if !h.Draining || !h.Starting || h.Gone { // who asks for a sandbox waits for the next life
+	if !h.Draining || !h.Starting || h.Gone { // creates wait for the next run
 		t.Errorf("lease %+v", h.Lease)
 	}
 	r.begin()
@@ -230,8 +229,8 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 	}
 }
 
-// A host whose journal is gone finds its sandboxes where they are, and those that have
-// ended meanwhile are lost.
+// A host without its journal finds its sandboxes by their directories, and those that have ended
+// meanwhile are lost.
 func TestAHostWithoutItsJournal(t *testing.T) {
 	r := lively(t)
 	lives, died := r.sandbox(), r.sandbox()
@@ -259,11 +258,11 @@ func TestAHostWithoutItsJournal(t *testing.T) {
 	r.stopSandbox(lives)
 	r.awaitPhase(lives, sandbox.PhaseDestroyed)
 	if left, err := os.ReadDir(filepath.Join(r.cfg.DataDir, sandboxDir)); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v %v", left, err)
+		t.Errorf("directories left: %v %v", left, err)
 	}
 }
 
-// What is left of places whose making was cut off with the machine's power goes.
+// The remains of creates that a power failure interrupted are removed.
 func TestAHostRemovesWhatWasCutOff(t *testing.T) {
 	r := newRig(t)
 	for id, files := range map[string][]string{"i1": nil, "i2": {"state.json"}, "i3": {"state.json", "disk", "shim.sock"}} {
@@ -280,11 +279,11 @@ func TestAHostRemovesWhatWasCutOff(t *testing.T) {
 	r.begin()
 	r.awaitLease(0)
 	if n := r.dirs(); n != 0 {
-		t.Errorf("%d are left", n)
+		t.Errorf("%d directories left", n)
 	}
 }
 
-// destroyBehind ends a sandbox as if it had never been, while no host lives.
+// destroyBehind ends a sandbox without a trace while no host runs.
 func (r *rig) destroyBehind(id sandbox.ID) {
 	r.t.Helper()
 	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)

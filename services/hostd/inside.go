@@ -18,9 +18,9 @@ import (
 
 const shimRole = "shim"
 
-// Inside plays the hidden roles that hostd's own program has, inside a sandbox and beside
-// hostd; args are os.Args. It must be called before anything else in main: ok tells that it
-// was one of them, and the program must exit with code.
+// Inside runs the hidden roles of hostd's own program, inside a sandbox and beside hostd; args
+// are os.Args. It must be called before anything else in main: ok reports that the program was
+// started in such a role and must exit with code.
 func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	if sudo.Called(args) {
 		return sudo.Main(args[1:], stdout, stderr), true
@@ -36,26 +36,26 @@ func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 		natsd.Hush()
 		return tick.Main(), true
 	case vminit.Arg:
-		vminit.Init(args[2:]) //nolint:errcheck // it has said so on the console
+		vminit.Init(args[2:]) //nolint:errcheck // the console has the error
 		return 1, true
 	case vminit.PackArg:
 		return vminit.Pack(args[2:]), true
 	case nsinit.Arg:
-		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error already
+		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error
 		return 1, true
 	}
 	return 0, false
 }
 
-// DriverReport is what one driver can do on this machine.
+// DriverReport describes a driver on this machine.
 type DriverReport struct {
 	Name      string
-	Err       error    // why it cannot work here; nil: it does
-	Isolation string   // what stands between a sandbox and the host: "none", "process", "kernel" or "machine"
-	Can       []string // what it can do here besides making sandboxes
-	Cannot    []string // and what not
+	Err       error    // why it does not work here; nil: it works
+	Isolation string   // isolation of a sandbox from the host: "none", "process", "kernel" or "machine"
+	Can       []string // its abilities here besides creating sandboxes
+	Cannot    []string // the abilities that it lacks here
 	Notes     []string // what is missing and why
-	Default   bool     // it is what a sandbox gets that demands nothing, unless a host is told other drivers
+	Default   bool     // it is the default driver of a host that names no others
 }
 
 // Probe tries every driver on this machine.
@@ -82,7 +82,7 @@ func Probe(ctx context.Context) []DriverReport {
 	return out
 }
 
-// openDrivers makes the drivers that were asked for; each must work here.
+// openDrivers creates the configured drivers; each must work here.
 func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 	var out []offer
 	for _, d := range cfg.drivers {
@@ -113,7 +113,7 @@ func openDrivers(ctx context.Context, cfg *Config) ([]offer, error) {
 	return out, nil
 }
 
-// openDriver makes the driver of a name, or the drivers that Auto stands for.
+// openDriver creates the driver with a name, or the drivers that Auto stands for.
 func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) {
 	if name != Auto {
 		d, err := makeDriver(name, cfg)
@@ -130,7 +130,7 @@ func openDriver(ctx context.Context, cfg *Config, name string) ([]offer, error) 
 	var why []error
 	for _, name := range autoOrder {
 		if name == lateName {
-			continue // offerLate brings it
+			continue // offerLate adds it
 		}
 		found, err := openDriver(ctx, cfg, name)
 		if err != nil {

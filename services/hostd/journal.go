@@ -25,38 +25,38 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-// journal is what a host must know after a restart and the log does not say:
-// how far its commands are done, and by which driver each sandbox was made, of what.
+// journal has what a host needs after a restart and the log does not have: the position in its
+// commands, and by which driver and from which trees each sandbox was created.
 type journal struct {
 	db *bbolt.DB
 
-	turn sync.Mutex // held while notes are synced; taken before mu
+	turn sync.Mutex // held while changes are synced; taken before mu
 	mu   sync.Mutex
 	wait []*note
 }
 
-// note is a change that somebody waits for.
+// change is a queued change of the journal.
 type note struct {
 	change func(sandboxes, trees *bbolt.Bucket) error
-	done   bool // by turn, as is err
+	done   bool // guarded by turn, as is err
 	err    error
 }
 
 const (
 	bucketMeta      = "meta"
 	bucketSandboxes = "sandboxes"
-	bucketTrees     = "trees" // of sandboxes; a bucket of its own, of which older hosts know nothing
+	bucketTrees     = "trees" // of sandboxes; a bucket of its own, which older versions ignore
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
 	keyEpoch        = "epoch"
 
 	journalFile   = "hostd.db"
 	damagedSuffix = ".damaged"
-	lockTimeout   = 5 * time.Second // the hostd before may still be ending
+	lockTimeout   = 5 * time.Second // the previous hostd may still be exiting
 )
 
-// openJournal opens the journal in dir. One that is damaged is put aside, and an empty one
-// takes its place: commands are read again, and sandboxes found where they are.
+// openJournal opens the journal in dir. A damaged one is renamed, and an empty one takes its
+// place: commands are read again, and sandboxes are found by their directories.
 func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -64,14 +64,14 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	path := filepath.Join(dir, journalFile)
 	db, err := openDB(path)
 	if errors.Is(err, errDamaged) {
-		log.Error("the journal begins anew", "err", err, "put aside as", path+damagedSuffix)
+		log.Error("journal damaged, starting with an empty one", "err", err, "renamed to", path+damagedSuffix)
 		if err := os.Rename(path, path+damagedSuffix); err != nil {
 			return nil, err
 		}
 		db, err = openDB(path)
 	}
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, kind.Newf(kind.Conflict, "hostd", "", "another hostd works in %s", dir)
+		return nil, kind.Newf(kind.Conflict, "hostd", "", "another hostd uses %s", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -90,15 +90,15 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 
 var errDamaged = errors.New("the journal is damaged")
 
-// openDB opens the file of a journal and reads all of it, so that nothing is met later
-// that cannot be read: errDamaged, where the fault is not the system's.
+// openDB opens a journal's file and reads all of it, so that no unreadable page turns up later.
+// It returns errDamaged unless the system call failed.
 func openDB(path string) (db *bbolt.DB, err error) {
 	defer func() {
-		if r := recover(); r != nil { // so bbolt says what it did not expect; the file stays open
+		if r := recover(); r != nil { // bbolt panics on corrupt pages; the file stays open
 			db, err = nil, fmt.Errorf("%w: %v", errDamaged, r)
 		}
 	}()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // what is mapped may not be there
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // reading a mapped page of a truncated file faults
 	if db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout}); err == nil {
 		err = db.View(readAll)
 	}
@@ -121,7 +121,7 @@ func readAll(tx *bbolt.Tx) error {
 
 func (j *journal) close() error { return j.db.Close() }
 
-// cursor is the last command that need not be looked at again.
+// cursor returns the last command that need not be read again.
 func (j *journal) cursor() (rev uint64, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyCursor)); len(b) == 8 {
@@ -138,7 +138,7 @@ func (j *journal) setCursor(rev uint64) error {
 	})
 }
 
-// epoch returns the newest epoch of this host that setEpoch stored; 0 if there is none.
+// epoch returns the newest epoch of this host that setEpoch stored; 0 before the first.
 func (j *journal) epoch() (epoch uint64, err error) {
 	return epoch, j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyEpoch)); len(b) == 8 {
@@ -156,7 +156,7 @@ func (j *journal) setEpoch(epoch uint64) error {
 	})
 }
 
-// draining reports whether the host was told to take no new sandbox.
+// draining reports whether the host is draining.
 func (j *journal) draining() (drain bool, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		drain = tx.Bucket([]byte(bucketMeta)).Get([]byte(keyDraining)) != nil
@@ -175,11 +175,11 @@ func (j *journal) setDraining(drain bool) error {
 	})
 }
 
-// made is how a sandbox was made.
+// created is how a sandbox was created.
 type made struct {
 	driver string
-	place  sandbox.ID // the name of its place; empty: its own
-	trees  treeIDs    // of the cache that it stands on; nil: it is not known which
+	place  sandbox.ID // the name of its instance; empty: the sandbox's own ID
+	trees  treeIDs    // the trees of the cache that it is based on; nil: unknown
 }
 
 // treeIDs are names of trees in the cache.
@@ -195,7 +195,7 @@ func treesOf(all ...*templates.Tree) treeIDs {
 	return out
 }
 
-// The separator is in no tree's name.
+// treeMark separates names of trees; no name contains it.
 const treeMark = " "
 
 func (ids treeIDs) put(trees *bbolt.Bucket, of sandbox.ID) error {
@@ -220,7 +220,7 @@ func treesIn(b []byte) treeIDs {
 	return out
 }
 
-// The separator is in no driver's name.
+// instanceMark separates driver and instance; no driver's name contains it.
 const placeMark = "/"
 
 func (m made) bytes() []byte {
@@ -235,8 +235,8 @@ func madeOf(b []byte) made {
 	return made{driver: name, place: sandbox.ID(place)}
 }
 
-// write makes a change of the sandboxes durable. What others want while one sync is
-// under way the next one has in it: each create waits for one.
+// write makes a change of the sandboxes durable. Changes that arrive during one sync share the
+// next: every create waits for one.
 func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
 	n := &note{change: change}
 	j.mu.Lock()
@@ -245,7 +245,7 @@ func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 
 	j.turn.Lock()
 	defer j.turn.Unlock()
-	if n.done { // in somebody else's sync
+	if n.done { // by another caller's sync
 		return n.err
 	}
 	j.mu.Lock()
@@ -267,14 +267,14 @@ func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 	return err
 }
 
-// setSandbox notes how a sandbox is made, before the driver is called.
+// setSandbox stores how a sandbox is created, before the driver is called.
 func (j *journal) setSandbox(id sandbox.ID, m made) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
 		return errors.Join(b.Put([]byte(id), m.bytes()), m.trees.put(trees, id))
 	})
 }
 
-// hand notes that a place which was nobody's is a sandbox's from now on.
+// assign stores that an instance without an owner is a sandbox's from now on.
 func (j *journal) hand(id sandbox.ID, m made) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
 		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()),
@@ -286,7 +286,7 @@ func (j *journal) forgetSandbox(id sandbox.ID) error {
 	return j.write(func(b, trees *bbolt.Bucket) error { return errors.Join(b.Delete([]byte(id)), trees.Delete([]byte(id))) })
 }
 
-// sandboxes are all that were noted and not forgotten, with how they were made.
+// sandboxes returns all sandboxes that are stored, with how they were created.
 func (j *journal) sandboxes() (map[sandbox.ID]made, error) {
 	out := make(map[sandbox.ID]made)
 	err := j.db.View(func(tx *bbolt.Tx) error {
@@ -301,7 +301,7 @@ func (j *journal) sandboxes() (map[sandbox.ID]made, error) {
 	return out, err
 }
 
-// offered is what a life's drivers could do, and where that was seen.
+// offered is what the drivers of a run could do, and under which conditions that was found.
 type offered struct {
 	Boot, Version string
 	UID           int
@@ -316,7 +316,7 @@ type offeredDriver struct {
 
 const keyOffered = "offered"
 
-// setOffered notes what the drivers can do. It costs a sync if that is new.
+// setOffered stores what the drivers can do. It costs a sync if that changed.
 func (j *journal) setOffered(o *offered) error {
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -330,7 +330,7 @@ func (j *journal) setOffered(o *offered) error {
 	})
 }
 
-// offered is what setOffered noted; the zero value: nothing.
+// offered returns what setOffered stored; the zero value if nothing.
 func (j *journal) offered() (o offered, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyOffered)); b != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Pending returns the driver that a host with these names offers only after its start, once
-// what it needs has been built and it has been tried; empty if there is no such driver. The
+// what it needs has been built and it has been tried; empty without such a driver. The
 // error says why it cannot be built on this machine.
 func Pending(names []string) (driver string, err error) {
 	if !offersLate(names) {
@@ -22,9 +22,8 @@ func offersLate(names []string) bool {
 	return len(names) == 0 || slices.Contains(names, Auto) && !slices.Contains(names, lateName)
 }
 
-// offerLate offers the driver that Auto stands for and that nobody waits for, when
-// what it needs has been built and it has been tried. From then on it is the default,
-// unless another was named before Auto.
+// offerLate offers the driver of Auto that startup does not wait for, once what it needs is built
+// and it was probed. From then on it is the default, unless another one was named before Auto.
 func (h *host) offerLate(ctx context.Context) error {
 	names := h.cfg.Drivers
 	if h.cfg.drivers != nil || !offersLate(names) {
@@ -33,22 +32,22 @@ func (h *host) offerLate(ctx context.Context) error {
 	first := len(names) == 0 || names[0] == Auto
 	o, err := h.late(ctx)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // ctx ended
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.outdated()
-	if err != nil { // the host does without, also where it was remembered
-		h.slog.Warn("driver unavailable: sandboxes keep to the other drivers", "driver", lateName, "err", err)
+	if err != nil { // the host continues without it, even if it was restored from the journal
+		h.slog.Warn("driver unavailable, using the other drivers", "driver", lateName, "err", err)
 		h.drivers = without(h.drivers, lateName)
 		return nil
 	}
-	h.slog.Info("a driver is ready", "driver", lateName, "isolation", o.caps.Isolation, "default", first)
+	h.slog.Info("driver available", "driver", lateName, "isolation", o.caps.Isolation, "default", first)
 	h.drivers = with(h.drivers, o, first)
 	return h.noteOffers(with(h.proven, o, first))
 }
 
-// with gives all with one more, or that one anew, at their beginning or their end.
+// with returns all with o added or replaced, at the start or the end.
 func with(all []offer, o offer, first bool) []offer {
 	all = without(all, o.Name())
 	if first {
@@ -61,7 +60,7 @@ func without(all []offer, name string) []offer {
 	return slices.DeleteFunc(slices.Clone(all), func(o offer) bool { return o.Name() == name })
 }
 
-// late builds what the late driver needs, and tries it.
+// late builds what the late driver needs, and probes the driver.
 func (h *host) late(ctx context.Context) (offer, error) {
 	if _, err := sidecar.Runsc().Build(ctx, h.slog.Warn); err != nil {
 		return offer{}, err
@@ -74,12 +73,12 @@ func (h *host) late(ctx context.Context) (offer, error) {
 	return offer{d, caps}, err
 }
 
-// machineName is the driver whose guests boot with the small shim, and with no other
-// that is not static.
+// machineName is the driver whose guests boot with the small shim, and with no other that is
+// dynamically linked.
 const machineName = "microvm"
 
-// buildNamed builds what a driver needs that was asked for by name: who did so
-// waits for it, and is told how far it is.
+// buildNamed builds what the explicitly named drivers need, before the host starts: their
+// operator waits for them, and reads the progress.
 func (h *host) buildNamed(ctx context.Context) error {
 	if h.cfg.drivers != nil {
 		return nil
@@ -96,7 +95,7 @@ func (h *host) buildNamed(ctx context.Context) error {
 	return kind.Wrap(kind.Unavailable, "build", lateName, err)
 }
 
-// offers are the drivers that can be had at the moment.
+// offers returns the drivers that are available now.
 func (h *host) offers() []offer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,6 +106,6 @@ func (h *host) offers() []offer {
 func (h *host) outdated() {
 	select {
 	case h.renew <- struct{}{}:
-	default: // it is about to be
+	default: // a renewal is pending
 	}
 }

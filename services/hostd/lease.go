@@ -14,12 +14,11 @@ import (
 type lease struct {
 	h   *host
 	rev uint64
-	new bool // the log knew nothing of the host
+	new bool // the log had no lease of the host
 	fleet.Lease
 }
 
-// takeLease begins a new life of the host: with the next epoch, whoever had the
-// one before.
+// takeLease takes the lease with the next epoch, whichever run had it before.
 func (h *host) takeLease(ctx context.Context) (*lease, error) {
 	l := &lease{h: h}
 	newest, err := h.journal.epoch()
@@ -47,8 +46,8 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 	}
 }
 
-// keep renews the lease until ctx ends. An error of kind.Fenced says that the
-// host has a newer life, or was declared gone.
+// keep renews the lease until ctx ends. An error of kind.Fenced says that the host has a newer
+// run, or was declared gone.
 func (l *lease) keep(ctx context.Context) error {
 	t := time.NewTicker(l.TTL / 4)
 	defer t.Stop()
@@ -73,27 +72,27 @@ func (l *lease) put(ctx context.Context) error {
 		l.rev = rev
 		return nil
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // ctx ended
 	}
 	return err
 }
 
-// leave tells others at once what they would find out when the lease ended.
-// Sandboxes that are left running make it a pause: the lease runs on, and while it does the
-// next life is waited for.
+// leave publishes at once that the run ends, instead of when the lease does. With sandboxes left
+// running it is a pause: the lease remains until its end, and while it does the next run is
+// expected.
 func (l *lease) leave(ctx context.Context) {
 	l.observe()
 	l.Gone = l.Sandboxes == 0
 	l.Starting = !l.Gone && !l.h.draining.Load()
 	l.Draining = true
 	if err := l.put(ctx); err != nil {
-		l.h.slog.Warn("the lease could not be given back", "err", err)
+		l.h.slog.Warn("release lease failed", "err", err)
 	}
 }
 
-// observe puts the host's load of the moment into the lease.
+// observe updates the lease with the host's current load.
 func (l *lease) observe() {
-	began := l.h.recovered.Load() // before what a beginning finds: else there is a host without drivers
+	began := l.h.recovered.Load() // read before the drivers: else the lease might show a host without any
 	l.Sandboxes, l.Processes = l.h.counts()
 	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers, l.Enforced = nil, nil, nil, nil, nil, nil
 	for _, d := range l.h.offers() {

@@ -12,12 +12,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// clumsy is a driver whose creates fail and leave what they made, as where a host is so
-// busy that what was killed does not end in time. The first attempts to remove it fail,
-// too.
+// clumsy is a driver whose creates fail and leave an instance, as on a host so busy that killed
+// processes do not end in time. The first attempts to remove it fail, too.
 type clumsy struct {
 	driver.Driver
-	all  bool // not only places that are to be kept ready
+	all  bool // also creates for sandboxes, not only for the pool
 	left chan driver.Instance
 	deaf *atomic.Int32 // attempts that will fail
 }
@@ -40,7 +39,7 @@ func (d clumsy) Create(ctx context.Context, s driver.Spec) (driver.Instance, err
 		return in, err
 	}
 	d.left <- in
-	return nil, kind.New(kind.Unavailable, "create sandbox", string(s.ID), "its time is up")
+	return nil, kind.New(kind.Unavailable, "create sandbox", string(s.ID), "timeout")
 }
 
 func (d clumsy) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
@@ -50,8 +49,7 @@ func (d clumsy) Attach(ctx context.Context, s driver.Spec) (driver.Instance, err
 	return d.Driver.Attach(ctx, s)
 }
 
-// What a failed create leaves is removed before the sandbox's record says that it
-// failed.
+// The remains of a failed create are removed before the sandbox's record has the failure.
 func TestAFailedCreateLeavesNothing(t *testing.T) {
 	r, d := newRig(t), newClumsy(true)
 	r.cfg.drivers = []driver.Driver{d}
@@ -61,15 +59,15 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 	select {
 	case <-(<-d.left).Done():
 	default:
-		t.Error("its shim lives")
+		t.Error("its shim still runs")
 	}
 	if n := r.dirs(); n != 0 {
-		t.Errorf("%d places are left", n)
+		t.Errorf("%d instances left", n)
 	}
 }
 
-// What the making of a place leaves that was to be kept ready is removed, too: at the
-// next occasion, if it cannot be at once.
+// The remains of a failed create for the pool are removed, too: on the next call, if they cannot
+// be at once.
 func TestAPlaceThatCouldNotBeMadeLeavesNothing(t *testing.T) {
 	r, d := newRig(t), newClumsy(false)
 	r.cfg.Warm, r.cfg.drivers = 1, []driver.Driver{d}
@@ -82,15 +80,15 @@ func TestAPlaceThatCouldNotBeMadeLeavesNothing(t *testing.T) {
 		case in := <-d.left:
 			left = append(left, in)
 		case <-r.ctx().Done():
-			t.Fatal("no place is made for who asked")
+			t.Fatal("no warm instance was created")
 		}
 	}
 	for _, in := range left {
 		select {
 		case <-in.Done():
 		case <-r.ctx().Done():
-			t.Fatal("a shim lives")
+			t.Fatal("a shim still runs")
 		}
 	}
-	until(t, "places", 3, r.dirs)
+	until(t, "instances", 3, r.dirs)
 }

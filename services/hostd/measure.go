@@ -12,12 +12,12 @@ import (
 
 const (
 	defaultSampleEvery = 5 * time.Second
-	measureTimeout     = time.Second // of one sandbox
+	measureTimeout     = time.Second // per sandbox
 	measureAtOnce      = 8
 )
 
-// measure puts on record what each sandbox uses, from time to time. A sample that
-// cannot be had or stored is left out: the next one says more.
+// measure records the usage of each sandbox from time to time. A sample that fails is left out:
+// the next one has the totals.
 func (h *host) measure(ctx context.Context) error {
 	t := time.NewTicker(h.cfg.SampleEvery)
 	defer t.Stop()
@@ -36,21 +36,20 @@ func (h *host) measure(ctx context.Context) error {
 	}
 }
 
-// measured are the sandboxes that run.
+// measured returns the sandboxes that run.
 func (h *host) measured() []*box {
 	var out []*box
 	for _, b := range h.all() {
 		select {
 		case <-b.ready:
 			out = append(out, b)
-		default: // it is being made, or stands still since before this life
+		default: // it is being created, or has been paused since before this run
 		}
 	}
 	return out
 }
 
-// measure puts a sample of the box on record. A sandbox that stands still uses
-// nothing new.
+// measure records a sample of the sandbox. A paused one uses nothing new.
 func (b *box) measure(ctx context.Context) {
 	if b.instance() == nil || b.standing() {
 		return
@@ -64,6 +63,6 @@ func (b *box) measure(ctx context.Context) {
 		})
 	}
 	if err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) && !kind.Is(err, kind.Unimplemented) {
-		b.h.slog.Warn("a sandbox could not be measured", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("measure sandbox failed", "sandbox", b.id, "err", err)
 	}
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// A sandbox that begins from a snapshot with the memory has processes from the
-// first. They go on, and each has a record of its own, under the same token; its
-// first event says of which record it is the continuation, and from where.
+// A sandbox created from a snapshot with memory has processes from the start. They continue, each
+// with a record of its own under the same token; its first event refers to the record that it
+// continues, and the seq.
 
-// adopt gives a record to a process that came with the memory; box.mu is held.
+// adopt creates the record of a process that was restored with the memory; hostSandbox.mu is
+// held.
 func (b *box) adopt(p *proc, m *wire.Moved) error {
-	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is let go
+	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is released
 	if err == nil {
 		err = spec.Validate()
 	}
 	if err != nil || b.req.From == "" {
-		return b.hostile("%q comes from nowhere", m.Token)
+		return b.hostile("%q was not restored from a snapshot", m.Token)
 	}
 	p.spec, p.hash = spec, spec.Hash()
 	first := process.Accepted{
@@ -34,7 +35,7 @@ func (b *box) adopt(p *proc, m *wire.Moved) error {
 	return nil
 }
 
-// move claims the record of a process that runs already, and sees it to its end.
+// move claims the record of a process that already runs, and publishes until it ends.
 func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
 	moved := sync.OnceFunc(p.b.moving.Done)
@@ -45,7 +46,7 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	}
 	err := p.claim(ctx, first)
 	switch {
-	case kind.Is(err, kind.Conflict): // an earlier life came so far
+	case kind.Is(err, kind.Conflict): // a previous run claimed it
 		err = p.recover(ctx)
 	case err == nil:
 		if err = p.h.fault("moved"); err == nil {
@@ -63,7 +64,7 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 // seedLen is more than any kernel mixes in at once.
 const seedLen = 32
 
-// seed is what no two places have that began with the same memory.
+// seed returns entropy that differs between instances restored from the same memory.
 func seed() []byte {
 	b := make([]byte, seedLen)
 	rand.Read(b) //nolint:errcheck // never fails

@@ -14,8 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// remembering gives a rig whose driver keeps memory: gVisor's, if its program has
-// been built.
+// withMemory returns a rig whose driver keeps memory: gVisor's, if its program has been built.
 func remembering(t *testing.T) *rig {
 	t.Helper()
 	driver := os.Getenv("MILLRACE_TEST_DRIVER")
@@ -28,7 +27,7 @@ func remembering(t *testing.T) *rig {
 	return newRigOn(t, driver)
 }
 
-// remember has the host make a snapshot with the memory.
+// remember takes a snapshot with memory.
 func (r *rig) remember(sbx sandbox.ID) sandbox.Snapshot {
 	r.t.Helper()
 	if s, _ := r.view.Sandbox(sbx); !s.Can.Memory {
@@ -48,14 +47,14 @@ func (r *rig) remember(sbx sandbox.ID) sandbox.Snapshot {
 	return s
 }
 
-// counts is a process that counts until it is told to stop.
+// counts returns a process that counts until it is terminated.
 func counts() process.Spec {
 	s := sh(`trap 'echo end; exit 0' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done`)
 	s.Env = map[string]string{"KEPT": "yes"}
 	return s
 }
 
-// upTo is what a record has on stdout in the events up to seq.
+// upTo returns a record's output on stdout in the events up to seq.
 func (rec *record) upTo(seq process.Seq) string {
 	var b strings.Builder
 	for _, e := range rec.events {
@@ -66,8 +65,8 @@ func (rec *record) upTo(seq process.Seq) string {
 	return b.String()
 }
 
-// wantCount checks that out is a count from 0 without a hole or a repetition, and
-// gives where it ends.
+// wantCount checks that out is a count from 0 without gaps or repetitions, and returns its
+// length.
 func wantCount(t *testing.T, what, out string) int {
 	t.Helper()
 	n := 0
@@ -76,26 +75,26 @@ func wantCount(t *testing.T, what, out string) int {
 			continue
 		}
 		if line != fmt.Sprintln(n) {
-			t.Fatalf("%s: %q where %d should be", what, line, n)
+			t.Fatalf("%s: got %q, want %d", what, line, n)
 		}
 		n++
 	}
 	return n
 }
 
-// from is the first event of a record that goes on from another.
+// from returns the first event of a record that continues another.
 func (rec *record) from(t *testing.T) process.Accepted {
 	t.Helper()
 	a, ok := rec.events[0].Body.(process.Accepted)
 	if !ok || a.From == "" {
-		t.Fatalf("it comes from nowhere: %+v", rec.events[0])
+		t.Fatalf("first event without an origin: %+v", rec.events[0])
 	}
 	return a
 }
 
-// Processes go on in every sandbox that is made from a snapshot with the memory,
-// each with a record of its own, which follows on the old one without a hole; the
-// old one goes on too. Wherever the host is cut off meanwhile, it is the same.
+// Processes continue in every sandbox created from a snapshot with memory, each with a record of
+// its own, which continues the old one without a gap; the old one continues, too. That holds
+// wherever the host is interrupted meanwhile.
 func TestProcessesGoOnInForks(t *testing.T) {
 	for _, point := range []string{"", "moved", "snapshotted"} {
 		t.Run(point, func(t *testing.T) {
@@ -106,7 +105,7 @@ func TestProcessesGoOnInForks(t *testing.T) {
 				cut := r.lives(cutAt(point, 1))
 				defer func() {
 					if !cut() {
-						t.Error("it was never cut off")
+						t.Error("the host was never interrupted")
 					}
 				}()
 			}
@@ -147,7 +146,7 @@ func goOnInForks(t *testing.T, r *rig) {
 		}
 	}
 	origin := r.whole(id)
-	wantCount(t, "the origin", origin.upTo(1<<60))
+	wantCount(t, "origin", origin.upTo(1<<60))
 	check := func(sbx sandbox.ID, before string) (whole string, rec *record) {
 		rec = r.whole(process.IDOf(id.Token(), sbx))
 		whole = before + rec.upTo(1<<60)
@@ -172,12 +171,12 @@ func goOnInForks(t *testing.T, r *rig) {
 	}
 	check(second, before+last.upTo(a.After))
 	if rec := r.whole(r.start(forks[0], sh(`echo $E2B_SANDBOX_ID`))); string(rec.out[process.Stdout]) != string(forks[0])+"\n" {
-		t.Errorf("a process that is started in a fork: %q", rec.out[process.Stdout])
+		t.Errorf("process started in a fork: %q", rec.out[process.Stdout])
 	}
 }
 
-// A process that stood still when it was kept goes on in the fork, and in its own
-// sandbox still stands.
+// A process that was paused for the snapshot continues in the fork, and in its own sandbox stays
+// paused.
 func TestForkOfAPausedSandboxRuns(t *testing.T) {
 	r := remembering(t)
 	r.begin()
@@ -189,7 +188,7 @@ func TestForkOfAPausedSandboxRuns(t *testing.T) {
 	rec := r.whole(fork)
 	a := rec.from(t)
 	if !r.quiet(id) {
-		t.Error("it woke the paused sandbox")
+		t.Error("the snapshot resumed the paused sandbox")
 	}
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 	origin := r.whole(id)
@@ -200,8 +199,8 @@ func TestForkOfAPausedSandboxRuns(t *testing.T) {
 	}
 }
 
-// The random numbers of places that began with the same memory differ, and a
-// terminal goes on with its size.
+// Random numbers differ between instances created from the same memory, and a terminal keeps its
+// size.
 func TestForksDiffer(t *testing.T) {
 	r := remembering(t)
 	r.begin()
@@ -220,14 +219,14 @@ func TestForksDiffer(t *testing.T) {
 		}
 		out := string(r.whole(p).out[process.PTY])
 		if seen[out] || !strings.Contains(out, "33 99") {
-			t.Errorf("%s says %q, as another did or of another size", s, out)
+			t.Errorf("%s: output %q, want a unique one and size 33 99", s, out)
 		}
 		seen[out] = true
 	}
 }
 
-// What is sent to a sandbox while its memory is kept arrives, though nothing else is sent
-// after it.
+// Input sent to a sandbox during a snapshot of its memory arrives even if nothing is sent after
+// it.
 func TestInputBesideASnapshotOfMemory(t *testing.T) {
 	r := remembering(t)
 	r.begin()
@@ -260,6 +259,6 @@ func TestInputBesideASnapshotOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := strings.TrimSpace(string(r.whole(id).out[process.Stdout])); out != strconv.Itoa(lines) {
-		t.Errorf("%s lines arrived of %d", out, lines)
+		t.Errorf("%s of %d lines arrived", out, lines)
 	}
 }

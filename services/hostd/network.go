@@ -19,25 +19,26 @@ import (
 )
 
 const (
-	// proxyPort is where a sandbox finds its way out, on its own loopback.
+	// proxyPort is the port of the host's proxy, on the sandbox's own loopback.
 	proxyPort = 3128
-	// defaultMeterEvery is how often is looked what goes out. The record is told of it when
-	// there is a hundredth more of it than it knows, or an hour has passed: so it has
-	// a few thousand lines of who talks for a month, not one for each minute.
+	// defaultMeterEvery is the interval in which traffic is counted. It is recorded when it grew
+	// by a hundredth, or an hour has passed: a sandbox that sends for a month has a few thousand
+	// lines in its record, not one per minute.
 	defaultMeterEvery = time.Minute
 	meterPart         = 100
-	meterMost         = 60 // looks, until it is told of a little more, too
-	// authorityFile keeps what sandboxes with transforms trust, in the data directory.
+	meterMost         = 60 // intervals after which a smaller change is recorded, too
+	// authorityFile has the certificate authority that sandboxes with transforms trust, in the
+	// data directory.
 	authorityFile = "egress-ca.pem"
 )
 
-// openEgress makes what serves the sandboxes' ways out, if there are any.
+// openEgress starts the egress proxy, if sandboxes may use the network.
 func (h *host) openEgress() (closeIt func(), err error) {
 	if !h.cfg.Egress {
 		return func() {}, nil
 	}
 	if h.authority, err = egress.OpenAuthority(filepath.Join(h.cfg.DataDir, authorityFile)); err != nil {
-		return nil, fmt.Errorf("the proxy's certificate authority: %w", err)
+		return nil, fmt.Errorf("open certificate authority of the proxy: %w", err)
 	}
 	cfg := egress.Config{Operator: sandbox.Operator{Allow: h.cfg.EgressAllow}, Authority: h.authority}
 	if h.cfg.EgressDNS != "" {
@@ -47,7 +48,7 @@ func (h *host) openEgress() (closeIt func(), err error) {
 	return h.egress.Close, nil
 }
 
-// openSealer makes what reads the hidden texts in records; it waits for the log.
+// openSealer opens the sealer of secrets in records; it waits for the log.
 func (h *host) openSealer(ctx context.Context) error {
 	if h.egress == nil {
 		return nil
@@ -62,8 +63,7 @@ func (h *host) openSealer(ctx context.Context) error {
 	return err
 }
 
-// network puts what the sandbox's record says of its network in force; b.mu is
-// held.
+// applyNetwork applies the network settings in the sandbox's record; b.mu is held.
 func (b *box) network(s *sandbox.State) {
 	if b.h.egress == nil || b.way != nil && reflect.DeepEqual(b.net, s.Network) {
 		return
@@ -73,7 +73,7 @@ func (b *box) network(s *sandbox.State) {
 	b.reachable, b.transformed = policy.Any(), policy.Transforms()
 	switch {
 	case b.conn != nil:
-		b.sendNetwork(b.conn) // before the policy is in force: what it shows is to be trusted then
+		b.sendNetwork(b.conn) // before the policy is in force: the CA that it uses must be trusted then
 	case !b.wide():
 		b.unplug()
 	}
@@ -84,17 +84,17 @@ func (b *box) network(s *sandbox.State) {
 	}
 }
 
-// secret is the value of a secret of the sandbox's tenant, as it is now.
+// secret returns the current value of a secret of the sandbox's tenant.
 func (b *box) secret(name string) (string, error) {
 	for _, s := range b.h.view.TenantSecrets(b.tenant) {
 		if s.Name == strings.ToLower(name) {
 			return b.h.sealer.Open(s.Sealed)
 		}
 	}
-	return "", kind.Newf(kind.Precondition, "transform", string(b.id), "there is no secret %q", name)
+	return "", kind.Newf(kind.Precondition, "transform", string(b.id), "secret %q does not exist", name)
 }
 
-// token is a new token of that name, which says who the sandbox is.
+// token returns a new token of that name, which identifies the sandbox.
 func (b *box) token(name string) (string, error) {
 	t, ok := b.req.Identity.Token(name)
 	if !ok {
@@ -106,11 +106,11 @@ func (b *box) token(name string) (string, error) {
 	return b.h.ring.Token(b.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
-// sendNetwork tells the shim of the way out; b.mu is held. Without isolation
-// there is none: the sandbox's loopback is the host's.
+// sendNetwork sends the proxy's port and the name server to the shim; b.mu is held. Without
+// isolation there is no proxy: the sandbox's loopback is the host's.
 func (b *box) sendNetwork(conn *link.Conn) {
 	if !conn.Streams() {
-		return // a shim of an older version has none
+		return // a shim of an older version
 	}
 	var n wire.Network
 	if b.reachable && b.isolated() {
@@ -123,24 +123,24 @@ func (b *box) sendNetwork(conn *link.Conn) {
 	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 
-// isolated reports whether the sandbox's loopback is its own.
+// isolated reports whether the sandbox has a loopback of its own.
 func (b *box) isolated() bool {
 	return b.made.Isolation != "" && b.made.Isolation != sandbox.IsolationNone
 }
 
-// goOut serves a stream of the shim's: a connection to the proxy.
+// serveEgress serves a stream from the shim: a connection to the proxy.
 func (b *box) goOut(s *mux.Stream) {
 	b.mu.Lock()
 	way := b.way
 	b.mu.Unlock()
 	if way == nil || s.Target() != wire.TargetProxy {
-		s.Abort(kind.New(kind.Denied, "go out", string(b.id), "the sandbox has no network"))
+		s.Abort(kind.New(kind.Denied, "egress", string(b.id), "the sandbox has no network"))
 		return
 	}
 	b.h.wg.Go(func() { way.Serve(s) })
 }
 
-// newlyUsed is what went through the way out, unless the record has it.
+// newlyUsed returns the total traffic, and whether it differs from the record.
 func (b *box) newlyUsed(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,7 @@ func (b *box) newlyUsed(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool
 	return total, total != s.Used
 }
 
-// use tells it.
+// use returns the traffic as an event, if it is new.
 func (b *box) use(s *sandbox.State) []sandbox.Body {
 	if total, isNew := b.newlyUsed(s); isNew {
 		return []sandbox.Body{total}
@@ -162,7 +162,7 @@ func (b *box) use(s *sandbox.State) []sandbox.Body {
 	return nil
 }
 
-// useDue tells it when it is worth a line of the record.
+// useDue is use, if the change is worth an event.
 func (b *box) useDue(s *sandbox.State, now time.Time) []sandbox.Body {
 	total, isNew := b.newlyUsed(s)
 	known := s.Used.Sent + s.Used.Received
@@ -174,7 +174,7 @@ func (b *box) useDue(s *sandbox.State, now time.Time) []sandbox.Body {
 	return []sandbox.Body{total}
 }
 
-// meter puts what goes out of the sandboxes on record, until ctx ends.
+// meter records the sandboxes' traffic until ctx ends.
 func (h *host) meter(ctx context.Context) error {
 	if h.egress == nil {
 		return nil
@@ -192,14 +192,14 @@ func (h *host) meter(ctx context.Context) error {
 	}
 }
 
-// tellUse puts what went out of each sandbox since the last time on record, as use says.
+// reportUse records the traffic of each sandbox as use returns it.
 func (h *host) tellUse(ctx context.Context, use func(*box, *sandbox.State) []sandbox.Body) {
 	links := h.linksUsed()
 	for _, b := range h.all() {
 		b.linkUsed(links)
 		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(b, &s), nil })
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("what went out could not be put on record", "sandbox", b.id, "err", err)
+			h.slog.Warn("record traffic failed", "sandbox", b.id, "err", err)
 		}
 	}
 }

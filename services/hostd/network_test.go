@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 )
 
-// What went out is told until the record has it: who tells may be overtaken. What was
-// counted before the life began to look is kept.
+// Traffic is reported until the record has it: a report may be superseded. What was counted in
+// previous runs is kept.
 func TestUseIsToldUntilTheRecordHasIt(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
@@ -22,21 +22,21 @@ func TestUseIsToldUntilTheRecordHasIt(t *testing.T) {
 	}
 	b := newBox(h, &s)
 	if said := b.use(&s); len(said) != 0 {
-		t.Errorf("told though nothing is new: %+v", said)
+		t.Errorf("reported without a change: %+v", said)
 	}
 	b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 3, Sent: 9, Received: 1}})
 	want := sandbox.NetworkUsed{Sent: 9, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 9, Received: 1}}
 	for try := range 2 {
 		if said := b.use(&s); len(said) != 1 || said[0] != want {
-			t.Errorf("try %d: told %+v, want %+v", try, said, want)
+			t.Errorf("report %d: %+v, want %+v", try, said, want)
 		}
 	}
 	if s.Used = want; len(b.use(&s)) != 0 {
-		t.Error("told what the record has")
+		t.Error("reported what the record has")
 	}
 }
 
-// An interface whose policy was narrowed while no hostd was there is counted to its end.
+// The traffic of an interface whose policy was narrowed while no host ran is counted to its end.
 func TestUseIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
@@ -46,12 +46,12 @@ func TestUseIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	b.h.egress = server
 	b.tell(&s)
 	if said := b.use(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
-		t.Errorf("told %+v", said)
+		t.Errorf("reported %+v", said)
 	}
 }
 
-// The record of a sandbox that talks all the time grows by little: by what is a hundredth of
-// what it knows, or once an hour. Its end tells all.
+// The record of a sandbox that sends all the time grows slowly: by one event per hundredth of the
+// total, or one per hour. Its end has the total.
 func TestUseIsTold(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
@@ -66,15 +66,15 @@ func TestUseIsTold(t *testing.T) {
 		}
 		got := b.use(&s)
 		if known := s.Used.Sent; len(got) != 0 && got[0].(sandbox.NetworkUsed).Sent > known+known/meterPart {
-			t.Fatalf("minute %d: the record knows of %d bytes of %d", minute, known, got[0].(sandbox.NetworkUsed).Sent)
+			t.Fatalf("minute %d: the record has %d bytes of %d", minute, known, got[0].(sandbox.NetworkUsed).Sent)
 		}
 	}
 	if lines > 1500 {
-		t.Errorf("%d lines in a month", lines)
+		t.Errorf("%d events in a month", lines)
 	}
 }
 
-// What only a life has counted is on record when it has ended.
+// Traffic that only one run has counted is on record when that run has ended.
 func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
@@ -103,6 +103,6 @@ func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
 		err = h.leave(lease)
 	}
 	if s, _ := h.view.Sandbox(id); err != nil || s.Used.Sent != 5 {
-		t.Errorf("%+v is on record, %v", s.Used, err)
+		t.Errorf("record has %+v, %v", s.Used, err)
 	}
 }

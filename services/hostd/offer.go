@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// openDrivers makes the drivers and finds out what they can do.
+// openDrivers creates the drivers and probes them.
 func (h *host) openDrivers(ctx context.Context) error {
 	if err := h.buildNamed(ctx); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (h *host) openDrivers(ctx context.Context) error {
 	return h.noteOffers(all)
 }
 
-// have offers the drivers that a life begins with.
+// setOffers offers the drivers that a run starts with.
 func (h *host) have(all []offer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -28,13 +28,13 @@ func (h *host) have(all []offer) {
 	close(h.opened)
 }
 
-// noteOffers has the next life remember what drivers can do.
+// storeOffers stores what the drivers can do, for the next run.
 func (h *host) noteOffers(all []offer) error {
 	h.proven = all
 	return h.journal.setOffered(h.offered(all))
 }
 
-// offered is what is remembered of the drivers.
+// offered returns what is stored about the drivers.
 func (h *host) offered(all []offer) *offered {
 	o := &offered{Boot: bootID(), Version: h.cfg.Version, UID: os.Geteuid(), Asked: h.cfg.Drivers}
 	for _, d := range all {
@@ -43,9 +43,9 @@ func (h *host) offered(all []offer) *offered {
 	return o
 }
 
-// remember takes over what an earlier life found out that was like this one and left
-// sandboxes; it is proved when those have been attended to. A trial of every driver takes
-// from some 10 ms to seconds.
+// restoreOffers offers the drivers that the journal has from a previous run under the same
+// conditions, when that left sandboxes; they are verified after those are adopted. Probing takes
+// from some 10 ms to seconds per driver.
 func (h *host) remember() {
 	if h.cfg.drivers != nil {
 		return
@@ -68,7 +68,7 @@ func (h *host) remember() {
 	h.have(all)
 }
 
-// settle finds out what is not known of the drivers yet.
+// settle probes the drivers that were not probed yet.
 func (h *host) settle(ctx context.Context) error {
 	defer close(h.settled)
 	if err := h.prove(ctx); err != nil {
@@ -77,21 +77,20 @@ func (h *host) settle(ctx context.Context) error {
 	return h.offerLate(ctx)
 }
 
-// proveAfter leaves the machine to those who wait for their output.
+// proveAfter leaves the machine to the adoption of sandboxes and their output.
 const proveAfter = 2 * time.Second
 
-// prove tries what was only remembered. A host none of whose drivers works any
-// more ends, as it would have ended at its beginning; what else is new counts from
-// the next life on.
+// prove probes drivers whose capabilities came from the journal. A host whose drivers all fail
+// ends, as it would have ended at its start; other changes count from the next run on.
 func (h *host) prove(ctx context.Context) error {
 	if !h.unproven || !rest(ctx, proveAfter) {
 		return nil
 	}
 	apart := h.cfg
-	apart.made = nil // those of the life are at work
+	apart.made = nil // the run's drivers are in use
 	all, err := openDrivers(ctx, &apart)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // ctx ended
 	}
 	if err != nil {
 		return err
@@ -99,8 +98,8 @@ func (h *host) prove(ctx context.Context) error {
 	return h.noteOffers(all)
 }
 
-// awaitOffer gives a driver by its name; empty is the default. One that may yet come is
-// waited for: sandboxes of the life before are there sooner than their drivers.
+// awaitOffer returns a driver by name; the empty name is the default. It waits for drivers that
+// are not open yet: sandboxes are adopted before their drivers are.
 func (h *host) awaitOffer(ctx context.Context, name string) (offer, bool) {
 	for _, known := range []chan struct{}{h.opened, h.settled} {
 		select {

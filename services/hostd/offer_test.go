@@ -17,14 +17,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// other is direct by another name.
+// other is direct with another name.
 type other struct{ driver.Driver }
 
 func (other) Name() string { return "other" }
 
 func newOther() []driver.Driver { return []driver.Driver{other{direct.New(direct.Config{})}} }
 
-// A sandbox goes on whose driver is not offered any more, and can be kept.
+// A sandbox whose driver is not offered any more continues, and can have a snapshot.
 func TestASandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
@@ -36,15 +36,15 @@ func TestASandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
 	r.begin()
 	r.awaitLease(epoch)
 	if snap := r.snapshot(sbx); snap.Driver != "direct" || snap.Fits != "" {
-		t.Errorf("kept by driver %s, for %q", snap.Driver, snap.Fits)
+		t.Errorf("snapshot by driver %s, fits %q", snap.Driver, snap.Fits)
 	}
 	if got := r.file(sbx, "file"); got != "then\n" {
-		t.Errorf("the file says %q", got)
+		t.Errorf("file has %q", got)
 	}
 }
 
-// What the life before made and did not come to put on record is what it was made as, and
-// fails if nobody knows any more what that is.
+// A sandbox that the previous run created but did not record is recorded as it was created, and
+// fails if its driver is not offered any more.
 func TestAPlaceOfWhichNoRecordTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		drivers []driver.Driver
@@ -61,26 +61,26 @@ func TestAPlaceOfWhichNoRecordTells(t *testing.T) {
 		r.awaitLease(epoch)
 		s := r.awaitPhase(sbx, c.want)
 		if s.Phase != c.want {
-			t.Errorf("a place of a driver that is %s: %s, %s", name, s.Phase, s.Cause)
+			t.Errorf("sandbox with a driver that is %s: %s, %s", name, s.Phase, s.Cause)
 		}
 		if s.Live() && (s.Driver != "direct" || s.Isolation != sandbox.IsolationNone || !s.Can.Files) {
-			t.Errorf("the record says driver %q, isolation %q, %+v", s.Driver, s.Isolation, s.Can)
+			t.Errorf("record: driver %q, isolation %q, %+v", s.Driver, s.Isolation, s.Can)
 		}
 	}
 }
 
-// Whether a sandbox's loopback is its own is known before its driver is.
+// Whether a sandbox has a loopback of its own is known before its driver is open.
 func TestIsolationIsThatOfTheRecord(t *testing.T) {
 	for level, want := range map[sandbox.Isolation]bool{"": false, sandbox.IsolationNone: false, sandbox.IsolationKernel: true} {
 		b := newBox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
 		if b.isolated() != want {
-			t.Errorf("of isolation %q: %v", level, !want)
+			t.Errorf("isolation %q: isolated is %v", level, !want)
 		}
 	}
 }
 
-// All sandboxes of a life are of one driver of a name, whoever asked for it: it knows
-// which of the host's uids they have.
+// All sandboxes of a run share one driver per name, adopted or created: it tracks which of the
+// host's uids they use.
 func TestALifeHasOneDriverOfAName(t *testing.T) {
 	h := &host{cfg: Config{Drivers: []string{"direct"}, Name: hostName, DataDir: t.TempDir(), Log: new(events.Log)}}
 	if err := setDefaults(&h.cfg); err != nil {
@@ -92,11 +92,11 @@ func TestALifeHasOneDriverOfAName(t *testing.T) {
 	}
 	all, err := openDrivers(t.Context(), &h.cfg)
 	if err != nil || len(all) != 1 || all[0].Driver != found {
-		t.Errorf("another one is offered: %v, %v", all, err)
+		t.Errorf("a second driver is offered: %v, %v", all, err)
 	}
 }
 
-// What the late driver turns out to be counts, and the next life is told of it.
+// The capabilities that the late driver's probe finds are offered, and stored for the next run.
 func TestTheLateDriverIsTried(t *testing.T) {
 	if _, err := sidecar.Runsc().Find(); err != nil {
 		t.Skip(err)
@@ -126,12 +126,12 @@ func TestTheLateDriverIsTried(t *testing.T) {
 			proven = append(proven, o.Name)
 		}
 		if got := names(h.offers()); !slices.Equal(got, c.offered) || !slices.Equal(proven, c.proven) || err != nil {
-			t.Errorf("its trial ends with %v: %q are offered, %q remembered, %v", c.probe, got, proven, err)
+			t.Errorf("probe with %v: offered %q, stored %q, %v", c.probe, got, proven, err)
 		}
 	}
 }
 
-// A driver may be dropped while a sandbox begins from a snapshot.
+// A driver may be dropped while a sandbox is created from a snapshot.
 func TestNoSnapshotFitsADriverThatIsDropped(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: lateName, Fits: "build 1"}
@@ -144,25 +144,25 @@ func TestNoSnapshotFitsADriverThatIsDropped(t *testing.T) {
 	b := bare(h)
 	b.driver, b.req.From = named{name: lateName}, snap.ID
 	if dir, err := b.begins(t.Context()); !kind.Is(err, kind.Precondition) {
-		t.Errorf("it begins from %q, %v", dir, err)
+		t.Errorf("snapshot at %q, %v", dir, err)
 	}
 }
 
-// A driver that may yet come is waited for, and no longer.
+// awaitOffer waits for a driver as long as it may be added, and no longer.
 func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
 	plain, late := offer{Driver: direct.New(direct.Config{})}, offer{Driver: named{name: lateName}}
-	const opened, settled = 1, 2 // after which it is known
+	const opened, settled = 1, 2 // steps after which the answer is known
 	for _, c := range []struct {
 		what, asked string
 		first       []offer
 		known       int
-		want        string // empty: none
+		want        string // empty: not offered
 	}{
-		{"one that is there", "direct", []offer{plain}, opened, "direct"},
+		{"one that is offered", "direct", []offer{plain}, opened, "direct"},
 		{"the default", "", []offer{plain}, opened, "direct"},
-		{"one that nobody builds", "other", []offer{plain}, opened, ""},
+		{"one that is not built", "other", []offer{plain}, opened, ""},
 		{"the late one", lateName, []offer{plain}, settled, lateName},
-		{"the late one, remembered", lateName, []offer{late, plain}, opened, lateName},
+		{"the late one, from the journal", lateName, []offer{late, plain}, opened, lateName},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
@@ -192,7 +192,7 @@ func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
 	}
 }
 
-// A driver that is offered anew is offered once, where it is to be.
+// A driver that is offered again replaces its old offer, at the requested position.
 func TestADriverIsOfferedOnce(t *testing.T) {
 	plain, late := offer{Driver: named{name: "plain"}}, offer{Driver: named{name: lateName}}
 	for _, c := range []struct {
@@ -211,17 +211,17 @@ func TestADriverIsOfferedOnce(t *testing.T) {
 	}
 }
 
-// Nobody waits for a driver longer than for the sandbox.
+// awaitOffer ends with its context.
 func TestADriverIsNotWaitedForInVain(t *testing.T) {
 	h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if o, ok := h.awaitOffer(over, lateName); ok {
-		t.Errorf("there is %s", o.Name())
+		t.Errorf("got driver %s", o.Name())
 	}
 }
 
-// named is a driver of which there is only a name.
+// named is a driver with nothing but a name.
 type named struct {
 	driver.Driver
 	name string

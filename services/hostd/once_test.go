@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// A process that ran before its host and its shim were killed, but after which nothing was
-// stored, is lost and not refused: the next retry with its key must not run it again.
+// If a process ran before its host and its shim were killed, but nothing was stored after its
+// claim, its start is lost and not refused: the next retry with its key must not run it again.
 func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
@@ -54,8 +54,8 @@ func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
 	}
 }
 
-// A host that lost its journal reads its commands again. A process whose record is gone is
-// not started a second time.
+// A host that lost its journal reads its commands again. A process whose record is gone is not
+// started a second time.
 func TestAHostWithoutItsJournalStartsNothingTwice(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
@@ -70,7 +70,7 @@ func TestAHostWithoutItsJournalStartsNothingTwice(t *testing.T) {
 	}
 	r.begin()
 	r.awaitLease(epoch)
-	r.whole(r.start(sbx, sh("exit 0"))) // commands of a host are read in order
+	r.whole(r.start(sbx, sh("exit 0"))) // a host's commands are read in order
 	r.stopSandbox(sbx)
 	r.awaitPhase(sbx, sandbox.PhaseDestroyed) // every process has ended
 	if got, err := os.ReadFile(runs); err != nil || string(got) != "x\n" {

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-// copyWait bounds how long a sandbox waits for a copy that another host makes.
+// copyWait bounds the wait of a sandbox for a copy that another host makes.
 const copyWait = 5 * time.Minute
 
-// fit is what this host says of a driver that is to use a snapshot, and what another
-// must say if the driver made it.
+// fit returns what this host has for a driver that is to use a snapshot; a host with the same
+// value can use what this driver made.
 func (h *host) fit(s *sandbox.Snapshot, o *offer) string {
 	l := fleet.Lease{Drivers: []string{o.Name()}, Fits: []string{o.caps.Fits}, FileFits: []string{o.caps.FileFits}, System: h.system, CPU: h.cpu}
 	return l.Fit(o.Name(), fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
@@ -28,8 +28,8 @@ func (h *host) canUse(s *sandbox.Snapshot) bool {
 	return s.Fits != "" && slices.ContainsFunc(h.offers(), func(o offer) bool { return h.fit(s, &o) == s.Fits })
 }
 
-// ownSnapshot is the directory of a snapshot that was made here, if it still stands
-// by itself: one that has a copy in the store may have become the cache's.
+// ownSnapshot returns the directory of a snapshot that was made here, unless it is the cache's by
+// now, as one with a copy in the store may be.
 func (h *host) ownSnapshot(s *sandbox.Snapshot) (dir string, ok bool) {
 	if s.Host != h.cfg.Name {
 		return "", false
@@ -39,10 +39,10 @@ func (h *host) ownSnapshot(s *sandbox.Snapshot) (dir string, ok bool) {
 	return dir, err == nil
 }
 
-// begins has what the sandbox begins from on this host, and gives its directory;
-// empty: it begins from its template alone. Errors: NotFound for a snapshot that was
-// deleted, Precondition for one that this host cannot use, Unavailable if nobody who
-// has it stores it, and those of templates.Cache.Get.
+// ensureSnapshot has the snapshot that the sandbox is based on on this host and returns its
+// directory; empty without a snapshot. Errors: NotFound for a deleted snapshot, Precondition for one
+// that this host cannot use, Unavailable if no host stores a copy of it, and those of
+// templates.Cache.Get.
 func (b *box) begins(ctx context.Context) (string, error) {
 	if b.req.From == "" {
 		return "", nil
@@ -55,12 +55,12 @@ func (b *box) begins(ctx context.Context) (string, error) {
 	for mended := false; ; {
 		s, ok := h.view.Snapshot(b.req.From)
 		if !ok || s.Deleted {
-			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot is not there any more")
+			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot does not exist any more")
 		}
 		o := b.offer(ctx)
 		have := h.fit(&s, &o)
 		fits := s.Fits != "" && s.Fits == have
-		h.origin.Lock() // until who begins from it is seen to: it has its box
+		h.origin.Lock() // serializes with giveAway, which sees the sandbox
 		dir, ok := h.ownSnapshot(&s)
 		h.origin.Unlock()
 		if !fits && !(ok && s.Driver == b.driver.Name()) {
@@ -80,19 +80,19 @@ func (b *box) begins(ctx context.Context) (string, error) {
 			b.from = tree
 			return tree.Root, nil
 		}
-		// What is damaged or lost is mended once by who has the files.
+		// A damaged or lost copy is replaced once, by a host that has the files.
 		if mended || !kind.Is(err, kind.Invalid) && !kind.Is(err, kind.NotFound) {
 			return "", err
 		}
 		mended = true
-		h.slog.Warn("a copy of a snapshot is damaged", "snapshot", s.ID, "err", err)
+		h.slog.Warn("copy of a snapshot is damaged, requesting another", "snapshot", s.ID, "err", err)
 		if err := h.doubt(ctx, &s); err != nil {
 			return "", err
 		}
 	}
 }
 
-// doubt has a copy stored again that is not what it should be.
+// doubt requests a new copy of a snapshot in place of a damaged one.
 func (h *host) doubt(ctx context.Context, s *sandbox.Snapshot) error {
 	_, err := h.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 		same := now.Copy.Manifest == s.Copy.Manifest && !now.Copy.Wanted
@@ -102,7 +102,7 @@ func (h *host) doubt(ctx context.Context, s *sandbox.Snapshot) error {
 	return err
 }
 
-// askForCopy waits until somebody has stored a snapshot, or cannot.
+// askForCopy waits until a host has stored a snapshot, or cannot.
 func (h *host) askForCopy(ctx context.Context, s *sandbox.Snapshot) error {
 	asked, err := h.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 		if now.Copy.Wanted || now.Copy.Manifest != "" {
@@ -127,12 +127,12 @@ func (h *host) askForCopy(ctx context.Context, s *sandbox.Snapshot) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return kind.Newf(kind.Unavailable, "create", string(s.ID), "the snapshot did not come from host %s in time", s.Host)
+			return kind.Newf(kind.Unavailable, "create", string(s.ID), "host %s did not copy the snapshot in time", s.Host)
 		}
 	}
 }
 
-// somebodyHas reports whether a host lives that has a snapshot's files.
+// availableElsewhere reports whether another host that is alive has a snapshot's files.
 func (h *host) somebodyHas(s *sandbox.Snapshot) bool {
 	id := copyID(&s.Copy)
 	for _, other := range h.view.Hosts() {
@@ -146,7 +146,7 @@ func (h *host) somebodyHas(s *sandbox.Snapshot) bool {
 	return false
 }
 
-// holdSnapshot keeps the copy that a sandbox of an earlier life stands on.
+// holdSnapshot takes a reference to the copy that a sandbox of a previous run is based on.
 func (b *box) holdSnapshot() {
 	s, ok := b.h.view.Snapshot(b.req.From)
 	if !ok {
@@ -158,12 +158,12 @@ func (b *box) holdSnapshot() {
 	b.from, _ = b.h.heldCopy(&s)
 }
 
-// heldCopy uses the copy of a snapshot in the cache, if there is one.
+// holdCopy takes a reference to the copy of a snapshot in the cache, if there is one.
 func (h *host) heldCopy(s *sandbox.Snapshot) (*templates.Tree, bool) {
 	return h.templates.Hold(copyID(&s.Copy))
 }
 
-// copyID is what the cache calls a copy's tree; of none it is nobody's.
+// copyID returns the cache's name of a copy's tree; without a copy, the cache has no such tree.
 func copyID(c *sandbox.Copy) template.ID {
 	return template.ID(template.SumOf([]byte(c.Manifest)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// oneSlow is a driver that attaches to one sandbox only when it is released.
+// oneSlow is a driver whose Attach to one sandbox waits until it is released.
 type oneSlow struct {
 	driver.Driver
 	slow     sandbox.ID
@@ -32,8 +32,8 @@ func (d oneSlow) Attach(ctx context.Context, s driver.Spec) (driver.Instance, er
 	return d.Driver.Attach(ctx, s)
 }
 
-// A sandbox that was adopted runs commands while the host still attaches to another one,
-// whose commands wait and then run in their order.
+// An adopted sandbox runs commands while the host still attaches to another one, whose commands
+// wait and then run in their order.
 func TestAdoptedSandboxesRunCommandsBeforeTheOthersAreAdopted(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
@@ -51,7 +51,7 @@ func TestAdoptedSandboxesRunCommandsBeforeTheOthersAreAdopted(t *testing.T) {
 		r.send(waits, events.Stdin{Data: []byte(line), EOF: i == 19})
 	}
 	if got := describe(r.whole(r.start(quick, sh("exit 3"))).end()); got != "exited 3" {
-		t.Errorf("the command in the adopted sandbox: %s, want exited 3", got)
+		t.Errorf("command in the adopted sandbox: %s, want exited 3", got)
 	}
 	close(d.released)
 	rec := r.whole(waits)
@@ -60,8 +60,8 @@ func TestAdoptedSandboxesRunCommandsBeforeTheOthersAreAdopted(t *testing.T) {
 	}
 }
 
-// A restart reads the records of processes that ended many at a time: the first command
-// does not wait for thousands of requests to the store.
+// A restart reads the records of ended processes in batches: the first command does not wait for
+// thousands of requests to the store.
 func TestARestartDoesNotReadEachFinishedProcess(t *testing.T) {
 	const finished = 120
 	r := newRigOn(t, "direct")
@@ -80,7 +80,7 @@ func TestARestartDoesNotReadEachFinishedProcess(t *testing.T) {
 	r.begin()
 	r.awaitLease(epoch)
 	if got := describe(r.whole(r.start(sbx, sh("exit 3"))).end()); got != "exited 3" {
-		t.Errorf("the first command: %s, want exited 3", got)
+		t.Errorf("first command: %s, want exited 3", got)
 	}
 	r.kill()
 	if n := requests(); n > finished/2 {

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// A sandbox's record asks for a pause, as for an end, and the box obeys: so it
-// does not matter who asked, nor which life of the host was there to hear it.
+// A sandbox's record is its desired state: it requests a pause as it requests an end, and
+// reconcile brings the instance there. So it does not matter which client asked, nor which run of
+// the host was active then.
 
-// standing reports whether the record says that the sandbox is paused, or on its
-// way there or back.
+// suspended reports whether the record has the sandbox paused, or on its way there or back.
 func (b *box) standing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,9 +24,9 @@ func (b *box) standing() bool {
 	return s.Standing() && !b.goes
 }
 
-// usable reports whether a command may be passed on: it is refused where it would
-// wait for nobody knows how long. Somebody who knew of no pause yet is what wakes
-// a sandbox whose creator wanted that.
+// usable reports whether a command may be forwarded: it is refused where it would wait for an
+// unknown time. A client that did not see the pause yet resumes a sandbox whose creator asked for
+// that.
 func (b *box) usable() error {
 	switch {
 	case !b.standing():
@@ -38,7 +38,7 @@ func (b *box) usable() error {
 	return kind.New(kind.Conflict, "command", string(b.id), "the sandbox is paused")
 }
 
-// wake has the record ask for the end of a pause.
+// wake requests the end of a pause in the record.
 func (b *box) wake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -55,8 +55,8 @@ func (b *box) wake(ctx context.Context) error {
 	return err
 }
 
-// goOn takes commands from now on, whatever the record says yet: who reads there
-// that the sandbox goes on may be faster than we are.
+// markResumed accepts commands from now on, whatever phase the record has yet: a client that
+// reads there that the sandbox is resumed may be faster than the view.
 func (b *box) goOn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,16 +69,15 @@ func (b *box) asked() sandbox.Phase {
 	return b.told
 }
 
-// stand is where a box waits whose shim cannot be talked to because the sandbox
-// is paused. It returns when there is somebody to talk to.
+// awaitResumed waits while the shim cannot be reached because the sandbox is paused.
 func (b *box) stand(ctx context.Context) error {
 	switch {
 	case !b.standing():
 		b.thaw(ctx)
 	case b.asked() == sandbox.PhasePaused:
-		// The life before may have died while it let the place run, to keep its files.
+		// The previous run may have died while it let the instance run to save its files.
 		if err := b.instance().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
-			b.h.slog.Warn("a sandbox that was paused may run", "sandbox", b.id, "err", err)
+			b.h.slog.Warn("pause sandbox again failed", "sandbox", b.id, "err", err)
 		}
 	}
 	for {
@@ -98,24 +97,24 @@ func (b *box) stand(ctx context.Context) error {
 	}
 }
 
-// thaw lets a place go on about which the record says nothing: what cannot be
-// woken is destroyed as it is.
+// resumeInstance resumes an instance without a request in the record: one that cannot be resumed
+// is destroyed as it is.
 func (b *box) thaw(ctx context.Context) {
 	if !b.still {
 		return
 	}
 	if err := b.instance().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
-		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("resume sandbox failed", "sandbox", b.id, "err", err)
 	}
 	b.still = false
 	b.catchUp()
 }
 
-// timeVersion is the talk that a shim must speak to be told the time (package wire).
+// timeVersion is the first protocol version in which a shim accepts the time (package wire).
 const timeVersion = 8
 
-// catchUp is for a place that stood still and goes on: a kernel of its own did not see
-// time pass.
+// syncClock sends the time to the shim of an instance that was resumed: a kernel of its own did
+// not see it pass.
 func (b *box) catchUp() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,15 +123,15 @@ func (b *box) catchUp() {
 	}
 }
 
-// tellTime tells the shim of a place that has stood still what time it is, also on each
-// connection after: the one before may have lost it. mu is held.
+// sendTime sends the time to the shim of an instance that was paused, also on each later
+// connection: the one before may have lost it. mu is held.
 func (b *box) tellTime(conn *link.Conn) {
 	if b.lags && conn.Version() >= timeVersion {
 		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
 	}
 }
 
-// obey does what the record asks for, and says there what became of it.
+// reconcile brings the instance to the desired state and records the outcome.
 func (b *box) obey(ctx context.Context) error {
 	switch asked := b.asked(); asked {
 	case sandbox.PhasePausing:
@@ -148,15 +147,15 @@ func (b *box) pause(ctx context.Context) error {
 		return err
 	}
 	if b.reboots() && b.link() != nil {
-		// They need not wait in memory for their end. Where that fails, or there is
-		// nobody to tell, they are ended before the sandbox goes on.
+		// They need not stay in memory until their end. If that fails, or there is no connection,
+		// they are ended before the sandbox resumes.
 		if err := b.endProcesses(ctx); err != nil && ctx.Err() == nil {
-			b.h.slog.Warn("processes of a sandbox end when it goes on, not now", "sandbox", b.id, "err", err)
+			b.h.slog.Warn("end processes failed, will retry on resume", "sandbox", b.id, "err", err)
 		}
 	}
 	err := b.instance().Pause(ctx)
 	if b.still = true; err != nil {
-		b.thaw(ctx) // of some of it, perhaps
+		b.thaw(ctx) // it may be paused in part
 		b.goOn()
 	}
 	if ctx.Err() != nil {
@@ -170,9 +169,9 @@ func (b *box) pause(ctx context.Context) error {
 		case err == nil:
 			return sandbox.Paused{}
 		case s.Cause == sandbox.CauseTimeout:
-			return sandbox.Stopping{Cause: sandbox.CauseTimeout} // it must not run on
+			return sandbox.Stopping{Cause: sandbox.CauseTimeout} // it must not continue to run
 		}
-		b.h.slog.Warn("a sandbox cannot be paused", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("pause sandbox failed", "sandbox", b.id, "err", err)
 		return sandbox.Resumed{Message: failure(err)}
 	})
 }
@@ -187,7 +186,7 @@ func (b *box) resume(ctx context.Context) error {
 	}
 	if err == nil && b.reboots() {
 		if b.link() == nil {
-			b.again() // when there is somebody to tell
+			b.again() // retried with a connection
 			return ctx.Err()
 		}
 		err = b.startOver(ctx)
@@ -196,7 +195,7 @@ func (b *box) resume(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		b.h.slog.Warn("a sandbox does not wake", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("resume sandbox failed", "sandbox", b.id, "err", err)
 	default:
 		b.goOn()
 	}
@@ -211,7 +210,7 @@ func (b *box) resume(ctx context.Context) error {
 	})
 }
 
-// rebootTimeout is how long the records of processes that were killed may take.
+// rebootTimeout bounds the wait for the records of killed processes.
 const rebootTimeout = 20 * time.Second
 
 func (b *box) reboots() bool {
@@ -220,7 +219,7 @@ func (b *box) reboots() bool {
 	return b.reboot
 }
 
-// again has the record's wish looked at once more.
+// pokeServe has serve or awaitResumed reconcile again.
 func (b *box) again() {
 	select {
 	case b.turn <- struct{}{}:
@@ -228,8 +227,8 @@ func (b *box) again() {
 	}
 }
 
-// startOver ends all processes of a sandbox that is awake but for us, and when their
-// records have their ends gives it a new instance. What cannot be done leaves it paused.
+// rebootInstance ends all processes of a sandbox whose resume is not recorded yet, and when their
+// records have ended gives it a new instance. If that fails, the sandbox stays paused.
 func (b *box) startOver(ctx context.Context) error {
 	err := b.endProcesses(ctx)
 	if err == nil {
@@ -252,7 +251,7 @@ func (b *box) endProcesses(ctx context.Context) error {
 	case conn == nil:
 		return kind.New(kind.Unavailable, "reboot", string(b.id), "the sandbox's shim is away")
 	case conn.Version() < rebootVersion:
-		return kind.New(kind.Unimplemented, "reboot", string(b.id), "the sandbox was made by an older version, which cannot end its processes")
+		return kind.New(kind.Unimplemented, "reboot", string(b.id), "the sandbox was created by an older version, which cannot end its processes")
 	}
 	conn.Send(wire.AppendReboot)
 	late := time.NewTimer(rebootTimeout)
@@ -263,7 +262,7 @@ func (b *box) endProcesses(ctx context.Context) error {
 		case <-b.instance().Done():
 			return errShimGone
 		case <-late.C:
-			return kind.New(kind.Unavailable, "reboot", string(b.id), "a process of it does not end")
+			return kind.New(kind.Unavailable, "reboot", string(b.id), "a process does not end")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -271,10 +270,10 @@ func (b *box) endProcesses(ctx context.Context) error {
 	return nil
 }
 
-// rebootVersion is the talk that a shim must speak to be rebooted (package wire).
+// rebootVersion is the first protocol version in which a shim can be rebooted (package wire).
 const rebootVersion = 6
 
-// note puts on record what became of what it asked for, if it still asks.
+// recordOutcome records the outcome of a request, if the record still has that request.
 func (b *box) note(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {
 	s, err := b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != asked {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// ask has a sandbox's record ask for something and waits for the phase after.
+// ask appends requests to a sandbox's record and waits for the phase that they lead to.
 func (r *rig) ask(id sandbox.ID, want sandbox.Phase, bodies ...sandbox.Body) sandbox.State {
 	r.t.Helper()
 	_, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) { return bodies, nil })
@@ -33,8 +33,8 @@ func (r *rig) ask(id sandbox.ID, want sandbox.Phase, bodies ...sandbox.Body) san
 	return s
 }
 
-// still skips the test where the driver cannot pause, and gives a sandbox in
-// which a process counts.
+// counting returns a sandbox in which a process counts to 200. It skips the test if the driver
+// cannot pause.
 func (r *rig) counting() (sandbox.ID, process.ID) {
 	r.t.Helper()
 	sbx := r.sandbox()
@@ -46,7 +46,7 @@ func (r *rig) counting() (sandbox.ID, process.ID) {
 	return sbx, id
 }
 
-// wantAll checks that a count was recorded whole.
+// wantAll checks that the count was recorded completely.
 func (r *rig) wantAll(id process.ID) {
 	r.t.Helper()
 	rec := r.whole(id)
@@ -64,7 +64,7 @@ func (r *rig) quiet(id process.ID) bool {
 		}
 		return t.Last
 	}
-	<-time.After(200 * time.Millisecond) // what was on its way arrives
+	<-time.After(200 * time.Millisecond) // time for what is in flight
 	was := tip()
 	<-time.After(300 * time.Millisecond)
 	return tip() == was
@@ -75,13 +75,13 @@ func TestPause(t *testing.T) {
 	sbx, id := r.counting()
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
 	if !r.quiet(id) {
-		t.Error("a process of a paused sandbox goes on")
+		t.Error("a process of a paused sandbox runs")
 	}
 	if _, err := r.call(id, events.Signal{Signal: 15}); !kind.Is(err, kind.Conflict) {
-		t.Errorf("a signal to a paused sandbox: %v", err)
+		t.Errorf("signal to a paused sandbox: %v", err)
 	}
 	if rec := r.whole(r.start(sbx, sh("true"))); describe(rec.end()) != "not_started" {
-		t.Errorf("a start in a paused sandbox: %s", rec.types())
+		t.Errorf("start in a paused sandbox: %s", rec.types())
 	}
 	s := r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{}, sandbox.DeadlineSet{Deadline: time.Now().Add(time.Hour)})
 	if s.Message != "" {
@@ -89,12 +89,12 @@ func TestPause(t *testing.T) {
 	}
 	r.wantAll(id)
 	if rec := r.whole(r.start(sbx, sh("exit 3"))); describe(rec.end()) != "exited 3" {
-		t.Errorf("a start after a resume: %s", rec.types())
+		t.Errorf("start after a resume: %s", rec.types())
 	}
 }
 
-// Who sends a command because he knew of no pause wakes a sandbox that is to be
-// woken, and the command is done.
+// A command from a client that has not seen the pause resumes a sandbox with AutoResume, and is
+// executed.
 func TestCommandWakes(t *testing.T) {
 	r := lively(t)
 	sbx := r.request(sandbox.Requested{AutoResume: true})
@@ -102,12 +102,12 @@ func TestCommandWakes(t *testing.T) {
 		t.Skipf("driver %s cannot pause", s.Driver)
 	}
 	cat := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "echo ready; exec cat"}, Stdin: true})
-	r.awaitOutput(cat, "ready") // on its way it would wake the sandbox, too
+	r.awaitOutput(cat, "ready") // a start in flight would resume the sandbox, too
 	for range 3 {
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
 		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
-		if rec := r.whole(r.start(sbx, sh("echo woken"))); string(rec.out[process.Stdout]) != "woken\n" {
-			t.Errorf("a start in a paused sandbox: %s", rec.types())
+		if rec := r.whole(r.start(sbx, sh("echo resumed"))); string(rec.out[process.Stdout]) != "woken\n" {
+			t.Errorf("start in a paused sandbox: %s", rec.types())
 		}
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
 		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
@@ -115,12 +115,12 @@ func TestCommandWakes(t *testing.T) {
 			t.Errorf("input to a paused sandbox: %v", err)
 		}
 		if s, _ := r.view.Sandbox(sbx); time.Until(s.Deadline) < 4*time.Minute {
-			t.Errorf("woken until %v", s.Deadline)
+			t.Errorf("resumed until %v", s.Deadline)
 		}
 	}
 }
 
-// A process's own time does not pass while its sandbox is paused.
+// The timeout of a process does not count the time in which its sandbox is paused.
 func TestPauseStopsTime(t *testing.T) {
 	r := lively(t)
 	sbx, _ := r.counting()
@@ -132,16 +132,16 @@ func TestPauseStopsTime(t *testing.T) {
 	<-time.After(spec.Timeout + time.Second)
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 	if x := r.whole(id).end(); describe(x) != "exited 0" {
-		t.Errorf("a process that was paused for longer than its time: %s", describe(x))
+		t.Errorf("process that was paused for longer than its timeout: %s", describe(x))
 	}
 	over := r.start(sbx, process.Spec{Cmd: "sleep", Args: []string{"60"}, Timeout: time.Second})
 	if x := r.whole(over).end(); x.Cause != process.CauseTimeout {
-		t.Errorf("a process whose time ran out: %s", describe(x))
+		t.Errorf("process with a timeout: %s", describe(x))
 	}
 }
 
-// A kernel of the sandbox's own sees no time pass while it stands still: its clock is set when
-// it goes on, by whichever life of the host lets it.
+// A kernel of the sandbox's own does not see the time of a pause pass: its clock is set on
+// resume, by whichever run of the host.
 func TestAPauseLeavesTheClockRight(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestAPauseLeavesTheClockRight(t *testing.T) {
 	}
 }
 
-// A paused sandbox stays so over lives of its host, and what it had to say when
-// it was paused is said when it goes on.
+// A paused sandbox stays paused across runs of its host, and the output that it had when it was
+// paused is stored when it is resumed.
 func TestPauseOutlivesHost(t *testing.T) {
 	r := lively(t)
 	sbx, id := r.counting()
@@ -179,14 +179,14 @@ func TestPauseOutlivesHost(t *testing.T) {
 	r.begin()
 	r.awaitLease(1)
 	if !r.quiet(id) {
-		t.Error("a process of a paused sandbox goes on with the next life")
+		t.Error("a process of a paused sandbox runs in the next run of the host")
 	}
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 	r.wantAll(id)
 }
 
-// A sandbox of which files alone are kept has them when it goes on, and no process
-// of before; so has one that is to be rebooted, also when its host has another life.
+// A sandbox paused with files alone has them when it is resumed, and no process from before; so
+// has one that is rebooted, also across runs of its host.
 func TestReboot(t *testing.T) {
 	for i, tt := range []struct {
 		name   string
@@ -196,7 +196,7 @@ func TestReboot(t *testing.T) {
 	}{
 		{"paused with files alone", sandbox.Pausing{Files: true}, sandbox.Resuming{}, false},
 		{"rebooted", sandbox.Pausing{}, sandbox.Resuming{Reboot: true}, false},
-		{"by the next life of its host", sandbox.Pausing{Files: true}, sandbox.Resuming{}, true},
+		{"by the next run of its host", sandbox.Pausing{Files: true}, sandbox.Resuming{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +206,7 @@ func TestReboot(t *testing.T) {
 			r.awaitOutput(hidden, "ready")
 			r.ask(sbx, sandbox.PhasePaused, tt.pause)
 			if s := r.summary(id); s.Active() == tt.pause.Files {
-				t.Errorf("while the sandbox is paused its process is active: %v", s.Active())
+				t.Errorf("a process of the paused sandbox is active: %v", s.Active())
 			}
 			if tt.killed {
 				r.kill()
@@ -221,19 +221,19 @@ func TestReboot(t *testing.T) {
 					t.Error("the sandbox runs before its processes have ended")
 				}
 				if rec := r.whole(p); describe(rec.end()) != "signaled by 9" {
-					t.Errorf("a process of before: %s", describe(rec.end()))
+					t.Errorf("process from before the reboot: %s", describe(rec.end()))
 				}
 			}
 			rec := r.whole(r.start(sbx, sh(fmt.Sprintf("cat file; pgrep -f '[7]5[.]%d'; true", i))))
 			if got := string(rec.out[process.Stdout]); got != "kept\n" {
-				t.Errorf("found %q", got)
+				t.Errorf("output %q, want kept", got)
 			}
 		})
 	}
 }
 
-// Wherever the host is cut off while it pauses or resumes, its next life does
-// what the record asks for, once.
+// Wherever the host is interrupted while it pauses or resumes a sandbox, its next run does what
+// the record requests, once.
 func TestCutOffInAPause(t *testing.T) {
 	for _, point := range []string{"pausing", "paused", "resuming", "resumed"} {
 		t.Run(point+", rebooted", func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestCutOffInAPause(t *testing.T) {
 			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Files: true})
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 			if rec := r.whole(id); describe(rec.end()) != "signaled by 9" || !cut() {
-				t.Errorf("%s, cut %v", describe(rec.end()), cut())
+				t.Errorf("%s, interrupted %v", describe(rec.end()), cut())
 			}
 		})
 		t.Run(point, func(t *testing.T) {
@@ -256,14 +256,14 @@ func TestCutOffInAPause(t *testing.T) {
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 			r.wantAll(id)
 			if !cut() {
-				t.Error("it was never cut off")
+				t.Error("the host was never interrupted")
 			}
 		})
 	}
 }
 
-// Wherever the host is cut off while it replaces the instance of a sandbox that is
-// rebooted, its next run has one instance with the files, and no other is left.
+// Wherever the host is interrupted while it replaces the instance of a rebooted sandbox, its next
+// run has one instance with the files, and no other is left.
 func TestCutOffInAReboot(t *testing.T) {
 	for _, point := range []string{"rebuilt", "renewed"} {
 		t.Run(point, func(t *testing.T) {
@@ -279,10 +279,10 @@ func TestCutOffInAReboot(t *testing.T) {
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 			rec := r.whole(r.start(sbx, sh("cat file; ls /dev/shm")))
 			if got := string(rec.out[process.Stdout]); got != "kept\n" || !cut() {
-				t.Errorf("found %q, cut %v", got, cut())
+				t.Errorf("output %q, interrupted %v", got, cut())
 			}
 			if end := describe(r.whole(id).end()); end != "signaled by 9" {
-				t.Errorf("a process of before: %s", end)
+				t.Errorf("process from before the reboot: %s", end)
 			}
 			until(t, "instances", 1, r.dirs)
 		})
@@ -296,7 +296,7 @@ func TestPausedSandboxEnds(t *testing.T) {
 	r.stopSandbox(sbx)
 	r.awaitPhase(sbx, sandbox.PhaseDestroyed)
 	if rec := r.whole(id); rec.end() == nil || rec.end().Cause != process.CauseSandboxGone {
-		t.Errorf("a process of a sandbox that was ended while paused: %s", describe(rec.end()))
+		t.Errorf("process of a sandbox that ended while paused: %s", describe(rec.end()))
 	}
 }
 
@@ -317,10 +317,10 @@ func (d stiff) Create(ctx context.Context, s driver.Spec) (driver.Instance, erro
 }
 
 func (stiffInstance) Pause(context.Context) error {
-	return kind.New(kind.Unimplemented, "pause", "", "it cannot")
+	return kind.New(kind.Unimplemented, "pause", "", "not supported")
 }
 
-// What the driver cannot do, the record says; at a deadline the sandbox ends.
+// The record has the failure of a pause; at a deadline the sandbox ends instead.
 func TestPauseThatCannotBe(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{stiff{direct.New(direct.Config{})}}
@@ -329,7 +329,7 @@ func TestPauseThatCannotBe(t *testing.T) {
 	for cause, want := range map[string]sandbox.Phase{sandbox.CauseUser: sandbox.PhaseRunning, sandbox.CauseTimeout: sandbox.PhaseDestroyed} {
 		sbx := r.sandbox()
 		if s, _ := r.view.Sandbox(sbx); s.Can.Pause {
-			t.Error("the record says that it can be paused")
+			t.Error("the record has the ability to pause")
 		}
 		_, err := r.view.ChangeSandbox(r.ctx(), sbx, func(sandbox.State) ([]sandbox.Body, error) {
 			return []sandbox.Body{sandbox.Pausing{Cause: cause}}, nil
@@ -343,8 +343,7 @@ func TestPauseThatCannotBe(t *testing.T) {
 	}
 }
 
-// What a sandbox uses is put on record from time to time, and not while it is
-// paused.
+// The usage of a sandbox is recorded from time to time, and not while it is paused.
 func TestMeasures(t *testing.T) {
 	r := newRig(t)
 	r.cfg.SampleEvery = 50 * time.Millisecond
@@ -367,7 +366,7 @@ func TestMeasures(t *testing.T) {
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
 	before := samples()
 	<-time.After(10 * r.cfg.SampleEvery)
-	if after := samples(); len(after) > len(before)+1 { // one may have been on its way
-		t.Errorf("%d samples of a sandbox that was paused", len(after)-len(before))
+	if after := samples(); len(after) > len(before)+1 { // one may have been in flight
+		t.Errorf("%d samples of a paused sandbox", len(after)-len(before))
 	}
 }

@@ -15,30 +15,30 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-// Where a driver takes long to make a place (driver.Caps.Slow), some are ready: a
-// create takes one that was made of the same spec, and another one is made when
-// nobody waits for the machine. None is made before the first sandbox of its kind,
-// and none is kept of which nobody took one lately. The shim of one that waits
-// rehearses: the first command in a place takes twice as long as the next.
+// Where a driver takes long to create an instance (driver.Caps.Slow), a warm pool keeps some
+// ready: a create takes one with the same spec, and another one is created when the machine is
+// not busy with creates. None is created before the first sandbox with its spec, and none is kept
+// if none was taken lately. The shim of a warm instance rehearses: the first command in an
+// instance takes twice as long as the next.
 
 const (
-	warmKinds = 4 // specs of which places are kept
+	warmKinds = 4 // specs of which instances are kept
 	warmFor   = 10 * time.Minute
-	warmPause = 50 * time.Millisecond // without a create, before a place is made
+	warmPause = 50 * time.Millisecond // time without a create before an instance is created
 )
 
-// pool are the places that are ready. host.fill makes them.
+// pool is the warm pool. host.fill fills it.
 type pool struct {
-	size int           // of each kind; 0: there is none
-	poke chan struct{} // has a value when there may be something to do
+	size int           // per spec; 0: no pool
+	poke chan struct{} // has a value when there may be work for fill
 
 	mu    sync.Mutex
 	kinds map[string]*warmKind
-	left  []warmPlace // that nobody wants any more
-	busy  int         // places that are being made for who waits
+	left  []warmPlace // to be removed
+	busy  int         // instances being created for sandboxes
 }
 
-// warmKind are places that are alike.
+// warmSpec is a spec and the warm instances of it.
 type warmKind struct {
 	driver driver.Driver
 	spec   driver.Spec     // without ID and Dir
@@ -47,18 +47,18 @@ type warmKind struct {
 	ready  []warmPlace
 }
 
-// warmPlace is a place that is no sandbox's yet. Its name is its own, and stays so.
+// warmInstance is an instance without a sandbox. It keeps its own name when a sandbox gets it.
 type warmPlace struct {
 	id     sandbox.ID
 	driver driver.Driver
-	inst   driver.Instance // nil: it could not be made, and what is left of it is to be removed
+	inst   driver.Instance // nil: the create failed, and its remains are to be removed
 }
 
 func newPool(size int) *pool {
 	return &pool{size: size, poke: make(chan struct{}, 1), kinds: make(map[string]*warmKind)}
 }
 
-// look has fill look what there is to do.
+// wake has fill check for work.
 func (p *pool) look() {
 	select {
 	case p.poke <- struct{}{}:
@@ -66,7 +66,7 @@ func (p *pool) look() {
 	}
 }
 
-// begin and end enclose the making of a place that somebody waits for.
+// beginCreate and endCreate enclose the creation of an instance for a sandbox.
 func (p *pool) begin() { p.count(1) }
 func (p *pool) end()   { p.count(-1) }
 
@@ -78,9 +78,10 @@ func (p *pool) count(n int) {
 	}
 }
 
-// kindOf names the kind of a spec, if places of it are kept, and gives what they have in common.
+// warmKey returns the key of a spec in the pool and the part that its instances share; false if
+// none are kept.
 func (h *host) kindOf(o *offer, s driver.Spec) (string, driver.Spec, bool) {
-	if h.spare.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // what has begun holds those
+	if h.spare.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // such an instance is its sandbox's own
 		return "", s, false
 	}
 	s.ID, s.Dir = "", ""
@@ -88,7 +89,7 @@ func (h *host) kindOf(o *offer, s driver.Spec) (string, driver.Spec, bool) {
 	return o.Name() + string(key), s, err == nil
 }
 
-// warm gives a place that is ready for the spec, if there is one, and has another one made.
+// acquire takes a warm instance for the spec, if there is one, and has another one created.
 func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
 	p := h.spare
 	key, _, ok := h.kindOf(o, s)
@@ -114,7 +115,7 @@ func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
 	return warmPlace{}, false
 }
 
-// keepWarm has places made ready of a spec that somebody has asked for, whose driver is prepared.
+// keepWarm adds the spec of a sandbox that is being created to the pool. Its driver is prepared.
 func (h *host) keepWarm(o *offer, s driver.Spec) {
 	p := h.spare
 	key, s, ok := h.kindOf(o, s)
@@ -130,8 +131,8 @@ func (h *host) keepWarm(o *offer, s driver.Spec) {
 	p.kinds[key] = k
 }
 
-// next is what fill is to do: a place to be removed, or a kind that lacks one. wait
-// is how long until there may be something, if there is neither.
+// next returns the work of fill: instances to remove, and a spec that lacks an instance. wait is
+// how long until there may be work, if there is nothing.
 func (p *pool) next(now time.Time) (old []warmPlace, lacks *warmKind, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,15 +154,15 @@ func (p *pool) next(now time.Time) (old []warmPlace, lacks *warmKind, wait time.
 	return old, lacks, wait
 }
 
-// add keeps a place that was made.
+// add adds a new instance to the pool.
 func (p *pool) add(k *warmKind, place warmPlace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k.ready = append(k.ready, place)
 }
 
-// drop gives up a kind of which no place can be made, unless somebody has asked for one
-// since it was used last.
+// expire removes a spec of which no instance can be created, unless a sandbox has requested one
+// since.
 func (p *pool) drop(k *warmKind, used time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,15 +171,15 @@ func (p *pool) drop(k *warmKind, used time.Time) {
 	}
 }
 
-// usedAt is when somebody asked for a place of the kind last.
+// usedAt returns when an instance of the spec was last requested.
 func (p *pool) usedAt(k *warmKind) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return k.used
 }
 
-// fill keeps places ready until ctx ends, and then removes them. What a life that
-// was cut off leaves of them, the next one removes.
+// fill keeps the pool filled until ctx ends, and then drains it. Instances of a run that was
+// killed are removed by the next run.
 func (h *host) fill(ctx context.Context) {
 	defer h.empty()
 	if h.spare.size == 0 {
@@ -209,8 +210,8 @@ func (p *pool) idle() bool {
 	return p.busy == 0
 }
 
-// stock makes a place. It is noted down before, as a sandbox's is. What cannot be made, as on
-// a full disk, is not made, and no more.
+// createWarm creates an instance. The journal has it before, like a sandbox's. If that fails, as
+// on a full disk, the spec expires.
 func (h *host) stock(ctx context.Context, k *warmKind) {
 	spec, used := k.spec, h.spare.usedAt(k)
 	spec.ID = sandbox.NewID()
@@ -233,12 +234,12 @@ func (h *host) stock(ctx context.Context, k *warmKind) {
 	}
 	h.spare.drop(k, used)
 	if !kind.Is(err, kind.Canceled) {
-		h.slog.Warn("no place can be kept ready", "driver", k.driver.Name(), "err", err)
+		h.slog.Warn("create warm instance failed", "driver", k.driver.Name(), "err", err)
 	}
 	h.discard([]warmPlace{{spec.ID, k.driver, nil}})
 }
 
-// empty removes what is ready at a clean end.
+// drain removes the warm instances on a clean exit.
 func (h *host) empty() {
 	p := h.spare
 	p.mu.Lock()
@@ -251,8 +252,8 @@ func (h *host) empty() {
 	h.discard(old)
 }
 
-// discard removes places. What cannot be removed is tried again the next time, and by
-// the next life.
+// discard removes instances. One that cannot be removed is retried on the next call, and by the
+// next run.
 func (h *host) discard(old []warmPlace) {
 	for _, place := range old {
 		if h.life.Err() != nil {
@@ -263,13 +264,13 @@ func (h *host) discard(old []warmPlace) {
 			err = h.journal.forgetSandbox(place.id)
 		}
 		if err != nil {
-			h.slog.Error("a place cannot be removed", "place", place.id, "err", err)
+			h.slog.Error("remove instance failed", "instance", place.id, "err", err)
 			h.spare.leave(place)
 		}
 	}
 }
 
-// leave keeps in mind a place that is to be removed.
+// discardLater queues an instance for removal.
 func (p *pool) leave(place warmPlace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

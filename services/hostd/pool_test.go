@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// slow is a driver that says that it is slow, and counts.
+// slow is a driver that reports to be slow, and counts creates.
 type slow struct {
 	driver.Driver
 	made, rehearse *atomic.Int32
@@ -34,7 +34,7 @@ func (d slow) Create(ctx context.Context, s driver.Spec) (driver.Instance, error
 	return d.Driver.Create(ctx, s)
 }
 
-// warmRig is a rig whose host keeps two places ready.
+// warmRig returns a rig whose host keeps two warm instances.
 func warmRig(t *testing.T) (r *rig, made, rehearse *atomic.Int32) {
 	t.Helper()
 	r = newRig(t)
@@ -43,7 +43,7 @@ func warmRig(t *testing.T) (r *rig, made, rehearse *atomic.Int32) {
 	return r, made, rehearse
 }
 
-// until waits until a look gives what is wanted.
+// until waits until look returns want.
 func until(t *testing.T, what string, want int, look func() int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -58,7 +58,7 @@ func until(t *testing.T, what string, want int, look func() int) {
 	}
 }
 
-// dirs counts the places on the disk.
+// dirs returns the number of instances on the disk.
 func (r *rig) dirs() int {
 	entries, err := os.ReadDir(r.cfg.DataDir + "/" + sandboxDir)
 	if err != nil {
@@ -67,11 +67,11 @@ func (r *rig) dirs() int {
 	return len(entries)
 }
 
-// counted counts what made says and gives it as until wants it.
+// counted returns a function for until that reads made.
 func counted(made *atomic.Int32) func() int { return func() int { return int(made.Load()) } }
 
-// A create takes a place that is ready, others are made, and at the end nothing is
-// left of those that nobody took. The next life finds a sandbox in such a place.
+// A create takes a warm instance, others are created, and after the last run no unused one is
+// left. The next run adopts a sandbox in such an instance.
 func TestPlacesAreReady(t *testing.T) {
 	r, made, rehearse := warmRig(t)
 	r.begin()
@@ -79,36 +79,35 @@ func TestPlacesAreReady(t *testing.T) {
 	r.sandbox()
 	until(t, "made", 3, counted(made))
 	if n := rehearse.Load(); n != 2 {
-		t.Errorf("%d places were made to rehearse, want those two that wait", n)
+		t.Errorf("%d instances rehearsed, want the two in the pool", n)
 	}
 	second := r.sandbox()
 	if got := r.whole(r.start(second, sh("echo $E2B_SANDBOX_ID $OF"))); string(got.out[process.Stdout]) != string(second)+" sandbox\n" {
-		t.Errorf("it says %q", got.out[process.Stdout])
+		t.Errorf("output %q", got.out[process.Stdout])
 	}
 	until(t, "made", 4, counted(made))
 	if _, err := os.Stat(r.cfg.DataDir + "/" + sandboxDir + "/" + string(second)); err == nil {
-		t.Error("it has a place of its own")
+		t.Error("the sandbox has an instance of its own name")
 	}
-	other := r.request(sandbox.Requested{Template: "base", PIDs: 77}) // none of that kind is ready
+	other := r.request(sandbox.Requested{Template: "base", PIDs: 77}) // no warm instance has that spec
 	r.awaitPhase(other, sandbox.PhaseRunning)
 	until(t, "made", 7, counted(made))
 	id := r.start(second, counts())
 	r.awaitOutput(id, "\n3\n")
 	r.kill()
 	if n := r.dirs(); n != 3 {
-		t.Errorf("%d places are left of three sandboxes", n)
+		t.Errorf("%d instances left, want those of three sandboxes", n)
 	}
 	r.begin()
 	r.awaitLease(1)
 	r.awaitOutput(id, "\n20\n")
 	r.stopSandbox(second)
 	r.awaitPhase(second, sandbox.PhaseDestroyed)
-	until(t, "places", 2, r.dirs)
-	wantCount(t, "over it all", r.whole(id).upTo(1<<60))
+	until(t, "instances", 2, r.dirs)
+	wantCount(t, "count across runs", r.whole(id).upTo(1<<60))
 }
 
-// A host that is cut off leaves no place that is nobody's, and loses none that was
-// given to a sandbox.
+// An interrupted host leaves no instance without an owner, and loses none that a sandbox got.
 func TestCutOffWithPlacesReady(t *testing.T) {
 	for n, point := range map[int]string{2: "created", 3: "running"} {
 		r, made, _ := warmRig(t)
@@ -121,15 +120,15 @@ func TestCutOffWithPlacesReady(t *testing.T) {
 			last = r.sandbox()
 		}
 		if !cut() {
-			t.Errorf("%s: it was never cut off", point)
+			t.Errorf("%s: the host was never interrupted", point)
 		}
 		r.awaitLease(1)
 		if got := r.whole(r.start(last, sh("echo here"))); string(got.out[process.Stdout]) != "here\n" {
-			t.Errorf("%s: it says %q", point, got.out[process.Stdout])
+			t.Errorf("%s: output %q", point, got.out[process.Stdout])
 		}
 		r.kill()
 		if got := r.dirs(); got != n {
-			t.Errorf("%s: %d places are left of %d sandboxes", point, got, n)
+			t.Errorf("%s: %d instances left, want those of %d sandboxes", point, got, n)
 		}
 	}
 }

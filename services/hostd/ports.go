@@ -12,24 +12,22 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// portTimeout is how long a sandbox may take to let somebody in.
+// portTimeout bounds the connect to a port in a sandbox.
 const portTimeout = 10 * time.Second
 
-// tunnels takes the streams that gateways open to the sandboxes' ports, until ctx
-// ends.
+// tunnels accepts the streams that gateways open to the sandboxes' ports, until ctx ends.
 func (h *host) tunnels(ctx context.Context) error {
 	err := h.log.ServeTunnels(ctx, h.cfg.Name, func(s *mux.Stream) {
 		h.wg.Go(func() { h.port(s) })
 	})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // ctx ended
 	}
 	return err
 }
 
-// port carries a stream to the port of a sandbox, which its target names as
-// <sandbox>:<port>, or to its files: <sandbox>:files. One to <volume>:volume is
-// answered here.
+// port joins a stream to the port of a sandbox, which its target names as <sandbox>:<port>, or to
+// its files: <sandbox>:files. A stream to <volume>:volume is served here.
 func (h *host) port(s *mux.Stream) {
 	if name, ok := strings.CutSuffix(s.Target(), ":volume"); ok {
 		h.serveVolume(s, name)
@@ -41,7 +39,7 @@ func (h *host) port(s *mux.Stream) {
 		return
 	}
 	s.Accept()
-	mux.Join(s, inside) //nolint:errcheck // both ends know
+	mux.Join(s, inside) //nolint:errcheck // both ends have the error
 }
 
 func (h *host) openPort(target string) (*mux.Stream, error) {
@@ -54,8 +52,8 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	switch {
 	case port == wire.TargetFiles:
 	case err != nil || n == 0:
-		return nil, kind.Newf(kind.Precondition, "open port", name, "there is no port %q", port)
-	case n == proxyPort && h.egress != nil: // the way out is the sandbox's, not its visitors'
+		return nil, kind.Newf(kind.Precondition, "open port", name, "port %q does not exist", port)
+	case n == proxyPort && h.egress != nil: // the proxy is for the sandbox, not for ingress
 		return nil, kind.New(kind.Precondition, "open port", name, "the port is not open")
 	}
 	b := h.box(id)
@@ -64,7 +62,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	}
 	conn := b.link()
 	if conn != nil && !conn.Streams() {
-		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was made by a version that has no ports")
+		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was created by a version without ports")
 	}
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Whoever may visit a sandbox's ports may not go out in its name.
+// The port of the egress proxy is not reachable through a sandbox's ports.
 func TestTheWayOutIsNoPortToVisit(t *testing.T) {
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress = true
@@ -20,7 +20,7 @@ func TestTheWayOutIsNoPortToVisit(t *testing.T) {
 	}
 	rec := r.whole(r.start(id, process.Spec{Cmd: "bash", Args: []string{"-c", "</dev/tcp/127.0.0.1/3128"}}))
 	if got := describe(rec.end()); got != "exited 0" {
-		t.Fatalf("the sandbox's own way out: %s: %s", got, rec.out[process.Stderr])
+		t.Fatalf("proxy from inside the sandbox: %s: %s", got, rec.out[process.Stderr])
 	}
 	ways := r.log.Tunnels()
 	defer ways.Close()
@@ -29,10 +29,10 @@ func TestTheWayOutIsNoPortToVisit(t *testing.T) {
 		if err == nil {
 			io.WriteString(s, "CONNECT / HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n")
 			said, _ := io.ReadAll(io.LimitReader(s, 32))
-			t.Errorf("a visitor of port %s is told %q", port, said)
+			t.Errorf("port %s answered %q", port, said)
 			s.Close()
 		} else if !kind.Is(err, kind.Precondition) || kind.Message(err) != "the port is not open" {
-			t.Errorf("a visitor of port %s: %v", port, err)
+			t.Errorf("port %s: %v", port, err)
 		}
 	}
 }

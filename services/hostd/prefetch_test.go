@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// told says when something is logged.
+// logged receives a value when a failed prefetch is logged.
 type told chan struct{}
 
 func (c told) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("cannot be fetched ahead")) {
+	if bytes.Contains(b, []byte("prefetch template failed")) {
 		select {
 		case c <- struct{}{}:
 		default:
@@ -25,7 +25,7 @@ func (c told) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Who makes a template again brings the parts that the store had lost: hosts that could not
+// A template that is pushed again stores the parts that the store had lost: hosts that could not
 // fetch it do.
 func TestATemplateThatIsMadeAgainIsFetched(t *testing.T) {
 	var b bytes.Buffer
@@ -68,7 +68,7 @@ func TestATemplateThatIsMadeAgainIsFetched(t *testing.T) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatal("no host has it")
+			t.Fatal("no host fetched the template")
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// thorough is a driver that prepares so many sandboxes' templates only when its gate is open.
+// thorough is a driver whose first late preparations wait for its gate.
 type thorough struct {
 	driver.Driver
 	late *atomic.Int32
@@ -34,7 +34,7 @@ func (d thorough) Prepare(ctx context.Context, s *driver.Spec) error {
 	}
 }
 
-// However many wait for what is made of a template, others are made meanwhile.
+// Sandboxes that wait for their template's preparation do not hold up others.
 func TestWhoWaitsForATemplateTakesNobodysPlace(t *testing.T) {
 	r, d := newRig(t), thorough{direct.New(direct.Config{}), new(atomic.Int32), make(chan struct{})}
 	r.cfg.drivers = []driver.Driver{d}
@@ -45,7 +45,7 @@ func TestWhoWaitsForATemplateTakesNobodysPlace(t *testing.T) {
 	for i := range waiting {
 		waiting[i] = r.request(sandbox.Requested{Template: "base"})
 	}
-	until(t, "who is to be prepared", 0, func() int { return int(max(d.late.Load(), 0)) })
+	until(t, "sandboxes without preparation", 0, func() int { return int(max(d.late.Load(), 0)) })
 	r.sandbox()
 	close(d.gate)
 	for _, id := range waiting {
@@ -53,11 +53,11 @@ func TestWhoWaitsForATemplateTakesNobodysPlace(t *testing.T) {
 	}
 }
 
-// unprepared is a driver that cannot prepare anything.
+// unprepared is a driver whose preparation fails.
 type unprepared struct{ driver.Driver }
 
 func (unprepared) Prepare(context.Context, *driver.Spec) error {
-	return kind.New(kind.Deadline, "create sandbox", "x", "the template's image is still being made")
+	return kind.New(kind.Deadline, "create sandbox", "x", "the template's image is not finished")
 }
 
 func TestWhatCannotBePreparedIsToldOf(t *testing.T) {
@@ -66,12 +66,12 @@ func TestWhatCannotBePreparedIsToldOf(t *testing.T) {
 	r.begin()
 	r.awaitLease(0)
 	s := r.awaitPhase(r.request(sandbox.Requested{Template: "base"}), sandbox.PhaseFailed)
-	if !strings.Contains(s.Cause, "still being made") {
+	if !strings.Contains(s.Cause, "not finished") {
 		t.Errorf("%+v", s)
 	}
 }
 
-// prepared is a slow driver that prepares.
+// prepared is a slow driver with a preparation.
 type prepared struct {
 	slow
 	prepare func(context.Context, *driver.Spec) error
@@ -79,7 +79,7 @@ type prepared struct {
 
 func (d prepared) Prepare(ctx context.Context, s *driver.Spec) error { return d.prepare(ctx, s) }
 
-// While somebody waits for what is made of a template, places are made ready for others.
+// Warm instances are created while a sandbox waits for its template's preparation.
 func TestPlacesAreMadeBesideWhoWaitsForATemplate(t *testing.T) {
 	r, made, _ := warmRig(t)
 	const large = 256
@@ -106,7 +106,7 @@ func TestPlacesAreMadeBesideWhoWaitsForATemplate(t *testing.T) {
 	late := r.request(sandbox.Requested{Template: "base", MemoryMiB: large})
 	<-waits
 	r.sandbox()
-	until(t, "made beside who waits", 4, counted(made))
+	until(t, "created during the preparation", 4, counted(made))
 	close(gate)
 	r.awaitPhase(late, sandbox.PhaseRunning)
 }

@@ -8,11 +8,10 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// presume goes on with a process that runs, by what the catalogue and the shim
-// say of it. Where its record ends is asked when there is something to add: most
-// of a thousand processes are silent at any moment, and those that are not need
-// not wait until all have been asked for. It reports false where the record must
-// be read first.
+// assumeTail continues with a running process from what the catalogue and the shim have. Where
+// its record ends is read when there is something to append: most of a thousand processes are
+// silent at any moment, and the others need not wait until all records have been read. It returns
+// false if the record must be read first.
 func (p *proc) presume() bool {
 	sum, rev, ok := p.h.view.Process(p.id)
 	if !ok || !sum.Active() || sum.Started.IsZero() || sum.Host != p.ref.Host {
@@ -20,7 +19,7 @@ func (p *proc) presume() bool {
 	}
 	p.sum, p.rev, p.spec, p.presumed = sum, rev, sum.Spec, true
 	p.mu.Lock()
-	last := p.known.First - 1 // the shim was told that it is stored
+	last := p.known.First - 1 // the shim had the ack
 	p.mu.Unlock()
 	p.goOn(last)
 	p.note()
@@ -28,8 +27,7 @@ func (p *proc) presume() bool {
 	return true
 }
 
-// ground asks where a record ends that was presumed to go on, before anything is
-// added to it.
+// verifyTail reads where a record ends whose tail was assumed, before anything is appended.
 func (p *proc) ground(ctx context.Context) error {
 	if !p.presumed {
 		return nil
@@ -48,15 +46,14 @@ func (p *proc) ground(ctx context.Context) error {
 	return err
 }
 
-// tips are where the records of a sandbox's processes ended when this life began,
-// read all at once: a thousand that have something to say at the same moment need
-// not ask one by one.
+// tails are the ends of the records of a sandbox's processes when this run began, read in one
+// request: a thousand processes with output at the same moment need not read them one by one.
 type tips struct {
-	read chan struct{} // closed when of is known
+	read chan struct{} // closed when of is set
 	of   map[process.ID]events.Tip
 }
 
-// learn reads the tips of the processes that an earlier life left.
+// loadTails reads the tails of the processes of a previous run.
 func (b *box) learn() {
 	var ids []process.ID
 	for _, s := range b.h.view.Processes(b.id, (*process.Summary).Active) {
@@ -68,13 +65,13 @@ func (b *box) learn() {
 		defer close(t.read)
 		var err error
 		if t.of, err = b.h.log.Tips(b.h.life, b.h.cfg.Name, ids); err != nil {
-			b.h.slog.Info("records are asked for their ends one by one", "sandbox", b.id, "err", err)
+			b.h.slog.Info("read tails of records failed, reading them one by one", "sandbox", b.id, "err", err)
 		}
 	})
 }
 
-// follow is ground for what the shim says next. Where the tip that was read is out
-// of date, the append finds out.
+// useTail is verifyTail for events from the shim. If the tail that was read is out of date, the
+// append fails and repeats with the current one.
 func (p *proc) follow(ctx context.Context) error {
 	if !p.presumed || p.follows {
 		return nil
@@ -99,8 +96,8 @@ func (p *proc) follow(ctx context.Context) error {
 	return nil
 }
 
-// fresh is what of evs is not stored yet: an earlier life may have stored what it
-// could not ack any more.
+// unstored returns the part of evs that is not stored yet: a previous run may have stored what it
+// did not ack.
 func (p *proc) fresh(evs []process.Event) []process.Event {
 	for len(evs) > 0 && evs[0].Seq <= p.w.Last() {
 		evs = evs[1:]

@@ -11,56 +11,56 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// proc is a process whose record has no end yet. The goroutine that runs begin
-// or resume is the record's only writer.
+// proc is a process whose record has not ended. The goroutine that runs begin, resume, move or
+// endOrphan is the record's only writer.
 type proc struct {
 	h    *host
 	b    *box // nil: its sandbox does not run here
 	id   process.ID
 	ref  events.Ref
-	done chan struct{} // closed when the record has its end, or is another's
+	done chan struct{} // closed when the record has ended, or belongs to another writer
 	wake chan struct{} // has a value when there is something to do
 
-	stranger bool // only the shim knew it when it was met
+	stranger bool // the catalogue did not have it when the shim listed it
 
 	// Of its goroutine.
 	w        *events.Writer
 	start    *events.Command // nil: found in the shim or the catalogue
 	frame    []byte          // the Start for the shim
-	admitted bool            // the start counts among what waits for the shim
-	spec     process.Spec    // its Env goes into the catalogue, never into the record
+	admitted bool            // the start is counted by admit
+	spec     process.Spec    // Env goes into the catalogue, never into the record
 	hash     []byte
 	sum      process.Summary
 	rev      uint64 // of the catalogue's entry
-	final    bool   // that entry has the end
-	// Where the record ends was not asked yet; see presume.
+	final    bool   // the catalogue's entry has the end
+	// The record's end was not read yet; see assumeTail.
 	presumed bool
-	follows  bool // w follows a tip that may be out of date; see follow
-	ending   bool // what is stored now is hostd's word alone; see end
+	follows  bool // w continues from a tail that may be out of date; see useTail
+	ending   bool // hostd itself ends the record; see end
 
 	mu      sync.Mutex
-	known   *wire.Process // what the shim says of it; nil: the shim does not have it
-	taken   bool          // the shim has had its start
-	track   *link.Track   // nil: nothing may come from the shim yet
+	known   *wire.Process // as the shim listed it; nil: the shim does not have it
+	taken   bool          // the shim has accepted its start
+	track   *link.Track   // nil: events from the shim are not expected yet
 	queue   []item
-	held    int              // link.Weight of those taken and not stored
-	lost    process.Exit     // with a Cause: nothing more will come from the shim, and that is its end
+	held    int              // link.Weight of events received and not stored
+	lost    process.Exit     // with a Cause: nothing more will come from the shim, and the record ends with this
 	stored  process.Seq      // the last event on record
 	sent    bool             // the start was sent: commands may follow
-	early   []events.Command // those that came before
-	over    bool             // done: what comes late is refused
-	noted   bool             // its starts need not be looked at again; written by its goroutine
-	starts  []uint64         // commands that begin it, until then
+	early   []events.Command // commands that wait for that
+	over    bool             // later commands are refused
+	noted   bool             // its starts need not be read again; written by its goroutine
+	starts  []uint64         // commands that start it, until then
 	answers []answer
 }
 
-// item is an event to be stored, and the memory it lies in.
+// item is an event to be stored, and the buffer that it refers to.
 type item struct {
 	event process.Event
 	mem   []byte
 }
 
-// answer is a reply that counts once an event is stored.
+// answer is a reply that is sent once an event is stored.
 type answer struct {
 	after process.Seq
 	cmd   events.Command
@@ -82,12 +82,12 @@ func (p *proc) poke() {
 	}
 }
 
-// maxHeld is how much of a sandbox may wait to be stored, as link.Weight counts: the
-// window, and the same again. A connection that is made anew may bring one before its
-// shim was told what we have of the other processes.
+// maxHeld is how much of a sandbox's output may wait to be stored, as link.Weight counts: twice
+// the window. A new connection may bring a full window before its shim has received the acks of
+// the other processes.
 const maxHeld = 2*wire.WindowConn + wire.MaxFrame
 
-// take puts an event of the shim in line.
+// take queues an event from the shim.
 func (p *proc) take(m *link.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *proc) take(m *link.Message) error {
 		return nil
 	}
 	if p.track == nil {
-		return p.b.hostile("event of %q before it was asked for", m.Token)
+		return p.b.hostile("unexpected event of %q", m.Token)
 	}
 	if err := p.track.Take(&m.Event); err != nil {
 		return err
@@ -104,15 +104,15 @@ func (p *proc) take(m *link.Message) error {
 	weight := link.Weight(&m.Event)
 	p.held += weight
 	if held := p.b.flow.Hold(weight); held > maxHeld {
-		return p.b.hostile("%d bytes of its events wait to be stored", held)
+		return p.b.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
 	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
 	p.poke()
 	return nil
 }
 
-// lose says that nothing more will come from the shim: the record ends for the
-// given cause, unless it has said how it ended.
+// lose ends the record with the given exit, unless the shim has reported another one: nothing
+// more will come from it.
 func (p *proc) lose(as process.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,16 +134,16 @@ func (p *proc) setTaken() {
 	p.taken = true
 }
 
-// meet is called after a reconnect with what the shim says of p; box.mu is held.
+// reattach handles the shim's entry of p on a new connection; hostSandbox.mu is held.
 func (p *proc) meet(conn *link.Conn, hp wire.Process) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = &hp
 	if p.track == nil {
-		return nil // its goroutine finds out where it stands
+		return nil // its goroutine reads where the record ends
 	}
 	if last := p.track.Last; hp.First > last+1 || hp.Last < last {
-		return p.b.hostile("%q has events %d to %d, %d were seen", hp.Token, hp.First, hp.Last, last)
+		return p.b.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
 	}
 	conn.Send(p.place)
 	return nil
@@ -166,8 +166,8 @@ func (p *proc) command(c events.Command) {
 	p.b.command(c, p, frameOf(&c))
 }
 
-// setSent lets commands through, first those that waited. The start, or what
-// makes up for it, was sent before.
+// setSent lets commands through, first the queued ones. The start, or the Resume that replaces
+// it, was sent before.
 func (p *proc) setSent() {
 	for {
 		p.mu.Lock()
@@ -183,12 +183,12 @@ func (p *proc) setSent() {
 	}
 }
 
-// replyAfter answers a command when the event that it waits for is stored.
+// replyAfter answers a command when the given event is stored.
 func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 	p.mu.Lock()
 	if p.stored < after && !p.over {
 		for len(p.answers) > 0 && p.answers[0].cmd.Expired(time.Now()) != nil {
-			p.answers = p.answers[1:] // nobody waits for it any more
+			p.answers = p.answers[1:] // its sender has given up
 		}
 		p.answers = append(p.answers, answer{after: after, cmd: c, reply: r})
 		p.mu.Unlock()
@@ -198,8 +198,8 @@ func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 	p.h.answer(c, r)
 }
 
-// owe has a command that begins p, which is known already, be read again by the next life as
-// long as nothing is known of it but that it was claimed: without a shim it has no end else.
+// holdCursor keeps the cursor before another command that starts p, as long as p's record has
+// only its claim: without a shim, only that command read again can end it.
 func (p *proc) owe(rev uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +210,7 @@ func (p *proc) owe(rev uint64) {
 	p.starts = append(p.starts, rev)
 }
 
-// note says that p's starts need not be looked at again: more than its claim is on record.
+// releaseCursor lets the cursor pass p's starts: the record has more than its claim.
 func (p *proc) note() {
 	if p.noted {
 		return
@@ -224,7 +224,7 @@ func (p *proc) note() {
 	p.starts = nil
 }
 
-// close ends p's time here: nothing waits for it any more.
+// close ends the work on p and answers everything that waits for it.
 func (p *proc) close() {
 	p.note()
 	p.mu.Lock()

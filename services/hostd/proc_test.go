@@ -13,14 +13,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// bare is a sandbox of a life that has nothing else.
+// bare returns a sandbox of a host with nothing else.
 func bare(h *host) *box {
 	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, newCursor(0)
 	return newBox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
 }
 
-// leftBehind is a process that the life before recorded so far, of which the shim
-// says known. Entered, the catalogue has it too.
+// leftBehind returns a process of which the previous run recorded the given events, and which the
+// shim lists as known. If entered is set, the catalogue has it, too.
 func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...process.Body) (*rig, *proc) {
 	t.Helper()
 	srv := eventstest.Start(t)
@@ -31,7 +31,7 @@ func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...proc
 	known.Token = p.id.Token()
 	p.known, b.procs[known.Token] = &known, p
 	w := r.log.Writer(p.ref, 1)
-	for _, body := range recorded { // a message each
+	for _, body := range recorded { // one message each
 		e := process.Event{Seq: w.Last() + 1, Time: time.Now(), Body: body}
 		if err := w.Append(r.ctx(), []process.Event{e}); err != nil {
 			t.Fatal(err)
@@ -51,10 +51,10 @@ func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...proc
 
 func accepted() process.Accepted { return process.Accepted{Spec: sh("x"), Tenant: tenant} }
 
-// How far a process has come is its shim's word. A hole that no log can have lost is
-// not filled: the process is given up, and its record has an end.
+// The seqs of a process come from its shim. A gap larger than any log can have lost is not
+// filled: the process is given up, and its record ends.
 func TestHoleThatCannotBe(t *testing.T) {
-	for name, entered := range map[string]bool{"of a record that was read": false, "of one that was presumed": true} {
+	for name, entered := range map[string]bool{"record was read": false, "tail was assumed": true} {
 		t.Run(name, func(t *testing.T) {
 			r, p := leftBehind(t, entered, wire.Process{First: 1 << 42, Last: 1 << 42}, accepted(), process.Started{PID: 7})
 			p.lose(process.Exit{Cause: process.CauseShimLost})
@@ -68,8 +68,8 @@ func TestHoleThatCannotBe(t *testing.T) {
 	}
 }
 
-// The life before recorded how a process ended, and since then only what its children
-// wrote is recorded: the exit stays what it was.
+// If a previous run recorded the exit of a process, and after it only output of its children, the
+// exit stands.
 func TestExitOfAnEarlierLifeStands(t *testing.T) {
 	code := int32(0)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
@@ -77,11 +77,11 @@ func TestExitOfAnEarlierLifeStands(t *testing.T) {
 	for i := range 100 {
 		recorded = append(recorded, process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")})
 	}
-	for name, more := range map[string]bool{"of one that says more": true, "of one that is silent": false} {
+	for name, more := range map[string]bool{"more output": true, "no more output": false} {
 		t.Run(name, func(t *testing.T) {
 			r, p := leftBehind(t, true, wire.Process{First: 104, Last: 104}, recorded...)
 			if !p.presume() {
-				t.Fatal("nothing is presumed")
+				t.Fatal("the tail was not assumed")
 			}
 			want := len(recorded) + 1
 			if more {
@@ -102,8 +102,8 @@ func TestExitOfAnEarlierLifeStands(t *testing.T) {
 	}
 }
 
-// What the life before had on its way may be stored when this one already says how the
-// process ended: what was seen stands.
+// An exit that a previous run had in flight may be stored while this run ends the record: the
+// observed exit stands.
 func TestAnExitThatIsStoredLateStands(t *testing.T) {
 	code := int32(3)
 	r, p := leftBehind(t, true, wire.Process{}, accepted(), process.Started{PID: 7})
@@ -127,17 +127,17 @@ func TestAnExitThatIsStoredLateStands(t *testing.T) {
 		t.Errorf("%s: %s", describe(rec.end()), rec.types())
 	}
 	if sum := r.summary(p.id); describe(sum.Exit) != "exited 3" {
-		t.Errorf("in the catalogue: %s", describe(sum.Exit))
+		t.Errorf("catalogue: %s", describe(sum.Exit))
 	}
 }
 
-// A shim may invent processes without end; none of them is remembered.
+// A shim may invent any number of processes; none of them is remembered.
 func TestInventedProcessIsNotRemembered(t *testing.T) {
 	r, p := leftBehind(t, false, wire.Process{First: 2, Last: 2})
 	if err := p.resume(r.ctx()); err != nil {
 		t.Error(err)
 	}
 	if len(p.b.procs) != 0 || len(p.b.forgotten) != 0 {
-		t.Errorf("%d processes, %d forgotten ones", len(p.b.procs), len(p.b.forgotten))
+		t.Errorf("%d processes and %d forgotten ones are remembered", len(p.b.procs), len(p.b.forgotten))
 	}
 }

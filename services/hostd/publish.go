@@ -20,8 +20,8 @@ const (
 	maxEvents = 2048 // in one message
 )
 
-// publish stores what the shim says, one message in flight; while it flies, more
-// gathers for the next. It returns when the record has its end.
+// publish stores the shim's events with one message in flight; events that arrive meanwhile are
+// batched into the next. It returns when the record has ended.
 func (p *proc) publish(ctx context.Context) error {
 	for {
 		size, lost := p.inLine()
@@ -43,8 +43,8 @@ func (p *proc) publish(ctx context.Context) error {
 	}
 }
 
-// inLine is how much of a message waits to be stored, in bytes, and whether
-// nothing more will come.
+// queued returns the size of the next message in bytes, and the end of the process if nothing
+// more will come.
 func (p *proc) inLine() (size int, lost process.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +52,7 @@ func (p *proc) inLine() (size int, lost process.Exit) {
 	return size, p.lost
 }
 
-// message is how many of the events in line one message takes, and their cost;
-// p.mu is held.
+// message returns how many of the queued events fit in one message, and their cost; p.mu is held.
 func (p *proc) message() (n, size int) {
 	for n < len(p.queue) && n < maxEvents {
 		cost := link.Cost(&p.queue[n].event)
@@ -65,7 +64,7 @@ func (p *proc) message() (n, size int) {
 	return n, size
 }
 
-// next takes what is in line, at most a message's worth.
+// next dequeues at most one message of events.
 func (p *proc) next() (batch []item, cost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +76,8 @@ func (p *proc) next() (batch []item, cost int) {
 	return batch, cost
 }
 
-// storeNext stores what is in line when it is the sandbox's turn: while it waits
-// for that, more may gather. It reports whether the record has its end.
+// storeNext stores queued events when the sandbox gets its turn; events that arrive before that
+// are included. It reports whether the record has ended.
 func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err error) {
 	pass, err := p.enter(ctx, size)
 	if err != nil {
@@ -98,8 +97,8 @@ func (p *proc) enter(ctx context.Context, size int) (*fair.Pass, error) {
 	return p.b.flow.Enter(ctx, size)
 }
 
-// storeItems stores a batch of the shim's, acks it, and answers who waited for
-// it.
+// storeItems stores a batch of events from the shim, acks it, and answers the commands that
+// waited for it.
 func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished bool, err error) {
 	evs := make([]process.Event, len(batch))
 	for i := range batch {
@@ -113,7 +112,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		if err := p.store(ctx, fresh); err != nil {
 			return false, err
 		}
-		p.presumed = false // the record was as the writer took it to be, or has told
+		p.presumed = false // the record was as assumed, or the writer has its tail now
 	}
 	p.settled(last.Seq)
 	for _, it := range batch {
@@ -128,7 +127,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 	return finished, nil
 }
 
-// landed has events not count any more that are stored.
+// release takes stored events off the accounting.
 func (p *proc) landed(evs []process.Event, cost int) {
 	weight := 0
 	for i := range evs {
@@ -141,9 +140,9 @@ func (p *proc) landed(evs []process.Event, cost int) {
 	p.b.flow.Hold(-weight)
 }
 
-// store puts events on record, the catalogue first, and answers who waited. An end that is
-// hostd's word alone goes on record first: what an earlier run had on its way may be stored
-// late and say how the process ended, and an entry with an end is never replaced.
+// store records events, in the catalogue first, and answers the commands that waited for them. An
+// end that only hostd reports is recorded first: a message that a previous run had in flight may
+// be stored late with the real end, and an entry with an end is never replaced.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	first, second := p.enterAll, p.append
 	if p.ending {
@@ -163,7 +162,7 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	return nil
 }
 
-// enterAll enters what events say into the catalogue.
+// enterAll writes what the events report into the catalogue.
 func (p *proc) enterAll(ctx context.Context, evs []process.Event) error {
 	if p.final || !p.summarize(evs) {
 		return nil
@@ -174,7 +173,7 @@ func (p *proc) enterAll(ctx context.Context, evs []process.Event) error {
 	return p.h.fault("summarized")
 }
 
-// settled answers who waited for an event that is stored now.
+// settled answers the commands that waited for an event that is now stored.
 func (p *proc) settled(seq process.Seq) {
 	p.mu.Lock()
 	p.stored = seq
@@ -189,12 +188,12 @@ func (p *proc) settled(seq process.Seq) {
 	}
 }
 
-// errLate says that what an earlier life of this host had on its way has arrived.
-var errLate = errors.New("an earlier life's message was stored late")
+// errLate reports that a message of a previous run of this host was stored late.
+var errLate = errors.New("a message of a previous run was stored late")
 
-// append stores events. Those of an earlier life of this host that arrived late
-// are the same events: the shim says nothing twice. What only hostd says depends on them: it
-// is errLate then, and the writer knows them.
+// append stores events. Events of a previous run of this host that arrive late are the same
+// events: the shim sends none twice. Events that hostd creates depend on them: append returns
+// errLate then, and the writer has the new tail.
 func (p *proc) append(ctx context.Context, evs []process.Event) error {
 	for {
 		err := p.w.Append(ctx, evs)
@@ -224,8 +223,8 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 	}
 }
 
-// summarize takes over into the catalogue's entry what the events say, and
-// reports whether it changed.
+// summarize copies what the events report into the catalogue's entry and reports whether it
+// changed.
 func (p *proc) summarize(evs []process.Event) bool {
 	changed := false
 	for i := range evs {
@@ -248,8 +247,8 @@ func (p *proc) summarize(evs []process.Event) bool {
 	return changed
 }
 
-// putSummary writes the catalogue's entry. What an earlier life wrote late is
-// written over; an entry that has an end stands, so that each process is counted once.
+// putSummary writes the catalogue's entry. An entry that a previous run wrote late is
+// overwritten; an entry that has an end stands, so that each process is counted once.
 func (p *proc) putSummary(ctx context.Context) error {
 	if p.final {
 		return nil
@@ -273,7 +272,7 @@ func (p *proc) putSummary(ctx context.Context) error {
 			return err
 		}
 		if now.Epoch > p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
-			return kind.New(kind.Fenced, "summarize", string(p.id), "somebody else ended the process")
+			return kind.New(kind.Fenced, "summarize", string(p.id), "another writer ended the process")
 		}
 		if p.rev = rev; !now.Active() { // an earlier run of this host stored the end
 			p.sum, p.final = now, true
@@ -282,7 +281,7 @@ func (p *proc) putSummary(ctx context.Context) error {
 	}
 }
 
-// endLost ends the record of a process of which nothing more will come.
+// endLost ends the record of a process from which nothing more will come.
 func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 	if err := p.ground(ctx); err != nil {
 		return err
@@ -290,8 +289,8 @@ func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 	return p.end(ctx, as)
 }
 
-// end ends the record of a process that nobody can see any more: as the record has it, or
-// else as told.
+// end ends the record of a process that is out of reach: with the end that the record has, or
+// else with as.
 func (p *proc) end(ctx context.Context, as process.Exit) error {
 	p.ending = true
 	for {
@@ -301,9 +300,9 @@ func (p *proc) end(ctx context.Context, as process.Exit) error {
 	}
 }
 
-// lastWords returns the events that end the record. The end that the catalogue has, or
-// else the record, stands. Where the catalogue has one, events between the last one stored
-// and that end were lost, which a gap says.
+// finalEvents returns the events that end the record. The end that the catalogue has, or else the
+// record, stands. Where the catalogue has one, events between the last one stored and that end
+// were lost, which becomes a gap.
 func (p *proc) lastWords(as process.Exit) []process.Event {
 	last, now := p.w.Last(), time.Now()
 	if p.sum.Exit != nil {

@@ -10,23 +10,22 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// A reboot gives a sandbox a new instance, made from the files of the old one: nothing of
-// a kernel is left in it, neither memory that was shared, nor sockets without a name, nor
-// the time since it was booted. The new instance is made beside the old one, which is
-// removed when the journal has the new one; a host that is killed in between has one of
-// them and removes the other.
+// A reboot gives a sandbox a new instance, created from the files of the old one: nothing of the
+// kernel's state is left, neither shared memory, nor abstract sockets, nor the time since boot.
+// The new instance is created beside the old one, which is removed when the journal has the new
+// one; if the host is killed in between, the next run has one of them and removes the other.
 
 // renewFrom is the directory, in that of an instance, with the files it was made from.
 const renewFrom = "from"
 
-// instance is the driver's instance of the sandbox; nil: there is none.
+// instance returns the driver's instance of the sandbox; nil without one.
 func (b *box) instance() driver.Instance {
 	b.where.RLock()
 	defer b.where.RUnlock()
 	return b.inst
 }
 
-// placeName is the name of the instance's directory.
+// instanceID returns the name of the instance and its directory.
 func (b *box) placeName() sandbox.ID {
 	b.where.RLock()
 	defer b.where.RUnlock()
@@ -39,9 +38,8 @@ func (b *box) settle(place sandbox.ID, inst driver.Instance) {
 	b.place, b.inst = place, inst
 }
 
-// renew replaces the instance of a sandbox whose processes have ended. A driver that
-// cannot keep files leaves it as it is, and so does a chain of layers that is as long as
-// it may be.
+// renew replaces the instance of a sandbox whose processes have ended. The instance stays if the
+// driver cannot keep files, or its chain of layers has the maximum length.
 func (b *box) renew(ctx context.Context) error {
 	if !b.made.Can.Files {
 		return nil
@@ -80,13 +78,13 @@ func (b *box) renew(ctx context.Context) error {
 	if conn != nil {
 		b.disconnect(conn)
 	}
-	if err := h.remove(context.WithoutCancel(ctx), b.driver, was, old); err != nil { // the next run of the host does
-		h.slog.Error("an instance that was replaced cannot be removed", "sandbox", b.id, "place", was, "err", err)
+	if err := h.remove(context.WithoutCancel(ctx), b.driver, was, old); err != nil { // otherwise the next run removes it
+		h.slog.Error("remove replaced instance failed", "sandbox", b.id, "instance", was, "err", err)
 	}
 	return nil
 }
 
-// rebuild makes an instance from the files of another.
+// rebuild creates an instance from the files of another.
 func (b *box) rebuild(ctx context.Context, old driver.Instance, place sandbox.ID) (driver.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -106,13 +104,13 @@ func (b *box) rebuild(ctx context.Context, old driver.Instance, place sandbox.ID
 	return b.h.build(ctx, b.driver, spec)
 }
 
-// forsake removes an instance that was made in vain.
+// discardInstance removes an instance that is not used after all.
 func (b *box) forsake(ctx context.Context, place sandbox.ID, inst driver.Instance) {
 	err := b.h.remove(context.WithoutCancel(ctx), b.driver, place, inst)
 	if err == nil {
 		err = b.h.journal.forgetSandbox(place)
 	}
-	if err != nil { // the next run of the host removes it
-		b.h.slog.Error("an instance made in vain cannot be removed", "sandbox", b.id, "place", place, "err", err)
+	if err != nil { // the next run removes it
+		b.h.slog.Error("remove unused instance failed", "sandbox", b.id, "instance", place, "err", err)
 	}
 }

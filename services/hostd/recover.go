@@ -18,27 +18,27 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// attachAtOnce is how many sandboxes are looked for at the same time.
+// attachAtOnce is how many instances are attached to concurrently.
 const attachAtOnce = 16
 
-// recover finds what the life before left: a box for each sandbox that is this
-// host's. What it knows of is taken out of noted, so that the rest is nobody's any more.
+// recover adopts the sandboxes of the previous run: it opens each sandbox of this host and
+// removes it from stored, so that the rest is without an owner.
 func (h *host) recover(ctx context.Context, noted map[sandbox.ID]made) error {
 	if err := os.MkdirAll(h.root(), 0o700); err != nil {
 		return fmt.Errorf("sandboxes' directory: %w", err)
 	}
 	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.makers(ctx) })
-	g, attaching := errgroup.WithContext(ctx) // over with Wait: what comes after needs ctx
+	g, attaching := errgroup.WithContext(ctx) // done after Wait, while later work needs ctx
 	g.SetLimit(attachAtOnce)
 	for _, s := range h.view.Sandboxes(h.mine) {
 		was, known := noted[s.ID]
 		delete(noted, s.ID)
-		if !known { // it was never made, or the journal is not that of its maker
+		if !known { // it was never created, or the journal was lost
 			was.driver = makers()[s.ID]
 		}
 		g.Go(func() error {
 			b := newBox(h, &s)
-			// The life before may have died while it had the place stand still.
+			// The previous run may have died while it had the instance paused.
 			b.found, b.still = true, true
 			b.evicted.Store(h.ousted[s.ID])
 			b.learn()
@@ -50,17 +50,17 @@ func (h *host) recover(ctx context.Context, noted map[sandbox.ID]made) error {
 	return g.Wait()
 }
 
-// makers are the drivers of the places that are there, by the places' names.
+// makers returns the drivers of the existing instances, by the instances' names.
 func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 	all := map[sandbox.ID]string{}
 	for _, name := range driverNames {
 		d, err := h.driverFor(name)
 		if err != nil {
-			continue // another system's
+			continue // a driver of another system
 		}
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
-			h.slog.Error("sandboxes cannot be listed", "driver", name, "err", err)
+			h.slog.Error("list sandboxes failed", "driver", name, "err", err)
 		}
 		for _, id := range ids {
 			all[id] = name
@@ -69,16 +69,16 @@ func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 	return all
 }
 
-// find attaches a box to what is there of its sandbox; nothing is no error.
+// find attaches a sandbox to its instance, if there is one; a missing one is not an error.
 func (h *host) find(ctx context.Context, b *box, was made) {
 	if was.driver == "" {
-		return // it was never made
+		return // it was never created
 	}
 	if was.place != "" {
 		b.place = was.place
 	}
 	if !template.IsHost(b.req.Template) && !b.hold() {
-		h.slog.Warn("a sandbox's template is not here any more", "sandbox", b.id, "template", b.req.Template)
+		h.slog.Warn("template of a sandbox is missing", "sandbox", b.id, "template", b.req.Template)
 	}
 	b.holdSnapshot()
 	d, err := h.driverFor(was.driver)
@@ -89,12 +89,12 @@ func (h *host) find(ctx context.Context, b *box, was made) {
 	if err != nil {
 		b.inst = nil
 		if !kind.Is(err, kind.NotFound) {
-			h.slog.Error("a sandbox cannot be attached to", "sandbox", b.id, "err", err)
+			h.slog.Error("attach to sandbox failed", "sandbox", b.id, "err", err)
 		}
 	}
 }
 
-// driverFor gives a driver by name, also one that is not offered any more, or yet.
+// driverFor returns a driver by name, even if it is not offered any more, or yet.
 func (h *host) driverFor(name string) (driver.Driver, error) {
 	for _, d := range h.offers() {
 		if d.Name() == name {
@@ -109,14 +109,14 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 	return makeDriver(name, &h.cfg)
 }
 
-// clear destroys what is left of sandboxes that the record knows to be over, or
-// does not know, and removes the directories in which nothing was made.
+// clear destroys the remains of sandboxes that have ended or are not in the log, and removes
+// directories without an instance.
 func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 	used := h.places()
 	for _, d := range h.offers() {
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
-			h.slog.Error("sandboxes cannot be listed", "driver", d.Name(), "err", err)
+			h.slog.Error("list sandboxes failed", "driver", d.Name(), "err", err)
 		}
 		for _, id := range ids {
 			if _, known := noted[id]; !known && !used[id] {
@@ -130,11 +130,11 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 			continue
 		}
 		if err := h.removeBy(ctx, was.driver, place); err != nil {
-			h.slog.Error("a leftover sandbox cannot be removed", "sandbox", id, "err", err)
+			h.slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
 			continue
 		}
 		if h.box(id) != nil {
-			continue // what was removed is the instance that it had before a reboot
+			continue // the removed instance is the one that it had before a reboot
 		}
 		if err := h.journal.forgetSandbox(id); err != nil {
 			return err
@@ -143,14 +143,13 @@ func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
 	left, err := os.ReadDir(h.root())
 	for _, e := range left {
 		if id := sandbox.ID(e.Name()); !used[id] {
-			os.Remove(h.dirOf(id)) //nolint:errcheck // what is not empty was said to be left
+			os.Remove(h.dirOf(id)) //nolint:errcheck // a directory that is not empty was logged
 		}
 	}
 	return err
 }
 
-// clearTrials ends and removes what a life left that was killed while its drivers
-// tried what they can do.
+// clearTrials ends and removes the remains of driver probes that were killed.
 func (h *host) clearTrials(ctx context.Context) {
 	root := h.cfg.scratch()
 	if left, err := os.ReadDir(root); err != nil || len(left) == 0 {
@@ -159,7 +158,7 @@ func (h *host) clearTrials(ctx context.Context) {
 	for _, name := range driverNames {
 		d, err := h.driverFor(name)
 		if err != nil {
-			continue // another system's
+			continue // a driver of another system
 		}
 		ids, err := d.List(ctx, root)
 		for _, id := range ids {
@@ -172,16 +171,16 @@ func (h *host) clearTrials(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			h.slog.Error("a driver's trial cannot be removed", "driver", name, "err", err)
+			h.slog.Error("remove remains of a driver probe failed", "driver", name, "err", err)
 			return
 		}
 	}
 	if err := os.RemoveAll(root); err != nil {
-		h.slog.Error("drivers' trials cannot be removed", "err", err)
+		h.slog.Error("remove remains of driver probes failed", "err", err)
 	}
 }
 
-// places are the names of those that sandboxes are in.
+// instancesInUse returns the names of the sandboxes' instances.
 func (h *host) places() map[sandbox.ID]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +191,7 @@ func (h *host) places() map[sandbox.ID]bool {
 	return used
 }
 
-// removeBy is remove by the driver of that name.
+// removeBy is remove with the driver of that name.
 func (h *host) removeBy(ctx context.Context, name string, id sandbox.ID) error {
 	d, err := h.driverFor(name)
 	if err != nil {
@@ -201,8 +200,8 @@ func (h *host) removeBy(ctx context.Context, name string, id sandbox.ID) error {
 	return h.remove(ctx, d, id, nil)
 }
 
-// remove has a driver remove a place. Without inst it is looked what is there: a
-// create that failed may have left something that it could not remove in time.
+// remove has a driver remove an instance. Without inst it attaches to what exists: a failed
+// create may have left something that it could not remove in time.
 func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst driver.Instance) (err error) {
 	if inst == nil {
 		inst, err = d.Attach(ctx, h.spec(id, &sandbox.Requested{}))
@@ -216,15 +215,16 @@ func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst 
 	return os.RemoveAll(h.dirOf(id))
 }
 
-// orphans returns the processes of an earlier run that the shim does not have and that
-// have no end in the catalogue. Each call returns those that no call returned before. The
-// records of those that ended are the business of [host.audit]: there may be a million.
+// orphans returns the processes of an earlier run that the shim does not have and that have no
+// end in the catalogue. Each call returns those that no earlier call returned. Records of
+// processes that ended are left to [host.audit]: there may be a million.
 func (b *box) orphans() []*proc {
 	if !b.found {
-		return nil // every process of the sandbox is one of ours
+		return nil // this run started every process of the sandbox
 	}
 	all := b.h.view.Processes(b.id, func(s *process.Summary) bool {
-		// What was claimed and is not known to run is its command's affair, which is read again.
+		// A process that was claimed and may not run is left to its start command, which is read
+		// again.
 		return s.Epoch < b.h.epoch && s.Active() && !s.Started.IsZero()
 	})
 	b.mu.Lock()
@@ -245,7 +245,7 @@ func (b *box) orphans() []*proc {
 	return out
 }
 
-// mourn ends the record of a process that is gone, unless it has its end.
+// endOrphan ends the record of a process that is gone, unless the record has ended.
 func (p *proc) mourn(ctx context.Context) error {
 	defer p.close()
 	tip, err := p.w.Recover(ctx)

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	dialTimeout = 30 * time.Second // a shim that lives and does not answer for so long is given up
-	dialLook    = 5 * time.Second  // between looks at why it does not
+	dialTimeout = 30 * time.Second // after which a running shim that does not answer is given up
+	dialLook    = 5 * time.Second  // between checks of why it does not answer
 	dialPause   = 20 * time.Millisecond
-	briefly     = time.Second // a connection that ends sooner is not made anew at once,
-	maxPause    = time.Second // and ever later
+	briefly     = time.Second // a connection shorter than this is redialed after a backoff,
+	maxPause    = time.Second // of at most this
 
-	// maxStrangers is how many processes a shim may have that the catalogue does not know:
-	// those that began with its memory, and those that just began.
+	// maxUnknown is the maximum number of processes that a shim may have and the catalogue does
+	// not: those restored with its memory, and those that just started.
 	maxStrangers = 1 << 14
-	lookAtOnce   = 16 // processes of a sandbox that are looked up at a time
+	lookAtOnce   = 16 // concurrent lookups of processes per sandbox
 )
 
-// pending is a command on its way to the shim and back.
+// pending is a command that the shim has not answered.
 type pending struct {
 	cmd   events.Command
 	frame []byte
 	proc  *proc
-	taken bool // the shim has it: it is not sent again
+	taken bool // the shim has accepted it: it is not sent again
 }
 
-// serve talks to the shim until the sandbox has ended as it was asked to: nil;
-// or until the shim is gone or cannot be trusted.
+// serve exchanges commands and events with the shim until the sandbox has ended as requested,
+// which is nil, or until the shim is gone or violates the protocol.
 func (b *box) serve(ctx context.Context) error {
 	var late <-chan time.Time
 	var left remains
@@ -52,7 +52,7 @@ func (b *box) serve(ctx context.Context) error {
 			return err
 		}
 		since := time.Now()
-		b.moving.Wait() // whoever reads that it runs finds its processes
+		b.moving.Wait() // readers of Running find the sandbox's processes
 		if err := b.running(ctx); err != nil {
 			return err
 		}
@@ -66,13 +66,13 @@ func (b *box) serve(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				conn.Close()
-				<-reading //nolint:errcheck // it ends because we did
+				<-reading //nolint:errcheck // it ends with the connection
 				return ctx.Err()
 			case err := <-reading:
 				b.disconnect(conn)
 				conn = nil
 				if errors.Is(err, link.ErrHostile) {
-					b.h.slog.Warn("a shim is not trusted any more", "sandbox", b.id, "err", err)
+					b.h.slog.Warn("shim violated the protocol", "sandbox", b.id, "err", err)
 					return err
 				}
 				if time.Since(since) >= briefly {
@@ -84,14 +84,14 @@ func (b *box) serve(ctx context.Context) error {
 			case <-b.turn:
 				if err := b.obey(ctx); err != nil {
 					conn.Close()
-					<-reading //nolint:errcheck // it ends because we did
+					<-reading //nolint:errcheck // it ends with the connection
 					return err
 				}
 			case <-stop:
 				if err := b.h.fault("stopping"); err != nil {
 					return err
 				}
-				b.thaw(ctx) // what it still has to say is wanted
+				b.thaw(ctx) // the shim must be able to send its remaining output
 				stop, late = nil, time.After(stopTimeout)
 				left.stored = b.stored()
 				conn.Send(wire.AppendEnd)
@@ -113,23 +113,24 @@ func (b *box) serve(ctx context.Context) error {
 }
 
 const (
-	// maxRemains is how often a sandbox that ends may take stopTimeout more: as long as
-	// the output of a full spool takes, and not for ever, which a shim may have to say.
+	// maxExtensions is how often a sandbox that ends may take stopTimeout more: as long as
+	// storing a full spool takes, and bounded, since a shim could send output for ever.
 	maxRemains = 40
-	// lastRemains is how often after that, for what is on its way and how much was left.
+	// concludeExtensions is how often after Conclude, for what is in flight and the size of the
+	// gap.
 	lastRemains = 4
 
-	concludeVersion = 7 // of the talk, that has Conclude
+	concludeVersion = 7 // the protocol version that added Conclude
 )
 
-// remains is what a sandbox that was asked to end still has to say.
+// drainProgress follows the remaining output of a sandbox that was asked to end.
 type remains struct {
 	stored process.Seq // see box.stored
 	turns  int
 }
 
-// goesOn reports whether more of it was stored since the last time, or would be if
-// the log took it. When it has taken long enough its shim is told to come to an end.
+// extend reports whether more output was stored since the last call, or would be if the log
+// accepted it. After maxExtensions it asks the shim to conclude.
 func (r *remains) goesOn(b *box, conn *link.Conn) bool {
 	was := r.stored
 	if r.stored = b.stored(); r.stored == was {
@@ -142,11 +143,11 @@ func (r *remains) goesOn(b *box, conn *link.Conn) bool {
 	if conn.Version() < concludeVersion {
 		return false
 	}
-	conn.Send(wire.AppendConclude) // again on a connection that was made anew
+	conn.Send(wire.AppendConclude) // sent on each call: the connection may be a new one
 	return r.turns <= maxRemains+lastRemains
 }
 
-// stored tells by its change that something was stored.
+// stored returns a sum that changes whenever an event is stored.
 func (b *box) stored() (sum process.Seq) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +159,7 @@ func (b *box) stored() (sum process.Seq) {
 	return sum
 }
 
-// connect dials the shim until it answers, or is given up.
+// connect dials the shim until it answers or is given up.
 func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var late sync.WaitGroup
@@ -173,10 +174,10 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 		Now: time.Now().UnixNano(), Seed: seed(),
 	}
 	spool, err := b.openSpool()
-	if err != nil { // it is for outages: the shim has the one that it was given first, or its memory
-		b.h.slog.Warn("a sandbox's output has no file to wait in", "sandbox", b.id, "err", err)
+	if err != nil { // the spool is for outages: without it the shim uses the one it was given first, or memory
+		b.h.slog.Warn("open spool failed", "sandbox", b.id, "err", err)
 	}
-	defer spool.Close() //nolint:errcheck // the shim has its own; none is no error
+	defer spool.Close() //nolint:errcheck // the shim has its own descriptor; closing nil is harmless
 	for {
 		raw, err := b.instance().Dial(ctx)
 		if err == nil {
@@ -203,9 +204,9 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 	}
 }
 
-// patience returns when a shim has not answered for dialTimeout, or with ctx. An earlier life
-// may have ended while the place stands still for its memory to be kept: that does not count,
-// unless the sandbox is to end.
+// awaitDialTimeout returns when a shim has not answered for dialTimeout, or with ctx. The time in
+// which the instance is paused to save its memory, perhaps by a previous run, does not count,
+// unless the sandbox must end.
 func (b *box) patience(ctx context.Context) {
 	keeps, ok := b.instance().(driver.Keeping)
 	for left := dialTimeout; left > 0 && rest(ctx, dialLook); left -= dialLook {
@@ -215,8 +216,8 @@ func (b *box) patience(ctx context.Context) {
 	}
 }
 
-// greet brings both ends together after a connect: each process goes on where
-// hostd has it, and what was on its way is sent again.
+// attach synchronizes both sides after a connect: each process continues from the last event that
+// hostd has, and commands in flight are sent again.
 func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +233,7 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 		}
 	}
 	if b.strangers > strangers {
-		b.h.slog.Info("a shim has processes that the catalogue does not have", "sandbox", b.id, "count", b.strangers-strangers)
+		b.h.slog.Info("shim has processes unknown to the catalogue", "sandbox", b.id, "count", b.strangers-strangers)
 	}
 	for token, p := range b.procs {
 		if !there[token] && p.wasTaken() {
@@ -258,9 +259,9 @@ func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
 	return nil
 }
 
-// met reports whether the shim said in this run which processes it has. Otherwise a process
-// that an earlier run claimed may have been spawned: to refuse its start would let a retry
-// with the same key run it twice.
+// listed reports whether the shim has listed its processes in this run. Before that, a process
+// that an earlier run claimed may have been spawned: to refuse its start would let a retry with
+// the same key run it twice.
 func (b *box) met() bool {
 	if b == nil {
 		return false
@@ -270,7 +271,7 @@ func (b *box) met() bool {
 	return b.greeted
 }
 
-// meet goes on with one process that the shim has.
+// attachProc continues with one process that the shim has.
 func (b *box) meet(conn *link.Conn, hp wire.Process) error {
 	id, err := process.ParseID(hp.Token + "-" + string(b.id))
 	if err != nil {
@@ -288,22 +289,22 @@ func (b *box) meet(conn *link.Conn, hp wire.Process) error {
 	}
 	p = b.h.newProc(b, id)
 	p.known = &hp
-	if _, _, known := b.h.view.Process(id); !known {
+	if _, _, inView := b.h.view.Process(id); !inView {
 		if b.strangers == maxStrangers {
-			return b.hostile("it has more than %d processes of which nothing is known", maxStrangers)
+			return b.hostile("more than %d processes are unknown to the catalogue", maxStrangers)
 		}
 		p.stranger = true
 		b.strangers++
 	}
 	b.procs[hp.Token] = p
-	if moved != nil && b.phase == sandbox.PhasePlaced { // before it runs, all of them have their records
+	if moved != nil && b.phase == sandbox.PhasePlaced { // every process has a record before the sandbox is Running
 		return b.adopt(p, moved)
 	}
 	b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
 	return nil
 }
 
-// disconnect ends a connection; what is sent from now on waits for the next.
+// disconnect ends a connection; later frames wait for the next one.
 func (b *box) disconnect(conn *link.Conn) {
 	b.mu.Lock()
 	if b.conn == conn {
@@ -313,9 +314,9 @@ func (b *box) disconnect(conn *link.Conn) {
 	conn.Close()
 }
 
-// ack tells the shim what it may forget of a process, and how many bytes of its
-// window that frees: a busy process waits for those. The next connection begins
-// by telling the shim anew whatever it must know.
+// ack sends the shim the last stored seq of a process, up to which it may drop events, and
+// flushes if that frees much of the process's window, for which a busy process waits. The next
+// connection starts with the full state again.
 func (b *box) ack(m wire.Mark, freed int) {
 	conn := b.link()
 	if conn == nil {
@@ -329,7 +330,7 @@ func (b *box) ack(m wire.Mark, freed int) {
 	conn.Send(frame)
 }
 
-// promptAck is how much output makes an ack urgent.
+// promptAck is how many acked bytes of output make an ack urgent.
 const promptAck = wire.WindowProcess / 32
 
 // send sends a frame if there is a connection.
@@ -339,7 +340,7 @@ func (b *box) send(f func([]byte) []byte) {
 	}
 }
 
-// link is the connection of the moment, if there is one.
+// link returns the current connection; nil without one.
 func (b *box) link() *link.Conn {
 	if b == nil {
 		return nil
@@ -349,7 +350,7 @@ func (b *box) link() *link.Conn {
 	return b.conn
 }
 
-// read takes what the shim says until the connection ends.
+// read handles messages from the shim until the connection ends.
 func (b *box) read(conn *link.Conn) error {
 	for {
 		m, err := conn.Next()
@@ -390,10 +391,10 @@ func (b *box) event(m *link.Message) error {
 	return p.take(m)
 }
 
-// command sends a command to the shim, and again until it is taken.
+// command sends a command to the shim, on each new connection again until it is accepted.
 func (b *box) command(c events.Command, p *proc, frame []byte) {
 	if in, ok := c.Body.(events.Stdin); ok {
-		c.Body = events.Stdin{EOF: in.EOF} // the frame has its data
+		c.Body = events.Stdin{EOF: in.EOF} // the frame has the data
 	}
 	b.mu.Lock()
 	if b.closed {
@@ -409,7 +410,7 @@ func (b *box) command(c events.Command, p *proc, frame []byte) {
 	}
 }
 
-// taken is the shim's word that a command need not be sent again.
+// accepted handles the shim's Taken: the command need not be sent again.
 func (b *box) taken(rev uint64) {
 	b.mu.Lock()
 	c := b.pending[rev]
@@ -430,7 +431,7 @@ func (b *box) taken(rev uint64) {
 	b.h.cursor.end(rev)
 }
 
-// reply is the shim's answer to a command.
+// reply handles the shim's reply to a command.
 func (b *box) reply(r *wire.Reply) {
 	b.mu.Lock()
 	c := b.pending[r.Rev]
@@ -451,7 +452,7 @@ func (b *box) reply(r *wire.Reply) {
 	b.h.answer(c.cmd, answer)
 }
 
-// shut refuses all commands, those on their way and those to come.
+// shut refuses all commands, pending and later ones.
 func (b *box) shut() {
 	b.mu.Lock()
 	b.closed = true

@@ -23,10 +23,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// place is one whose shim does as it is told with each connection, after its Hello.
+// fakeInstance is an instance whose shim runs a function on each connection, after its Hello.
 type place struct {
 	driver.Instance
-	version   uint32 // of the talk; 0: the newest
+	version   uint32 // protocol version; 0: the newest
 	processes []wire.Process
 	shim      func(net.Conn)
 }
@@ -53,7 +53,7 @@ func (p place) Dial(context.Context) (net.Conn, error) {
 
 func (place) Done() <-chan struct{} { return nil }
 
-// The file that a spool may go to is wanted, not needed.
+// A shim works without a spool file.
 func TestConnectWithoutASpool(t *testing.T) {
 	b := bare(&host{})
 	b.h.cfg.DataDir = "/dev/null"
@@ -65,13 +65,13 @@ func TestConnectWithoutASpool(t *testing.T) {
 	conn.Close()
 }
 
-// kept is a place that keeps its memory in no time.
+// instantSnapshot is an instance whose snapshot with memory takes no time.
 type kept struct{ place }
 
 func (kept) Snapshot(context.Context, string, bool) error { return nil }
 
-// A place stands still while its memory is kept: a shim that knows what that is hears what time
-// it is then, on the connection that there is and on the next.
+// An instance is paused during a snapshot with memory: a shim that supports it receives the time
+// afterwards, on the current connection and on the next.
 func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
 	for version, told := range map[uint32]int{wire.Version: 1, timeVersion - 1: 0} {
 		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
 				}
 				conn.Send(wire.AppendEnd)
 				if got := <-times; got != want {
-					t.Errorf("connection %d: told the time %d times, want %d", i, got, want)
+					t.Errorf("connection %d: received the time %d times, want %d", i, got, want)
 				}
 				conn.Close()
 			}
@@ -111,7 +111,7 @@ func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
 	}
 }
 
-// A shim that hangs up as soon as it is connected keeps nobody busy.
+// A shim that closes each connection at once is not dialed in a busy loop.
 func TestShimThatHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const a = time.Minute
@@ -133,7 +133,7 @@ func TestShimThatHangsUp(t *testing.T) {
 	})
 }
 
-// keeping is a place that stands still for a snapshot of its memory.
+// keeping is an instance that is paused for a snapshot of its memory.
 type keeping struct {
 	place
 	until time.Time
@@ -148,8 +148,9 @@ func (k keeping) Dial(ctx context.Context) (net.Conn, error) {
 
 func (k keeping) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
 
-// A life of the host that ends while it keeps a sandbox's memory leaves who does not answer
-// until that is done. He is waited for, unless he is to end; another one is not.
+// A run of the host that ends during a snapshot with memory leaves an instance that does not
+// answer until it is done. The next run waits for it, unless the sandbox must end; for other
+// instances it does not.
 func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -158,8 +159,8 @@ func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
 		took  time.Duration
 		err   error
 	}{
-		{"its memory is kept", sandbox.PhaseRunning, func(k keeping) driver.Instance { return k }, 4 * dialTimeout, nil},
-		{"it is to end", sandbox.PhaseStopping, func(k keeping) driver.Instance { return k }, dialTimeout, errShimGone},
+		{"a snapshot is made", sandbox.PhaseRunning, func(k keeping) driver.Instance { return k }, 4 * dialTimeout, nil},
+		{"the sandbox must end", sandbox.PhaseStopping, func(k keeping) driver.Instance { return k }, dialTimeout, errShimGone},
 		{"it does not answer", sandbox.PhaseRunning, func(k keeping) driver.Instance { return struct{ driver.Instance }{k} }, dialTimeout, errShimGone},
 	}
 	for _, tt := range tests {
@@ -182,10 +183,10 @@ func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
 	}
 }
 
-// quiet takes what it is sent and says nothing.
+// quiet receives everything and sends nothing.
 func quiet(c net.Conn) { io.Copy(io.Discard, c) } //nolint:errcheck // until it is closed
 
-// invented are processes that nobody started.
+// invented returns processes that were never started.
 func invented(n int) []wire.Process {
 	all := make([]wire.Process, n)
 	for i := range all {
@@ -194,7 +195,8 @@ func invented(n int) []wire.Process {
 	return all
 }
 
-// known gives a box of a host that has a log and a catalogue, for as long as the test runs.
+// withLog returns a sandbox of a host that has a log and a catalogue, for the duration of the
+// test.
 func known(t *testing.T) *box {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))
@@ -208,7 +210,7 @@ func known(t *testing.T) *box {
 	return b
 }
 
-// awaitNone waits until nothing is left of the processes that a shim invented.
+// awaitNone waits until no invented process is left.
 func awaitNone(t *testing.T, b *box) {
 	t.Helper()
 	b.mu.Lock()
@@ -219,13 +221,13 @@ func awaitNone(t *testing.T, b *box) {
 		select {
 		case <-p.done:
 		case <-late:
-			t.Fatalf("%d processes are left, %d strangers are counted", b.count(), b.strangers)
+			t.Fatalf("%d processes left, %d unknown ones counted", b.count(), b.strangers)
 		}
 	}
 }
 
-// A shim may name more processes than anybody started. So many as may be are looked up, and
-// none of them stays; who names more is not trusted.
+// A shim may list processes that were never started. Up to the limit they are looked up, and none
+// of them stays; beyond it the shim violates the protocol.
 func TestShimThatInventsProcesses(t *testing.T) {
 	b := known(t)
 	b.inst = place{shim: quiet, processes: invented(100)}
@@ -244,7 +246,7 @@ func TestShimThatInventsProcesses(t *testing.T) {
 	}
 }
 
-// Processes come with the memory when a sandbox begins, and never again.
+// Only the first Hello of a sandbox may have processes restored with the memory.
 func TestShimThatMovesProcessesLater(t *testing.T) {
 	b := known(t)
 	b.req.From, b.req.FromSandbox = "snapshot", sandbox.NewID()
@@ -267,7 +269,7 @@ func TestShimThatMovesProcessesLater(t *testing.T) {
 	}
 }
 
-// commanded is a box whose host dispatches commands to its one process.
+// commanded returns a sandbox whose host dispatches commands to its one process.
 func commanded() (*box, *proc) {
 	b := bare(&host{})
 	b.h.boxes = map[sandbox.ID]*box{b.id: b}
@@ -278,8 +280,8 @@ func commanded() (*box, *proc) {
 	return b, p
 }
 
-// What is sent to a sandbox whose shim takes none of it is refused when it is too much,
-// also while nobody knows yet which processes there are.
+// Commands for a sandbox whose shim accepts none are refused beyond a limit, also while its
+// processes are not known yet.
 func TestShimThatTakesNoInput(t *testing.T) {
 	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +304,7 @@ func TestShimThatTakesNoInput(t *testing.T) {
 			b.passEarly()
 			b.taken(1)
 			if send(); b.pending[rev] == nil {
-				t.Error("refused though one was taken")
+				t.Error("refused although one was accepted")
 			}
 			b.shut()
 			if held := b.waiting.Load(); held != 0 || len(b.h.cursor.open) != 0 {
@@ -312,7 +314,7 @@ func TestShimThatTakesNoInput(t *testing.T) {
 	}
 }
 
-// Nor may it owe answers without end, as for input that its process never reads.
+// Replies that a shim owes are bounded, too, as for input that its process never reads.
 func TestShimThatAnswersNothing(t *testing.T) { synctest.Test(t, shimThatAnswersNothing) }
 
 func shimThatAnswersNothing(t *testing.T) {
@@ -335,29 +337,29 @@ func shimThatAnswersNothing(t *testing.T) {
 		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(b.pending), b.waiting.Load())
 	}
 	if !send(soon, events.Signal{Signal: 9}) {
-		t.Error("who does not read cannot be ended")
+		t.Error("a process that does not read cannot be killed")
 	}
 	rest(t.Context(), 6*time.Second)
 	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(b.pending) > 2 {
-		t.Errorf("%d commands are kept for nobody", len(b.pending))
+		t.Errorf("%d commands are kept after their senders gave up", len(b.pending))
 	}
-	// Of what was stored it says that it is not yet.
+	// A shim may also report events that are never stored.
 	now = time.Now()
 	for i := range 1000 {
 		p.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
 		if i > 0 && len(p.answers) > 1 {
-			t.Fatalf("%d answers wait that nobody waits for", len(p.answers))
+			t.Fatalf("%d expired answers are kept", len(p.answers))
 		}
 	}
 }
 
-// silent is a process of which nothing is recorded.
+// silent returns a process without a record.
 func silent(b *box) *proc {
 	return &proc{h: b.h, b: b, id: process.NewID(b.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// Each process of a shim keeps to its window, and all of them do not: what waits of a
-// sandbox is bounded, and no more is counted when its processes are gone.
+// Each process of a shim keeps to its window, and all of them together do not: what waits for the
+// store is bounded per sandbox, and no longer counted when its processes are gone.
 func TestWindowOfASandbox(t *testing.T) {
 	b := bare(&host{})
 	var procs []*proc
@@ -385,20 +387,20 @@ func TestWindowOfASandbox(t *testing.T) {
 	}
 }
 
-// A sandbox that is asked to end is given the time that its output takes to be stored,
-// also while the log is away, and no other.
+// A sandbox that was asked to end gets the time that storing its output takes, also while the log
+// is unavailable, and no more.
 func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 	tests := []struct {
 		name        string
 		begin       func(ctx context.Context, b *box, p *proc)
 		least, most time.Duration
 	}{
-		{"a shim that says nothing", func(context.Context, *box, *proc) {}, 0, stopTimeout},
-		{"a log that is away for a minute", func(_ context.Context, b *box, _ *proc) {
+		{"a silent shim", func(context.Context, *box, *proc) {}, 0, stopTimeout},
+		{"a log that is unavailable for a minute", func(_ context.Context, b *box, _ *proc) {
 			b.flow.Hold(1)
 			time.AfterFunc(time.Minute, func() { b.flow.Hold(-1) })
 		}, time.Minute, time.Minute + stopTimeout},
-		{"output without end", func(ctx context.Context, b *box, p *proc) {
+		{"endless output", func(ctx context.Context, b *box, p *proc) {
 			b.h.wg.Go(func() {
 				for rest(ctx, time.Second) {
 					p.settled(p.stored + 1)
@@ -429,8 +431,8 @@ func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 	}
 }
 
-// A sandbox that has more to say than it has time for is told to come to an end, and only
-// where its shim cannot do that is the rest of its records not listened to.
+// A sandbox whose output takes too long to store is asked to conclude. Only if its shim does not
+// support that is the rest of its output dropped.
 func TestAnEndThatTakesTooLongIsCutShort(t *testing.T) {
 	for version, told := range map[uint32]bool{wire.Version: true, concludeVersion - 1: false} {
 		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
@@ -446,8 +448,8 @@ func TestAnEndThatTakesTooLongIsCutShort(t *testing.T) {
 						case err != nil:
 							return
 						case ty == wire.TypeConclude:
-							p.close()                      // its record has its end
-							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // then it is not heard
+							p.close()                      // its record has ended
+							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // hostd may have disconnected
 						}
 					}
 				}}

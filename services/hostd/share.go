@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	shareEvery = 100 * time.Millisecond // between two looks at all sandboxes,
-	shareEach  = time.Millisecond       // and for each of them
-	tickOn     = 2 * time.Second        // for how long the CPUs tick after the last one who yielded
+	shareEvery = 100 * time.Millisecond // between two samples of all sandboxes,
+	shareEach  = time.Millisecond       // and in addition for each of them
+	tickOn     = 2 * time.Second        // the time for which the ticker runs after the last sandbox was restored
 )
 
-// share has sandboxes that compute all the time let all else go first: the services,
-// and sandboxes that now and then wait for something. A spinner leaves no CPU idle: who
-// wakes up shares one with all others that do, or waits until the spinner's turn is over;
-// but the CPU of who yields is as good as idle. Where others leave nothing to who
-// yields, also others than Millrace, he is their equal again before he starves, and
-// yields for a quarter of the time at most.
+// share deprioritizes sandboxes that compute all the time against the services and sandboxes that
+// sometimes wait. A busy loop leaves no CPU idle: a process that wakes up shares a CPU with all
+// others that are busy, or waits for the end of a time slice; but a deprioritized sandbox's CPU
+// is as good as idle. If other programs leave nothing to a deprioritized sandbox, it is restored
+// before it starves, and deprioritized for a quarter of the time at most.
 func (h *host) share(ctx context.Context) error {
 	ticks := ticks{wanted: tick.Wanted()}
 	defer ticks.stop()
 	var turn turn
 	for {
 		boxes, now := h.measured(), time.Now()
-		times, _ := cpustat.Read() //nolint:errcheck // no CPU rests then
+		times, _ := cpustat.Read() //nolint:errcheck // without it no CPU counts as idle
 		yields := turn.take(boxes, use{at: now, idle: times.Idle})
 		if err := ticks.follow(ctx, now, yields); err != nil {
-			h.slog.Warn("the CPUs do not tick more often than the kernel has them", "err", err)
+			h.slog.Warn("start scheduler ticker failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -39,22 +38,23 @@ func (h *host) share(ctx context.Context) error {
 	}
 }
 
-// turn is one look after the other at all sandboxes of a host.
+// cpuBalancer is the state of share between two samples.
 type turn struct {
 	last  use // of the machine
-	short int // so many looks found no CPU for anybody else
+	short int // consecutive samples with saturated CPUs
 }
 
-// take looks at the boxes, tells them who yields, and reports whether anybody does. Where
-// nobody does and nearly nothing is left of the CPUs, who uses most and serves nobody has to:
-// he alone may be who leaves nothing, and what each of the rest wants shows when he yields. Who uses less
-// than a CPU, with no other box that wants any, is not: those are others than boxes, for a
-// moment, and who yields then would be the equal of a spinner that comes.
+// apply samples the sandboxes, deprioritizes and restores them, and reports whether any is
+// deprioritized. If none is and the CPUs are saturated, it deprioritizes the one that uses the
+// most and does not serve: it may be all that saturates them, and what each of the rest wants
+// shows then. A sandbox that uses less than a CPU while no other sandbox wants any is left alone:
+// other programs than sandboxes saturate the CPUs for a moment, and it would be equal to a busy
+// loop that starts then.
 func (t *turn) take(boxes []*box, now use) (yields bool) {
 	_, rested := now.since(t.last)
 	t.last = now
 	var most *box
-	var all float64 // CPUs that boxes used
+	var all float64 // CPUs used by all sandboxes
 	for _, b := range boxes {
 		b.look(now)
 		yields = yields || b.yielding()
@@ -75,15 +75,15 @@ func (t *turn) take(boxes []*box, now use) (yields bool) {
 	return yields
 }
 
-// ticks is the program that has the CPUs look more often who is to run.
+// ticks controls the program that makes the scheduler run more often on each CPU.
 type ticks struct {
 	wanted bool
 	of     *tick.Ticker
 	until  time.Time
 }
 
-// follow starts it when somebody yields, and ends it a while after nobody does any more.
-// What cannot be started is not tried again.
+// follow starts the ticker when a sandbox is deprioritized, and stops it a while after none is
+// any more. A start that fails is not repeated.
 func (t *ticks) follow(ctx context.Context, now time.Time, yields bool) (err error) {
 	switch {
 	case !t.wanted:

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The CPUs tick while somebody yields, and a while after.
+// The ticker runs while a sandbox is deprioritized, and a while after.
 func TestTicksFollowWhoYields(t *testing.T) {
 	ticks, now := ticks{wanted: true}, time.Unix(1000, 0)
 	defer ticks.stop()
@@ -23,13 +23,13 @@ func TestTicksFollowWhoYields(t *testing.T) {
 	} {
 		now = now.Add(tt.after)
 		if err := ticks.follow(t.Context(), now, tt.yields); err != nil || (ticks.of != nil) != tt.want {
-			t.Fatalf("%d: %v, ticks %v, want %v", i, err, ticks.of != nil, tt.want)
+			t.Fatalf("%d: %v, runs %v, want %v", i, err, ticks.of != nil, tt.want)
 		}
 	}
 	unwanted := ticks
 	unwanted.stop()
 	unwanted.wanted = false
 	if err := unwanted.follow(t.Context(), now, true); err != nil || unwanted.of != nil {
-		t.Error("it ticks where the kernel does it often enough")
+		t.Error("the ticker runs where it is not needed")
 	}
 }

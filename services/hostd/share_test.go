@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// computes is a place that uses CPU time.
+// computes is an instance that uses CPU time.
 type computes struct {
 	driver.Instance
 	used   time.Duration
-	err    error // of Yield
+	err    error // result of Yield
 	yields []bool
 }
 
@@ -25,7 +25,7 @@ func (c *computes) Yield(yes bool) error {
 	return c.err
 }
 
-// computing is a host of some places that compute.
+// computing is a host with some instances that compute.
 type computing struct {
 	places []*computes
 	boxes  []*box
@@ -43,8 +43,8 @@ func newComputing(n int) *computing {
 	return c
 }
 
-// look is the next one, after a while in which percents of a CPU were used and rested. It
-// gives what each place was told.
+// sample is the next sample, after a while in which the given percentages of a CPU were used and
+// idle. It returns the calls of Yield per instance.
 func (c *computing) look(after time.Duration, rested int, used ...int) (told [][]bool) {
 	c.now.at, c.now.idle = c.now.at.Add(after), c.now.idle+after*time.Duration(rested)/100
 	for i, p := range c.places {
@@ -57,29 +57,29 @@ func (c *computing) look(after time.Duration, rested int, used ...int) (told [][
 	return told
 }
 
-// Who computes lets others go first, until he uses less while CPUs rest, or does what he is
-// asked for and no more.
+// A sandbox that computes is deprioritized until it uses less while CPUs are idle, or uses no
+// more than its requests explain.
 func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 	c := newComputing(1)
 	if told := c.places[0].yields; len(told) > 0 {
-		t.Errorf("told %v before anything was known", told)
+		t.Errorf("Yield called with %v before the first span", told)
 	}
-	const many = 100 // of 20 ms each, where he uses a whole CPU, and 50, where he uses two and a half
+	const many = 100 // of 20 ms each if it uses a whole CPU, and 50 ms if it uses two and a half
 	for i, tt := range []struct {
 		percent int // of a CPU
 		asks    uint64
 		told    []bool
 	}{
-		{10, 0, []bool{false}}, // an earlier life may have told something else
+		{10, 0, []bool{false}}, // a previous run may have set another value
 		{69, 0, nil},
 		{70, 0, []bool{true}},
-		{200, 0, []bool{true}}, // somebody may have ended it
-		{50, 0, []bool{true}},  // others take his CPU again and again
-		{49, 0, []bool{false}}, // though there was more
-		{69, 0, nil},           // he wants no more
-		{97, many, nil},        // he does what he is asked for
+		{200, 0, []bool{true}}, // a pause may have reset it
+		{50, 0, []bool{true}},  // others preempt it again and again
+		{49, 0, []bool{false}}, // although more was available
+		{69, 0, nil},           // it wants no more
+		{97, many, nil},        // its requests explain it
 		{250, many, nil},
-		{96, 33, []bool{true}}, // more than fifty milliseconds for each
+		{96, 33, []bool{true}}, // more than fifty milliseconds per request
 		{85, 33, []bool{true}},
 		{85, many, []bool{false}},
 		{0, 0, nil},
@@ -87,13 +87,13 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 	} {
 		c.boxes[0].asks.Add(tt.asks)
 		if told := c.look(span, 100, tt.percent); !slices.Equal(told[0], tt.told) {
-			t.Errorf("%d, at %d %% for %d: told %v, want %v", i, tt.percent, tt.asks, told[0], tt.told)
+			t.Errorf("%d: at %d %% with %d requests: Yield called with %v, want %v", i, tt.percent, tt.asks, told[0], tt.told)
 		}
 	}
 }
 
-// Where nothing is left of the CPUs one at a time yields, who uses most; who uses less than
-// a CPU and has what he wants then does not.
+// On saturated CPUs one sandbox at a time is deprioritized, the one that uses the most; not one
+// that uses less than a CPU and has what it wants.
 func TestWhoLeavesNothingYields(t *testing.T) {
 	c := newComputing(3)
 	yields := func() (all []bool) {
@@ -108,38 +108,38 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 		want   []bool
 	}{
 		{100, [3]int{85, 10, 5}, []bool{false, false, false}},
-		{0, [3]int{75, 115, 5}, []bool{false, false, false}}, // a moment
+		{0, [3]int{75, 115, 5}, []bool{false, false, false}}, // only for a moment
 		{29, [3]int{75, 115, 5}, []bool{false, true, false}},
-		{0, [3]int{95, 80, 5}, []bool{false, true, false}}, // who yields leaves it to others,
-		{0, [3]int{99, 9, 75}, []bool{false, true, false}}, // who may be those who leave nothing,
+		{0, [3]int{95, 80, 5}, []bool{false, true, false}}, // it leaves the CPU to others,
+		{0, [3]int{99, 9, 75}, []bool{false, true, false}}, // which may saturate the CPUs themselves,
 		{0, [3]int{99, 9, 75}, []bool{false, true, false}},
-		{0, [3]int{99, 9, 75}, []bool{false, false, false}},   // and he would starve:
-		{0, [3]int{69, 190, 10}, []bool{false, false, false}}, // he is an equal for a while
+		{0, [3]int{99, 9, 75}, []bool{false, false, false}},   // and it would starve:
+		{0, [3]int{69, 190, 10}, []bool{false, false, false}}, // it is restored for a while
 		{0, [3]int{69, 190, 10}, []bool{false, false, false}},
-		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may have to
+		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may be deprioritized
 	} {
 		c.look(shareEvery, tt.rested, tt.used[:]...)
 		if got := yields(); !slices.Equal(got, tt.want) {
-			t.Errorf("%d, with %v: %v yield, want %v", i, tt.used, got, tt.want)
+			t.Errorf("%d: with %v: deprioritized %v, want %v", i, tt.used, got, tt.want)
 		}
 	}
 }
 
-// Who serves does not yield where nothing is left: the one beside him does, also if he uses
-// less.
+// A sandbox that serves requests is not deprioritized on saturated CPUs: its neighbor is, even if
+// it uses less.
 func TestWhoServesDoesNotYield(t *testing.T) {
 	c := newComputing(2)
 	for i, want := range []bool{false, false, true, true} {
 		c.boxes[0].asks.Add(4) // of some 28 ms each
 		c.look(shareEvery, max(0, 50-50*i), 110, 80)
 		if serves, other := c.boxes[0].burner.yields, c.boxes[1].burner.yields; serves || other != want {
-			t.Errorf("%d: %v, %v yield, want false, %v", i, serves, other, want)
+			t.Errorf("%d: deprioritized %v, %v; want false, %v", i, serves, other, want)
 		}
 	}
 }
 
-// Who yields gets less than he wants, so that a few things that he is asked for would explain
-// it: they must explain what made him yield.
+// A deprioritized sandbox gets less than it wants, so that a few requests would explain it: they
+// must explain the usage for which it was deprioritized.
 func TestWhoIsAskedForLittleGoesOnYielding(t *testing.T) {
 	c := newComputing(1)
 	c.look(span, 100, 100)
@@ -149,12 +149,12 @@ func TestWhoIsAskedForLittleGoesOnYielding(t *testing.T) {
 	}{{4, true}, {39, true}, {40, false}} {
 		c.boxes[0].asks.Add(tt.asks)
 		if told := c.look(span, 0, 10); !slices.Equal(told[0], []bool{tt.want}) {
-			t.Errorf("asked %d times: told %v, want %v", tt.asks, told[0], tt.want)
+			t.Errorf("%d requests: Yield called with %v, want %v", tt.asks, told[0], tt.want)
 		}
 	}
 }
 
-// Whose span has just ended is who he was.
+// The end of a span does not change which sandbox is deprioritized.
 func TestWhoSpinsYieldsAlsoAtTheEndOfASpan(t *testing.T) {
 	c := newComputing(2)
 	c.look(time.Second, 50, 110, 80)
@@ -162,16 +162,16 @@ func TestWhoSpinsYieldsAlsoAtTheEndOfASpan(t *testing.T) {
 	for i := range 10 {
 		c.look(shareEvery, max(0, 50-50*max(0, i-7)), 110, 80)
 		if c.boxes[1].burner.yields {
-			t.Fatalf("%d: the one who uses less yields", i)
+			t.Fatalf("%d: the one that uses less is deprioritized", i)
 		}
 	}
 	if !c.boxes[0].burner.yields {
-		t.Error("the one who uses most does not yield")
+		t.Error("the one that uses the most is not deprioritized")
 	}
 }
 
-// Where nothing is left for a moment and no other place wants any, who uses less than a CPU
-// does not yield: he would be the equal of a spinner that comes then.
+// If the CPUs are saturated for a moment and no other sandbox wants any, one that uses less than
+// a CPU is not deprioritized: it would be equal to a busy loop that starts then.
 func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
 	c := newComputing(2)
 	for i, tt := range []struct {
@@ -185,23 +185,23 @@ func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
 	} {
 		c.look(shareEvery, 10, tt.used[:]...)
 		if got := c.boxes[0].burner.yields; got != tt.want {
-			t.Errorf("%d, with %v: yields is %v, want %v", i, tt.used, got, tt.want)
+			t.Errorf("%d: with %v: deprioritized is %v, want %v", i, tt.used, got, tt.want)
 		}
 	}
 }
 
-// What stood still meanwhile is told at once again, and nothing follows from what it used
-// before.
+// A deprioritized sandbox is set again at once after a pause, and its usage from before does not
+// count.
 func TestWhoYieldedDoesAfterAPause(t *testing.T) {
 	c := newComputing(1)
 	c.look(span, 100, 100)
 	c.boxes[0].told = sandbox.PhasePaused
 	if told := c.look(span, 200, 0); len(told[0]) > 0 {
-		t.Errorf("told %v while it stands still", told)
+		t.Errorf("Yield called with %v during the pause", told)
 	}
 	c.boxes[0].told = sandbox.PhaseRunning
 	if told := c.look(shareEvery, 200, 0); !slices.Equal(told[0], []bool{true}) {
-		t.Errorf("told %v after it", told)
+		t.Errorf("Yield called with %v after the pause", told)
 	}
 }
 
@@ -213,6 +213,6 @@ func TestWhoCannotYieldIsNotAskedAgain(t *testing.T) {
 		asked += len(c.look(span, 100, 100)[0])
 	}
 	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("Yield called %d times, want 1", asked)
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// ShimSelf as Config.Shim is this program itself.
+// ShimSelf as Config.Shim selects this program itself.
 const ShimSelf = "self"
 
-// findShim prefers the small program: it starts sooner, and an idle sandbox has
-// 0.8 MiB of its own instead of 2 (3.4 instead of 14.7 resident). It stands
-// beside this one in a release. Where this program was built from source that is
-// here, it is built from that, in the background; until then this program is the
-// shim, too.
+// findShim prefers the small program: it starts sooner, and an idle sandbox has 0.8 MiB of its
+// own instead of 2 (3.4 instead of 14.7 resident). A release has it beside this program. If this
+// program was built from source that is available here, it is built from that in the background;
+// until then this program is also the shim.
 func (h *host) findShim() error {
 	switch {
 	case len(h.cfg.Shim) == 1 && h.cfg.Shim[0] == ShimSelf:
@@ -33,7 +32,7 @@ func (h *host) findShim() error {
 	return err
 }
 
-// buildShim makes the small shim where findShim found none.
+// buildShim builds the small shim if findShim found none.
 func (h *host) buildShim(ctx context.Context) error {
 	if len(h.cfg.Shim) > 0 || len(*h.shim.Load()) == 1 {
 		return nil
@@ -42,7 +41,7 @@ func (h *host) buildShim(ctx context.Context) error {
 	if err == nil {
 		h.shim.Store(&[]string{path})
 	} else if ctx.Err() == nil && !errors.Is(err, sidecar.ErrNoSource) {
-		h.slog.Info("no small shim is built: this program is the shim of each sandbox, too", "err", err)
+		h.slog.Info("build small shim failed, using this program as the shim", "err", err)
 	}
-	return nil //nolint:nilerr // the big one works as well
+	return nil //nolint:nilerr // this program works as well
 }

@@ -19,8 +19,8 @@ import (
 
 const (
 	snapshotDir     = "snapshots"
-	partial         = ".partial" // of a snapshot that is being made
-	removed         = ".removed" // of one that is being removed
+	partial         = ".partial" // suffix while the snapshot is made
+	removed         = ".removed" // suffix while it is removed
 	snapshotTimeout = 2 * time.Minute
 )
 
@@ -28,17 +28,17 @@ func (h *host) snapshotDir(id sandbox.SnapshotID) string {
 	return filepath.Join(h.cfg.DataDir, snapshotDir, string(id))
 }
 
-// snapshot answers a command with a snapshot of the box. It is known to the log
-// only when it is whole; what a life that was cut off left is swept by the next.
+// snapshot handles a command to take a snapshot of the sandbox. The log has the snapshot only
+// when it is complete; the remains of an interrupted one are removed by the next run.
 func (b *box) snapshot(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	err := b.keep(ctx, t)
 	if ctx.Err() != nil && b.h.life.Err() != nil {
-		return ctx.Err() // the next life sees to it, while somebody waits
+		return ctx.Err() // the next run retries while the client waits
 	}
 	if err != nil {
-		b.h.slog.Warn("a snapshot was not made", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("take snapshot failed", "sandbox", b.id, "err", err)
 		b.h.refuse(c, err)
 		return nil
 	}
@@ -51,11 +51,11 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	b.keeping.Lock()
 	defer b.keeping.Unlock()
 	if s, ok := b.h.view.Snapshot(t.ID); ok && s.Sandbox == b.id {
-		return nil // the life before came so far
+		return nil // a previous run completed it
 	}
-	if !b.found { // what was found was there before anybody could ask
+	if !b.found { // an adopted sandbox is past its creation
 		select {
-		case <-b.ready: // then it is made, or will never be
+		case <-b.ready: // then it is created, or has failed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -95,7 +95,7 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 	return err
 }
 
-// picture is what the log is told of a snapshot that has been taken.
+// describe returns the log's entry of a snapshot that was taken.
 func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
 	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
@@ -113,13 +113,13 @@ func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snap
 	return snap
 }
 
-// awaitLink waits until the shim of a place that runs is there to talk to: the snapshot before
-// may have taken its stream, which must come back between the two.
+// awaitLink waits until a running sandbox's shim is connected: the previous snapshot may have cut
+// the connection, which must be restored between the two.
 func (b *box) awaitLink(ctx context.Context) error {
 	for b.link() == nil && !b.standing() && !b.ending() {
 		select {
 		case <-b.instance().Done():
-			return nil // the driver says so
+			return nil // the driver returns the error
 		default:
 		}
 		if !rest(ctx, dialPause) {
@@ -129,23 +129,23 @@ func (b *box) awaitLink(ctx context.Context) error {
 	return nil
 }
 
-// claimRoom refuses a snapshot with the memory that the disk has no room for: whoever has most
-// of the disk would be ended for it. Templates that nobody uses go before. Until it is made
-// it counts for the others that are being made.
+// reserveDisk refuses a snapshot with memory for which the disk has no space: another sandbox
+// would be evicted for it. Unused templates are removed first. Until the snapshot is made its
+// size counts as used for concurrent ones.
 func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	has, err := b.instance().Stats(ctx)
-	if err != nil { // then it is tried
+	if err != nil { // then the snapshot is tried
 		has = driver.Stats{}
 	}
-	if all, free := memory(); all > 0 { // what processes share may be counted for each
+	if all, free := memory(); all > 0 { // shared memory may be counted once per process
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes
 	for !b.h.claim(need) {
 		if !b.h.templates.Shed() {
-			return nil, kind.New(kind.Unavailable, "snapshot", string(b.id), "the disk of the sandbox's host has no room for its memory")
+			return nil, kind.New(kind.Unavailable, "snapshot", string(b.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
 	return func() {
@@ -155,8 +155,8 @@ func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
 	}, nil
 }
 
-// claim reports whether the disk has that much room besides what is kept free, and what
-// others claimed.
+// reserve reports whether the disk has that much space besides the reserve and concurrent
+// snapshots, and adds it to those.
 func (h *host) claim(bytes uint64) bool {
 	d := room(h.cfg.DataDir)
 	h.mu.Lock()
@@ -168,9 +168,9 @@ func (h *host) claim(bytes uint64) bool {
 	return true
 }
 
-// fill makes the snapshot's directory, whole or not at all. It is on the disk before the
-// log has it, which is elsewhere and loses no power with this host; but for a fork's, which
-// is of no use when its sandboxes are gone.
+// fill makes the snapshot's directory, complete or not at all. It is synced before the log has
+// it, since the log's servers do not lose power with this host; except for a fork's, which is of
+// no use without its sandboxes.
 func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) error {
 	making := dir + partial
 	if err := remove.Tree(making); err != nil {
@@ -186,11 +186,11 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 	if errors.Is(err, syscall.ENOSPC) {
 		err = &kind.Error{Op: "snapshot", ID: string(b.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
 	}
-	if err == nil && t.Memory && b.ending() { // its shim may have been told to, and what begins from it would obey
-		err = kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox was ended meanwhile")
+	if err == nil && t.Memory && b.ending() { // its shim may have received the end, and a copy of it would execute that
+		err = kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox ended during the snapshot")
 	}
 	if err == nil {
-		if err = remove.Tree(dir); err == nil { // of an earlier try
+		if err = remove.Tree(dir); err == nil { // of an earlier attempt
 			err = os.Rename(making, dir)
 		}
 	}
@@ -203,13 +203,13 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 	return b.h.fault("snapshotted")
 }
 
-// sweepSnapshots removes the snapshots that were deleted or never became known,
-// except what a sandbox still stands on. It must not run beside snapshot unless
-// only what was deleted is to go.
+// sweepSnapshots removes the snapshots that were deleted or never reached the log, except those
+// that a sandbox is based on. It must not run concurrently with snapshot unless deleted is set,
+// which leaves out the latter kind.
 func (h *host) sweepSnapshots(deleted bool) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		h.slog.Error("snapshots cannot be listed", "err", err)
+		h.slog.Error("list snapshots failed", "err", err)
 	}
 	used := h.origins()
 	for _, e := range entries {
@@ -219,14 +219,14 @@ func (h *host) sweepSnapshots(deleted bool) {
 			continue
 		}
 		if err := h.removeSnapshot(id); err != nil {
-			h.slog.Error("a snapshot cannot be removed", "snapshot", id, "err", err)
+			h.slog.Error("remove snapshot failed", "snapshot", id, "err", err)
 		}
 	}
 	h.sweepCopies()
 }
 
-// removeSnapshot takes a snapshot's files out of reach. They may be many: nobody waits
-// until the last one is gone.
+// removeSnapshot renames a snapshot's directory and removes it in the background: it may have
+// many files.
 func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
 	going := h.snapshotDir(id) + removed
 	if err := os.Rename(h.snapshotDir(id), going); err != nil {
@@ -236,7 +236,7 @@ func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
 	return nil
 }
 
-// sweepCopies drops the copies of deleted snapshots that nothing stands on.
+// sweepCopies drops the copies of deleted snapshots that no sandbox is based on.
 func (h *host) sweepCopies() {
 	live := make(map[string]bool)
 	gone := h.view.Snapshots(func(s *sandbox.Snapshot) bool {
@@ -252,7 +252,7 @@ func (h *host) sweepCopies() {
 	}
 }
 
-// origins are the snapshots that this host's sandboxes began from.
+// origins returns the snapshots that this host's sandboxes were created from.
 func (h *host) origins() map[sandbox.SnapshotID]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

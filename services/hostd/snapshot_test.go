@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// snapshot has the host make one and gives it as the log knows it.
+// snapshot takes a snapshot and returns the log's entry.
 func (r *rig) snapshot(sbx sandbox.ID) sandbox.Snapshot {
 	r.t.Helper()
 	id := sandbox.NewSnapshotID()
@@ -29,7 +29,7 @@ func (r *rig) snapshot(sbx sandbox.ID) sandbox.Snapshot {
 	}
 	s, ok := r.view.Snapshot(id)
 	if !ok {
-		r.t.Fatal("a snapshot that was made is not known")
+		r.t.Fatal("the log has no entry of a snapshot that was made")
 	}
 	return s
 }
@@ -42,7 +42,7 @@ func (r *rig) forget(s sandbox.Snapshot) {
 	}
 }
 
-// kept are the snapshots on the host's disk.
+// kept returns the number of snapshots on the host's disk.
 func (r *rig) kept() int {
 	entries, err := os.ReadDir(filepath.Join(r.cfg.DataDir, snapshotDir))
 	if err != nil {
@@ -51,8 +51,8 @@ func (r *rig) kept() int {
 	return len(entries)
 }
 
-// awaitKept waits for so many snapshots on the disk. Every change of the log has
-// the host look: a lease comes each second.
+// awaitKept waits until there are n snapshots on the disk. The host checks on every change of the
+// log: a lease is renewed each second.
 func (r *rig) awaitKept(n int) {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
@@ -80,8 +80,8 @@ func (r *rig) begunFrom(s *sandbox.Snapshot) sandbox.State {
 	return r.awaitPhase(id, sandbox.PhaseRunning)
 }
 
-// A sandbox that begins from a snapshot has the files of that moment; it outlives
-// the sandbox that the snapshot was made of, and the deletion of the snapshot.
+// A sandbox created from a snapshot has the files of that moment; it outlives the snapshot's
+// sandbox, and the deletion of the snapshot.
 func TestSnapshot(t *testing.T) {
 	r := lively(t)
 	first := r.sandbox()
@@ -98,26 +98,26 @@ func TestSnapshot(t *testing.T) {
 	r.awaitPhase(first, sandbox.PhaseDestroyed)
 	s := r.begunFrom(&snap)
 	if !s.Live() || s.Request.From != snap.ID || s.Request.FromSandbox != first {
-		t.Fatalf("begun from a snapshot: %+v", s)
+		t.Fatalf("sandbox from a snapshot: %+v", s)
 	}
 	if got := r.file(s.ID, "file"); got != "then\n" {
-		t.Errorf("the file says %q", got)
+		t.Errorf("file has %q", got)
 	}
 	r.write(s.ID, "later")
 	r.forget(snap)
 	other := r.begunFrom(&snap)
 	if other.Phase != sandbox.PhaseFailed {
-		t.Errorf("begun from a snapshot that was deleted: %s", other.Phase)
+		t.Errorf("sandbox from a deleted snapshot: %s", other.Phase)
 	}
 	if got := r.file(s.ID, "file"); got != "later\n" || r.kept() != 1 {
-		t.Errorf("after its snapshot was deleted, the file says %q; %d snapshots are kept", got, r.kept())
+		t.Errorf("after its snapshot was deleted, the file has %q; %d snapshots are kept", got, r.kept())
 	}
 	r.stopSandbox(s.ID)
 	r.awaitPhase(s.ID, sandbox.PhaseDestroyed)
 	r.awaitKept(0)
 }
 
-// A paused sandbox can be kept too, and is paused afterwards.
+// A paused sandbox can have a snapshot, too, and is paused afterwards.
 func TestSnapshotOfAPausedSandbox(t *testing.T) {
 	r := lively(t)
 	sbx, id := r.counting()
@@ -125,16 +125,16 @@ func TestSnapshotOfAPausedSandbox(t *testing.T) {
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
 	snap := r.snapshot(sbx)
 	if !r.quiet(id) {
-		t.Error("a snapshot woke a paused sandbox")
+		t.Error("a snapshot resumed a paused sandbox")
 	}
 	if got := r.file(r.begunFrom(&snap).ID, "file"); got != "still\n" {
-		t.Errorf("the file says %q", got)
+		t.Errorf("file has %q", got)
 	}
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 	r.wantAll(id)
 }
 
-// A snapshot that the host was cut off in is not known, and not left.
+// An interrupted snapshot has no entry in the log and leaves no directory.
 func TestSnapshotCutOff(t *testing.T) {
 	r := newRig(t)
 	cut := r.lives(cutAt("snapshotted", 1))
@@ -149,25 +149,25 @@ func TestSnapshotCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !cut() {
-		t.Fatal("it was never cut off")
+		t.Fatal("the host was never interrupted")
 	}
 	r.awaitLease(1)
-	// The command is read again, and makes the same snapshot.
+	// The command is read again, and takes the same snapshot.
 	if _, err := r.call(id, events.TakeSnapshot{ID: c.Body.(events.TakeSnapshot).ID}); err != nil {
-		t.Errorf("again: %v", err)
+		t.Errorf("second attempt: %v", err)
 	}
 	if n := r.kept(); n != 1 {
-		t.Errorf("%d directories of one snapshot", n)
+		t.Errorf("%d directories for one snapshot", n)
 	}
 	if _, err := r.call(id, events.Signal{Signal: 9}); err != nil {
-		t.Errorf("the process did not go on: %v", err)
+		t.Errorf("the process did not continue: %v", err)
 	}
 	if _, err := r.call(process.NewID(sandbox.NewID()), events.TakeSnapshot{ID: sandbox.NewSnapshotID()}); !kind.Is(err, kind.NotFound) {
-		t.Errorf("a snapshot of nothing: %v", err)
+		t.Errorf("snapshot of a sandbox that does not exist: %v", err)
 	}
 }
 
-// What a host was told about draining holds for its next life.
+// A host that drains is drained in its next run, too.
 func TestDrain(t *testing.T) {
 	r := lively(t)
 	tell := func(drain bool) {
@@ -189,14 +189,14 @@ func TestDrain(t *testing.T) {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				t.Fatalf("epoch %d never has draining %v", epoch, drain)
+				t.Fatalf("epoch %d never had draining %v", epoch, drain)
 			}
 		}
 	}
 	sbx := r.sandbox()
 	tell(true)
 	await(1, true)
-	if rec := r.whole(r.start(sbx, sh("echo goes on"))); string(rec.out[process.Stdout]) != "goes on\n" {
+	if rec := r.whole(r.start(sbx, sh("echo still here"))); string(rec.out[process.Stdout]) != "still here\n" {
 		t.Errorf("a sandbox of a draining host: %s", rec.types())
 	}
 	r.kill()
@@ -204,7 +204,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h, _ := r.view.Host(hostName); h.Starting {
-		t.Error("its next life is waited for")
+		t.Error("the lease announces a next run")
 	}
 	r.begin()
 	await(2, true)
@@ -212,7 +212,7 @@ func TestDrain(t *testing.T) {
 	await(2, false)
 }
 
-// upgraded is a driver that was replaced while its places run.
+// upgraded is a driver that was replaced while its instances run.
 type upgraded struct{ driver.Driver }
 
 func (d upgraded) Probe(ctx context.Context) (driver.Caps, error) {
@@ -234,8 +234,7 @@ func (o old) Snapshot(ctx context.Context, dir string, _ bool) error {
 	return o.Instance.Snapshot(ctx, dir, false)
 }
 
-// The memory of a sandbox is for the build that the sandbox runs, whatever others are
-// made with now.
+// The memory of a sandbox fits the build that the sandbox runs, whichever build new ones get.
 func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{upgraded{direct.New(direct.Config{})}}
@@ -250,12 +249,12 @@ func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s, ok := r.view.Snapshot(id); !ok || !strings.HasPrefix(s.Fits, want) {
-			t.Errorf("with memory %v it fits %q, want %q...", memory, s.Fits, want)
+			t.Errorf("snapshot with memory %v fits %q, want %q...", memory, s.Fits, want)
 		}
 	}
 }
 
-// large is a driver whose places have much to be kept, by its count.
+// large is a driver whose instances report large usage.
 type large struct {
 	upgraded
 	has uint64
@@ -275,8 +274,8 @@ func (p largePlace) Stats(context.Context) (driver.Stats, error) {
 	return driver.Stats{DiskBytes: p.has}, nil
 }
 
-// A snapshot with the memory that the disk has no room for is refused before others are ended
-// for it.
+// A snapshot with memory for which the disk has no space is refused before other sandboxes are
+// evicted for it.
 func TestNoRoomForMemory(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{large{upgraded{direct.New(direct.Config{})}, 1 << 50}}
@@ -286,15 +285,15 @@ func TestNoRoomForMemory(t *testing.T) {
 		_, err := r.call(process.NewID(box), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
 		return err
 	}
-	if err := take(true); !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "no room") {
-		t.Errorf("with the memory: %v", err)
+	if err := take(true); !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "no space") {
+		t.Errorf("with memory: %v", err)
 	}
 	if err := take(false); err != nil {
-		t.Errorf("without: %v", err)
+		t.Errorf("without memory: %v", err)
 	}
 }
 
-// What one snapshot may still take is no other's.
+// Space reserved for one snapshot is not available to another.
 func TestRoomIsClaimedOnce(t *testing.T) {
 	h := &host{}
 	h.cfg.DataDir = t.TempDir()
@@ -304,7 +303,7 @@ func TestRoomIsClaimedOnce(t *testing.T) {
 	}
 	d := room(h.cfg.DataDir)
 	if d.free < 10*d.spare() {
-		t.Skip("the disk is not known, or full")
+		t.Skip("free disk space is unknown or too small")
 	}
 	b := bare(h)
 	b.inst = largePlace{has: d.free / 3 * 2}
@@ -313,24 +312,24 @@ func TestRoomIsClaimedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.claimRoom(t.Context()); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("as much once more: %v", err)
+		t.Errorf("second reservation: %v", err)
 	}
 	made()
 	if made, err = b.claimRoom(t.Context()); err != nil {
-		t.Errorf("when the first is made: %v", err)
+		t.Errorf("after the first was made: %v", err)
 	} else {
 		made()
 	}
 }
 
-// full is a place on a disk without room.
+// full is an instance on a full disk.
 type full struct{ driver.Instance }
 
 func (full) Snapshot(context.Context, string, bool) error {
-	return fmt.Errorf("keep it: %w", syscall.ENOSPC)
+	return fmt.Errorf("write snapshot: %w", syscall.ENOSPC)
 }
 
-// That the disk has become full is said.
+// The error of a snapshot says that the disk is full.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	b := bare(&host{})
 	b.inst = full{}
@@ -340,7 +339,7 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 	}
 }
 
-// ending is a driver whose places are asked to end while their memory is kept.
+// ending is a driver whose instances are asked to end during a snapshot of their memory.
 type ending struct {
 	upgraded
 	end func(sandbox.ID)
@@ -362,8 +361,8 @@ func (p endingPlace) Snapshot(context.Context, string, bool) error {
 	return nil
 }
 
-// What has the word in its memory that it is to end, as what begins from it would, is no
-// snapshot.
+// A snapshot with memory fails if its sandbox must end: the memory may have that request, and a
+// sandbox created from it would end, too.
 func TestNoSnapshotOfWhoIsToEnd(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{ending{upgraded{direct.New(direct.Config{})}, r.stopSandbox}}
@@ -376,6 +375,6 @@ func TestNoSnapshotOfWhoIsToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, ok := r.view.Snapshot(id); ok || r.kept() != 0 {
-		t.Errorf("there is %+v, and %d are kept", s, r.kept())
+		t.Errorf("snapshot %+v, %d directories kept", s, r.kept())
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// defaultSpool is how much of the disk a sandbox may fill with output that
-// cannot be stored yet.
+// defaultSpool is the maximum of a sandbox's output on disk that cannot be stored yet.
 const defaultSpool = 1 << 30
 
-// limits are what each shim keeps.
+// limits returns the limits of each shim.
 func (cfg *Config) limits() wire.Limits {
 	return wire.Limits{
 		Quota: cfg.Quota, QuotaTotal: cfg.SandboxQuota, Rate: cfg.Rate, RateTotal: cfg.SandboxRate,
@@ -21,9 +20,9 @@ func (cfg *Config) limits() wire.Limits {
 	}
 }
 
-// openSpool opens a file without a name in dir, on which a shim keeps what is not
-// stored yet: nothing of it is left when the shim is gone, and nobody but who
-// holds it can reach it. nil: shims are to keep all in memory.
+// openSpool opens a file without a name, in which a shim keeps output that is not stored yet: the
+// file is gone with the shim, and only holders of its descriptor can reach it. nil: shims keep
+// all in memory.
 func (b *box) openSpool() (*os.File, error) {
 	if b.h.cfg.Spool < 0 {
 		return nil, nil
@@ -42,11 +41,11 @@ func (b *box) openSpool() (*os.File, error) {
 	return f, nil
 }
 
-// hungUp reports whether a shim ended the talk at once, as those of version 1 do
-// on any other.
+// hungUp reports whether a shim closed the connection at once, as those of version 1 do on any
+// other version.
 func hungUp(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
-// older is the version to try after one that a shim hung up on.
+// older returns the version to try after one that a shim hung up on.
 func older(version uint32) uint32 {
 	if version > 1 {
 		return version - 1

@@ -12,8 +12,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// begin executes a start command: claim, spawn, and see the record to its end. What
-// is refused is never claimed alone: one message has the claim and the refusal.
+// begin executes a start command: it claims the record, spawns the process and publishes until
+// the record ends. A refused start is never claimed alone: one message has the claim and the
+// refusal.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
 	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
@@ -38,15 +39,15 @@ func (p *proc) begin(ctx context.Context) error {
 	return p.ended(ctx, err)
 }
 
-// ran reports whether the catalogue has more of the process than its claim. A run that
-// lost its journal reads old commands again: the record of the process may have been
-// dropped by then, and an empty record would let the process run a second time.
+// hasRun reports whether the catalogue has more of the process than its claim. A run that lost
+// its journal reads old commands again: the record of the process may have been dropped by then,
+// and an empty record would let the process run a second time.
 func (p *proc) ran() bool {
 	s, _, ok := p.h.view.Process(p.id)
 	return ok && (!s.Started.IsZero() || !s.Active())
 }
 
-// refusal says why the process cannot be started now; nil if it can.
+// refusal returns why the process cannot be started now; nil if it can.
 func (p *proc) refusal() error {
 	if err := p.start.Expired(time.Now()); err != nil {
 		return err
@@ -62,7 +63,7 @@ func (p *proc) refusal() error {
 	return err
 }
 
-// refuse puts a start that is refused on record, unless the record has begun.
+// refuse records the refusal of a start unless the record has begun.
 func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) error {
 	pass, err := p.enter(ctx, 0)
 	if err != nil {
@@ -78,7 +79,7 @@ func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) er
 	if err != nil {
 		return err
 	}
-	// After the record: until that is there another command may begin the process.
+	// After the record: until it exists, another command may start the process.
 	p.summarize(evs)
 	if _, err := p.h.log.PutSummary(ctx, &p.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
 		return err
@@ -87,7 +88,7 @@ func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) er
 	return p.h.fault("stored")
 }
 
-// refused are the last events of a process that never ran.
+// refused returns the last events of a process that never ran.
 func refused(seq process.Seq, at time.Time, why error) []process.Event {
 	text := kind.Message(why)
 	return []process.Event{
@@ -96,9 +97,9 @@ func refused(seq process.Seq, at time.Time, why error) []process.Event {
 	}
 }
 
-// claim appends the record's first event, and beside it enters the process in
-// the catalogue: from there the reaper knows it if this host dies for good
-// before it runs. Conflict: the record has a first event.
+// claim appends the record's first event, and concurrently enters the process in the catalogue:
+// from then on the reaper can end it if this host is lost before it runs. Conflict: the record
+// has a first event.
 func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	pass, err := p.enter(ctx, 0)
 	if err != nil {
@@ -108,7 +109,7 @@ func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	entered := make(chan struct{})
 	go func() {
 		defer close(entered)
-		// An entry that is there already, or cannot be made, is written over later.
+		// An entry that exists, or cannot be written, is overwritten later.
 		if rev, err := p.h.log.PutSummary(ctx, &p.sum, 0); err == nil {
 			p.rev = rev
 		}
@@ -118,7 +119,7 @@ func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	return err
 }
 
-// resume sees a process to its end that the shim has from an earlier life.
+// resume continues with a process that the shim has from a previous run, until its record ends.
 func (p *proc) resume(ctx context.Context) error {
 	defer p.close()
 	var err error
@@ -131,7 +132,7 @@ func (p *proc) resume(ctx context.Context) error {
 	return p.ended(ctx, err)
 }
 
-// lookUp is recover, of a few processes of a sandbox at a time: its shim says how many
+// lookUp is recover with bounded concurrency per sandbox: the shim determines how many processes
 // there are.
 func (p *proc) lookUp(ctx context.Context) error {
 	select {
@@ -143,7 +144,8 @@ func (p *proc) lookUp(ctx context.Context) error {
 	return p.recover(ctx)
 }
 
-// ended settles with the shim how the process's time here ended.
+// ended handles the error with which the work on a process ended, and has the shim drop the
+// process if its record does not accept its events.
 func (p *proc) ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -153,12 +155,12 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case kind.Is(err, kind.Fenced):
-		if !p.stranger { // those were told of together
-			p.h.slog.Warn("a process's record was ended by somebody else", "process", p.id, "err", err)
+		if !p.stranger { // unknown processes are logged together
+			p.h.slog.Warn("record was ended by another writer", "process", p.id, "err", err)
 		}
 		err = nil
 	}
-	// Nothing of it may be recorded any more: if it runs, it must not.
+	// Nothing more of it can be recorded: if it runs, it must not.
 	if p.b != nil {
 		p.mu.Lock()
 		heard := p.track != nil
@@ -168,12 +170,12 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// errFinished says that the record had its end already.
+// errFinished reports that the record has already ended.
 var errFinished = errors.New("the record has its end")
 
-// forget has the shim kill a process and say no more of it. Only of one that it
-// was to be heard of may something be on the way; to note others, too, would let a shim
-// that invents processes fill our memory.
+// forget has the shim kill a process and drop its events. Only events of an attached process may
+// be in flight; remembering other tokens, too, would let a shim that invents processes fill the
+// host's memory.
 func (b *box) forget(token string, heard bool) {
 	if heard {
 		b.mu.Lock()
@@ -183,12 +185,12 @@ func (b *box) forget(token string, heard bool) {
 	b.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
 }
 
-// spawn tells the shim to start a process that was claimed.
+// spawn sends the shim the start of a process that was claimed.
 func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.stored = 1
 	p.mu.Unlock()
-	if why := p.refusal(); why != nil { // since the claim, or what is claimed is an earlier run's
+	if why := p.refusal(); why != nil { // since the claim; or the claim is a previous run's
 		return p.fail(ctx, why)
 	}
 	p.mu.Lock()
@@ -208,9 +210,9 @@ func (p *proc) fail(ctx context.Context, why error) error {
 	return p.store(ctx, refused(p.w.Last()+1, time.Now(), why))
 }
 
-// again decides about a start that was claimed before, by this command or another
-// one for the same process: in an earlier run of the host, which may or may not have
-// come to spawn it, or by a gateway that ended it.
+// retryStart handles a start whose record was claimed before, by this command or another one for
+// the same process: in a previous run of the host, which may or may not have spawned it, or by a
+// gateway that ended it.
 func (p *proc) again(ctx context.Context) error {
 	if p.b != nil {
 		select {
@@ -230,15 +232,15 @@ func (p *proc) again(ctx context.Context) error {
 	}
 	tip, err := p.w.Recover(ctx)
 	switch {
-	case kind.Is(err, kind.NotFound): // it ran, and its record is gone
+	case kind.Is(err, kind.NotFound): // it ran, and its record was dropped
 		return errFinished
 	case err != nil:
 		return err
 	case tip.Finished != nil:
 		return p.endEntry(ctx, tip.Finished.Exit)
 	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
-		return kind.New(kind.Fenced, "start", string(p.id), "somebody else started it")
-	case tip.Last > 1 || !p.b.met(): // it ran, or may have, and the shim that had it is gone
+		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
+	case tip.Last > 1 || !p.b.met(): // it ran, or may have, and its shim is gone
 		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
@@ -249,12 +251,12 @@ func (p *proc) again(ctx context.Context) error {
 		return err
 	}
 	if !bytes.Equal(first.SpecHash, p.hash) {
-		return nil // the command that claimed it comes before or after this one
+		return nil // the command that claimed it is handled separately
 	}
 	return p.spawn(ctx)
 }
 
-// endEntry has the catalogue tell the end that the record has.
+// endEntry gives the catalogue's entry the end that the record has.
 func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
 	if err := p.readSummary(ctx); err != nil || !p.sum.Active() {
 		return errors.Join(err, errFinished)
@@ -263,7 +265,7 @@ func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
 	return errors.Join(p.putSummary(ctx), errFinished)
 }
 
-// recover goes on with a process that the shim has, where its record ends.
+// recover continues with a process that the shim has, from where its record ends.
 func (p *proc) recover(ctx context.Context) error {
 	tip, err := p.w.Recover(ctx)
 	switch {
@@ -288,8 +290,8 @@ func (p *proc) recover(ctx context.Context) error {
 	return nil
 }
 
-// unrecorded prepares to go on with a process that was silent for so long that
-// its record fell out of retention. The catalogue, which is kept fresh, has it.
+// unrecorded prepares to continue with a process that was silent for so long that its record fell
+// out of retention. The catalogue, which is kept fresh, has it.
 func (p *proc) unrecorded(ctx context.Context) error {
 	p.mu.Lock()
 	known := p.known
@@ -327,7 +329,7 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 	return errFinished
 }
 
-// goOn takes events of the shim from now on, after the given seq.
+// continueFrom accepts events from the shim from now on, after the given seq.
 func (p *proc) goOn(last process.Seq) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
@@ -341,7 +343,8 @@ func (p *proc) goOn(last process.Seq) {
 	}
 }
 
-// place appends where the shim is to go on, and what it may forget.
+// appendPosition appends the seq after which the shim must continue, and the ack of what is
+// stored.
 func (p *proc) place(dst []byte) []byte {
 	token := p.id.Token()
 	dst = wire.AppendMark(dst, wire.TypeResume, wire.Mark{Token: token, Seq: p.track.Last})
@@ -351,9 +354,9 @@ func (p *proc) place(dst []byte) []byte {
 	return dst
 }
 
-// mend puts a gap where the log lost the end of a record after it was acked, as a single
-// server does that loses power: what is missing is stored nowhere any more. The shim says
-// how large the gap is, and may lie: one of more than maxHole ends the record, and the process.
+// repair appends a gap where the log lost the end of a record after acking it, as a single server
+// does on power loss: the missing events are stored nowhere. The size of the gap comes from the
+// shim, which may be wrong: a gap beyond maxGap ends the record, and the process.
 func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	p.mu.Lock()
 	known := p.known
@@ -376,11 +379,11 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 	return p.store(ctx, evs)
 }
 
-// maxHole is more than any process writes, and leaves seqs far from overflow.
+// maxGap is more events than any process writes, and keeps seqs far from overflow.
 const maxHole = 1 << 40
 
-// readSummary learns what the catalogue, or else the record's first event, says
-// of a process.
+// readSummary reads the catalogue's entry of a process, or else builds one from the record's
+// first event.
 func (p *proc) readSummary(ctx context.Context) error {
 	sum, rev, err := p.h.log.Summary(ctx, p.ref)
 	if err == nil {
@@ -399,7 +402,7 @@ func (p *proc) readSummary(ctx context.Context) error {
 	return nil
 }
 
-// readTimeout bounds a look at a record that is known to be there.
+// readTimeout bounds the read of a record that is known to exist.
 const readTimeout = 10 * time.Second
 
 // accepted reads the record's first event.

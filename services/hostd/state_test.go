@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// The cursor never passes a command that is not done, in whatever order they end.
+// The cursor never passes a command that is not done, in whatever order commands end.
 func TestCursor(t *testing.T) {
 	c := newCursor(10)
 	steps := []struct {
@@ -42,7 +42,7 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// Whoever notes something while another sync is under way shares the next one.
+// Changes that arrive during a sync of the journal share the next one.
 func TestNotesAreSyncedTogether(t *testing.T) {
 	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -51,7 +51,7 @@ func TestNotesAreSyncedTogether(t *testing.T) {
 	defer j.close()
 	before := j.synced(t)
 	const count = 50
-	j.turn.Lock() // as who syncs
+	j.turn.Lock() // as during a sync
 	var notes errgroup.Group
 	for i := range count {
 		notes.Go(func() error { return j.setSandbox(sandbox.ID(strconv.Itoa(i)), made{driver: "direct"}) })
@@ -69,11 +69,11 @@ func TestNotesAreSyncedTogether(t *testing.T) {
 		t.Errorf("%d syncs, want one for all", n)
 	}
 	if left, err := j.sandboxes(); len(left) != count || err != nil {
-		t.Errorf("%d of %d are noted, %v", len(left), count, err)
+		t.Errorf("%d of %d sandboxes are stored, %v", len(left), count, err)
 	}
 }
 
-// synced is how many changes the journal's file has had.
+// synced returns how many changes the journal's file has had.
 func (j *journal) synced(t *testing.T) (n int) {
 	t.Helper()
 	if err := j.db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }); err != nil {
@@ -121,11 +121,11 @@ func TestJournalKeeps(t *testing.T) {
 		t.Errorf("%d, %v, %v, %v", rev, err, all, err2)
 	}
 	if all["b"].trees != nil || !slices.Equal(all["a"].trees, of["a"]) || all["moved"].place != "place" || !slices.Equal(all["moved"].trees, of["moved"]) {
-		t.Errorf("they stand on %v", all)
+		t.Errorf("trees: %v", all)
 	}
 }
 
-// A journal that cannot be read is put aside, whatever has become of it: the host lives.
+// A damaged journal is renamed, whatever the damage, and the host starts.
 func TestADamagedJournalBeginsAnew(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	for i := range noise {
@@ -133,10 +133,10 @@ func TestADamagedJournalBeginsAnew(t *testing.T) {
 	}
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut to a few bytes": func(b []byte) []byte { return b[:10] },
-		"cut to its head":    func(b []byte) []byte { return b[:2*os.Getpagesize()] },
+		"cut to its header":  func(b []byte) []byte { return b[:2*os.Getpagesize()] },
 		"cut in half":        func(b []byte) []byte { return b[:len(b)/2] },
 		"noise":              func(b []byte) []byte { return noise[:len(b)] },
-		"a head and noise":   func(b []byte) []byte { return append(b[:2*os.Getpagesize()], noise...) },
+		"a header and noise": func(b []byte) []byte { return append(b[:2*os.Getpagesize()], noise...) },
 		"zeros":              func(b []byte) []byte { return make([]byte, len(b)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,16 +172,16 @@ func TestADamagedJournalBeginsAnew(t *testing.T) {
 			defer j.close() //nolint:errcheck // the end of the test
 			all, err := j.sandboxes()
 			if err != nil || len(all) != 0 || j.setCursor(5) != nil {
-				t.Errorf("it has %d sandboxes, %v", len(all), err)
+				t.Errorf("the new journal has %d sandboxes, %v", len(all), err)
 			}
 			if aside, err := os.ReadFile(path + damagedSuffix); err != nil || !bytes.Equal(aside, whole) {
-				t.Errorf("%d bytes were put aside, %v", len(aside), err)
+				t.Errorf("the renamed journal has %d bytes, %v", len(aside), err)
 			}
 		})
 	}
 }
 
-// What a client reads of a failed create.
+// Clients receive the reason of a failed create, but no internals.
 func TestFailuresAreTold(t *testing.T) {
 	for want, err := range map[string]error{
 		"the sandbox ended by itself":            nil,
@@ -189,7 +189,7 @@ func TestFailuresAreTold(t *testing.T) {
 		"internal":                               errors.New("a secret"),
 	} {
 		if got := failure(err); got != want {
-			t.Errorf("of %v a client reads %q, want %q", err, got, want)
+			t.Errorf("failureMessage(%v) = %q, want %q", err, got, want)
 		}
 	}
 }

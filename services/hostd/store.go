@@ -20,13 +20,13 @@ const (
 	storeRetry       = 5 * time.Second // after an error
 )
 
-// store copies what only this host has to the servers' store, until ctx ends: one
-// after the other, first what somebody waits for. Who is cut off begins again, and
-// finds the parts that he has stored.
+// store copies snapshots that only this host has to the servers' object store, until ctx ends:
+// one after the other, those that a client waits for first. An interrupted copy starts again and
+// finds the parts that are stored.
 func (h *host) store(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
-	large := make(map[sandbox.SnapshotID]bool) // that are not copied before somebody asks
+	large := make(map[sandbox.SnapshotID]bool) // that are copied on request only
 	for {
 		var again <-chan time.Time
 		for ctx.Err() == nil {
@@ -35,7 +35,7 @@ func (h *host) store(ctx context.Context) error {
 				break
 			}
 			if err := h.copySnapshot(ctx, &s, large); err != nil && ctx.Err() == nil {
-				h.slog.Warn("a snapshot cannot be copied yet", "snapshot", s.ID, "err", err)
+				h.slog.Warn("copy snapshot failed, will retry", "snapshot", s.ID, "err", err)
 				again = time.After(storeRetry)
 				break
 			}
@@ -50,7 +50,7 @@ func (h *host) store(ctx context.Context) error {
 	}
 }
 
-// uncopied gives a snapshot that this host is to copy.
+// uncopied returns a snapshot that this host must copy.
 func (h *host) uncopied(large map[sandbox.SnapshotID]bool) (sandbox.Snapshot, bool) {
 	all := h.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		c := &s.Copy
@@ -73,8 +73,8 @@ func (h *host) uncopied(large map[sandbox.SnapshotID]bool) (sandbox.Snapshot, bo
 	return all[len(all)-1], true // the oldest
 }
 
-// files is where this host has a snapshot; call release when it is not needed any
-// more.
+// files returns the directory where this host has a snapshot. The caller calls release when it is
+// done.
 func (h *host) files(s *sandbox.Snapshot) (dir string, release func(), ok bool) {
 	if dir, ok := h.ownSnapshot(s); ok {
 		return dir, func() {}, true
@@ -86,8 +86,8 @@ func (h *host) files(s *sandbox.Snapshot) (dir string, release func(), ok bool) 
 	return tree.Root, tree.Release, true
 }
 
-// copySnapshot copies a snapshot and says so in the log, or why it cannot be. An
-// error is worth another try.
+// copySnapshot copies a snapshot and records the copy, or why there cannot be one. An error is
+// worth a retry.
 func (h *host) copySnapshot(ctx context.Context, s *sandbox.Snapshot, large map[sandbox.SnapshotID]bool) error {
 	dir, release, ok := h.files(s)
 	defer release()
@@ -97,7 +97,7 @@ func (h *host) copySnapshot(ctx context.Context, s *sandbox.Snapshot, large map[
 	if !s.Copy.Wanted {
 		size, err := templates.Measure(ctx, dir)
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("a snapshot is not copied before somebody asks for it", "snapshot", s.ID, "err", err)
+			h.slog.Warn("measure snapshot failed, will copy it on request only", "snapshot", s.ID, "err", err)
 		}
 		if large[s.ID] = err != nil || size > h.cfg.CopyAhead; large[s.ID] {
 			return ctx.Err()
@@ -109,9 +109,9 @@ func (h *host) copySnapshot(ctx context.Context, s *sandbox.Snapshot, large map[
 		return err
 	}
 	if err != nil {
-		h.slog.Warn("a snapshot was not copied", "snapshot", s.ID, "err", err)
+		h.slog.Warn("copy snapshot failed", "snapshot", s.ID, "err", err)
 	} else {
-		h.slog.Debug("a snapshot was copied", "snapshot", s.ID, "took", time.Since(begun))
+		h.slog.Debug("snapshot copied", "snapshot", s.ID, "took", time.Since(begun))
 	}
 	now, err := h.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 		now.Copy = made
@@ -126,7 +126,7 @@ func (h *host) copySnapshot(ctx context.Context, s *sandbox.Snapshot, large map[
 	return h.check(ctx, &now)
 }
 
-// pack copies a directory: the error is in the copy, too, if it has one to tell.
+// pack copies a directory. The copy has the reason of a failure, too.
 func (h *host) pack(ctx context.Context, dir string, replace bool) (sandbox.Copy, error) {
 	raw, err := templates.Pack(ctx, dir, template.MaxTar, func(ctx context.Context, sum template.Sum, packed []byte) error {
 		if err := h.fault("copying"); err != nil {
@@ -140,8 +140,8 @@ func (h *host) pack(ctx context.Context, dir string, replace bool) (sandbox.Copy
 	return sandbox.Copy{Manifest: string(raw)}, nil
 }
 
-// check sees whether all parts of a copy are there that is named now: before it was,
-// a sweep may have taken one that was there already for forgotten.
+// check verifies that all parts of a copy exist once the copy is recorded: before, a sweep may
+// have removed a part that was stored earlier as unreferenced.
 func (h *host) check(ctx context.Context, s *sandbox.Snapshot) error {
 	m, _, err := template.Decode([]byte(s.Copy.Manifest))
 	if err != nil {
@@ -159,20 +159,20 @@ func (h *host) check(ctx context.Context, s *sandbox.Snapshot) error {
 	return nil
 }
 
-// giveAway makes the snapshots that have a copy the cache's, which drops them when
-// others need the room, as soon as no sandbox stands on them.
+// giveAway moves the snapshots that have a copy to the cache as soon as no sandbox is based on
+// them. The cache drops them when it needs the space.
 func (h *host) giveAway() {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
 	if err != nil {
-		return // there are none
+		return // no snapshots
 	}
 	for _, e := range entries {
 		s, ok := h.view.Snapshot(sandbox.SnapshotID(e.Name()))
 		if !ok || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted {
 			continue
 		}
-		if err := h.give(&s); err != nil && !errors.Is(err, fs.ErrNotExist) { // else it was deleted meanwhile
-			h.slog.Error("a snapshot cannot be given to the cache", "snapshot", s.ID, "err", err)
+		if err := h.give(&s); err != nil && !errors.Is(err, fs.ErrNotExist) { // otherwise it was just deleted
+			h.slog.Error("move snapshot to cache failed", "snapshot", s.ID, "err", err)
 		}
 	}
 }

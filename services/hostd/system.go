@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// load is the machine's load over a minute; 0 where it cannot be told.
+// load returns the machine's load over a minute; 0 where it is unknown.
 func load() float64 {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -26,8 +26,7 @@ func load() float64 {
 	return n
 }
 
-// memory is how many bytes the machine has and could give; 0 where it cannot be
-// told.
+// memory returns how many bytes the machine has and has available; 0 where they are unknown.
 func memory() (total, free uint64) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -52,7 +51,7 @@ func memory() (total, free uint64) {
 	return total, free
 }
 
-// bootID names this boot of the machine; empty where it cannot be told.
+// bootID identifies this boot of the machine; empty where it is unknown.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -61,9 +60,8 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// system tells machines apart whose own files are not the same: by their system and
-// the packages that are installed, as one of the package managers tells. Read once in a
-// life: a millisecond for Debian's 700 KB.
+// system identifies the host's own files by the system and the packages that are installed, as
+// the package managers list them. It takes a millisecond for Debian's 700 KB, once per run.
 func system() string { return systemOf("/") }
 
 func systemOf(root string) string {
@@ -82,7 +80,7 @@ func systemOf(root string) string {
 			}
 		}
 	}
-	if entries, err := os.ReadDir(filepath.Join(root, "var/lib/pacman/local")); err == nil { // a directory a package and version
+	if entries, err := os.ReadDir(filepath.Join(root, "var/lib/pacman/local")); err == nil { // a directory per package and version
 		for _, e := range entries {
 			io.WriteString(sum, e.Name()+"\n") //nolint:errcheck // a hash never fails
 		}
@@ -90,8 +88,8 @@ func systemOf(root string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// cpu tells CPUs apart that a process in memory cannot change between; empty where
-// that cannot be told.
+// cpu identifies the CPU features that a running process depends on; empty where they are
+// unknown.
 func cpu() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

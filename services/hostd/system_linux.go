@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// room tells of the file system of a path; nothing where it cannot be told.
+// diskFree returns the space of a path's file system; zero where it is unknown.
 func room(path string) disk {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -15,7 +15,7 @@ func room(path string) disk {
 	return disk{st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), st.Ffree, st.Files}
 }
 
-// nameless opens a file in dir that has no name from the beginning.
+// nameless opens a file in dir that never has a name.
 func nameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {

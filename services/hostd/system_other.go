@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// room is for Linux.
+// diskFree returns nothing: it is implemented for Linux only.
 func room(string) disk { return disk{} }
 
-// nameless is for Linux.
+// nameless fails: it is implemented for Linux only.
 func nameless(string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Two machines of one system have the same files only if the same packages are
-// installed, whoever manages them.
+// Two machines of one system have the same files only if the same packages are installed, by
+// whatever package manager.
 func TestSystemsWithOtherPackagesDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for _, file := range []string{
@@ -21,7 +21,7 @@ func TestSystemsWithOtherPackagesDiffer(t *testing.T) {
 		}
 		of := systemOf(root)
 		if other, ok := seen[of]; ok || of == systemOf(t.TempDir()) || of != systemOf(root) {
-			t.Errorf("%s is %s, as %q", file, of, other)
+			t.Errorf("%s: %s, same as for %q", file, of, other)
 		}
 		seen[of] = file
 	}

@@ -25,7 +25,7 @@ import (
 
 const (
 	templatesDir  = "templates"
-	prefetchPause = 2 * time.Second // between two looks for templates to fetch ahead
+	prefetchPause = 2 * time.Second // between two checks for templates to prefetch
 )
 
 func openTemplates(cfg *Config) (*templates.Cache, error) {
@@ -34,7 +34,7 @@ func openTemplates(cfg *Config) (*templates.Cache, error) {
 	})
 }
 
-// spec is what the driver needs to make the sandbox.
+// spec returns the driver's spec for creating the sandbox.
 func (b *box) spec() driver.Spec {
 	s := b.h.spec(b.id, &b.req)
 	s.Sudo = template.IsHost(b.req.Template)
@@ -53,8 +53,8 @@ func (b *box) spec() driver.Spec {
 	return s
 }
 
-// spec is what a driver needs to find a sandbox, and to make it but for its
-// template.
+// spec returns a spec that suffices to attach to a sandbox; for creating it, the template is
+// missing.
 func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	shim := *h.shim.Load()
 	args := append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd))
@@ -67,8 +67,8 @@ func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	}
 }
 
-// env is what every process of the sandbox finds in its environment: the
-// template's, the sandbox's own, and who it is.
+// env returns the environment of every process of the sandbox: the template's, the sandbox's own,
+// and its identity.
 func (b *box) env() map[string]string {
 	env := make(map[string]string)
 	if b.tree != nil {
@@ -79,8 +79,8 @@ func (b *box) env() map[string]string {
 	return env
 }
 
-// furnish has the sandbox's template on this host, fetched if it is not here. It
-// ends early when the sandbox is to end.
+// ensureTemplate has the sandbox's template on this host, fetched if it is missing. It ends early
+// when the sandbox must end.
 func (b *box) furnish(ctx context.Context) error {
 	if template.IsHost(b.req.Template) || b.hold() {
 		return nil
@@ -99,8 +99,8 @@ func (b *box) furnish(ctx context.Context) error {
 	return err
 }
 
-// fits fails if the shim cannot run in the sandbox's template: one that is linked
-// to libraries needs the template to have a loader for them.
+// checkLoader fails if the shim cannot run in the sandbox's template: a dynamically linked one
+// needs the template to have its loader.
 func (b *box) fits() error {
 	if b.tree == nil {
 		return nil
@@ -123,7 +123,7 @@ func (b *box) fits() error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // it was only looked at
+	defer root.Close() //nolint:errcheck // it was only read
 	if _, err := root.Stat(loader); err == nil {
 		return nil
 	}
@@ -135,8 +135,8 @@ func noTemplate(name string) error {
 	return kind.Newf(kind.NotFound, "create", "", "template '%s' not found", name)
 }
 
-// hold uses the sandbox's template if it is here. Of a sandbox that an earlier
-// life made it always is.
+// hold takes a reference to the sandbox's template if it is here. The template of a sandbox from
+// a previous run always is.
 func (b *box) hold() bool {
 	id, err := template.ParseID(b.req.Template)
 	if err != nil {
@@ -157,26 +157,26 @@ func (h *host) getTemplate(ctx context.Context, t *events.Template) (*templates.
 	begun := time.Now()
 	tree, err := h.templates.Get(ctx, raw)
 	if err == nil && time.Since(begun) > time.Second {
-		h.slog.Info("a template has come", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
+		h.slog.Info("template fetched", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
 	}
 	return tree, err
 }
 
-// prefetch fetches templates before somebody waits for them, as long as there
-// is room for them without removing others.
+// prefetch fetches templates before they are needed, as long as there is space for them without
+// removing others.
 func (h *host) prefetch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
-	tried := make(map[template.ID]time.Time) // when it had been tagged
+	tried := make(map[template.ID]time.Time) // the tag's time
 	for {
 		for _, t := range h.view.Templates("") {
 			if !t.Tagged.After(tried[t.ID]) || t.Manifest.Arch != runtime.GOARCH || !h.lacks(t.ID, &t.Manifest) {
 				continue
 			}
-			tried[t.ID] = t.Tagged // who needs one that failed tries again, and who tags it again may have mended it
+			tried[t.ID] = t.Tagged // a failed one is retried when it is needed, or tagged again
 			tree, err := h.getTemplate(ctx, &t)
 			if err != nil && !errors.Is(err, context.Canceled) {
-				h.slog.Warn("a template cannot be fetched ahead", "template", t.ID, "err", err)
+				h.slog.Warn("prefetch template failed", "template", t.ID, "err", err)
 			}
 			tree.Release()
 		}
@@ -192,13 +192,13 @@ func (h *host) prefetch(ctx context.Context) error {
 	}
 }
 
-// lacks reports whether a template is to be fetched ahead: the disk has room for it, and
-// nobody is to be ended for that.
+// lacks reports whether a template should be prefetched: it is missing, and fits on the disk
+// without an eviction.
 func (h *host) lacks(id template.ID, m *template.Manifest) bool {
 	return h.templates.Lacks(id, m, spareNear*int64(room(h.cfg.DataDir).spare()))
 }
 
-// prefetchBuilt is prefetch of what builds made.
+// prefetchBuilt is prefetch of the templates that builds made.
 func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Time) {
 	for _, t := range h.view.Templates("") {
 		if t.Built == nil {
@@ -215,13 +215,13 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Tim
 		tried[id] = t.Tagged
 		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("a built template cannot be fetched ahead", "template", t.Name, "err", err)
+			h.slog.Warn("prefetch built template failed", "template", t.Name, "err", err)
 		}
 		tree.Release()
 	}
 }
 
-// templatesHere are those that a sandbox can be made of at once.
+// templatesHere returns the templates from which a sandbox can be created without a fetch.
 func (h *host) templatesHere() []string {
 	out := []string{template.Host, template.Base}
 	for _, id := range h.templates.Have() {

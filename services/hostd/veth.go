@@ -11,11 +11,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
 
-// publicDNS is what sandboxes with an interface ask for names, as E2B's do.
+// publicDNS is the name server of sandboxes with an interface, as in E2B.
 const publicDNS = "8.8.8.8"
 
-// openVeth makes what gives sandboxes interfaces, if that is wanted and can be. Else
-// those of an earlier life are taken away.
+// openVeth sets up the network interfaces of sandboxes, if they are configured and possible.
+// Otherwise it removes those of a previous run.
 func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	if h.egress == nil || h.cfg.Network != NetworkVeth {
 		return h.noVeth()
@@ -26,7 +26,7 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 		{Allow: true, Nets: allowedOnes}, {Nets: refusedOnes}, {Allow: true, Nets: allowed}, {Nets: refused},
 	}})
 	if err != nil {
-		h.slog.Warn("sandboxes get no interfaces here, only the proxy", "err", err)
+		h.slog.Warn("set up sandbox interfaces failed, using the proxy only", "err", err)
 		return h.noVeth()
 	}
 	h.veth = v
@@ -39,42 +39,42 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	return func() {
 		end()
 		<-kept
-		if h.recovered.Load() { // else it is not known whose they are
-			h.sweepVeth() // of those that ended just now the kernel takes them away later
+		if h.recovered.Load() { // else it is not known which ones are in use
+			h.sweepVeth() // the kernel removes those of sandboxes that just ended later
 		}
 		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
-			h.slog.Warn("the rules for sandboxes' interfaces could not be taken away", "err", err)
+			h.slog.Warn("remove rules of sandbox interfaces failed", "err", err)
 		}
 	}
 }
 
 func (h *host) noVeth() (closeIt func()) {
 	if err := veth.Remove(h.cfg.DataDir); err != nil {
-		h.slog.Error("sandboxes' interfaces of an earlier life could not be taken away", "err", err)
+		h.slog.Error("remove sandbox interfaces of a previous run failed", "err", err)
 	}
 	return func() {}
 }
 
-// sweepVeth takes the interfaces away that no sandbox of this host has.
+// sweepVeth removes the interfaces that belong to no sandbox of this host.
 func (h *host) sweepVeth() {
 	if h.veth == nil {
 		return
 	}
 	if err := h.veth.Sweep(func(id sandbox.ID) bool { return h.box(id) != nil }); err != nil {
-		h.slog.Warn("interfaces that nobody has could not be taken away", "err", err)
+		h.slog.Warn("remove unused sandbox interfaces failed", "err", err)
 	}
 }
 
-// wide reports whether the record lets the sandbox reach all that is public, just
-// so: what an interface gives cannot be less. b.mu is held.
+// wide reports whether the record allows all public destinations without restriction: an
+// interface cannot give less. b.mu is held.
 func (b *box) wide() bool {
 	n := &b.net
 	return b.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
 }
 
-// plug gives the sandbox an interface, or takes it away, as its record wants, and
-// gives the address of its name server; empty: it has none. b.mu is held, and the
-// shim was connected to.
+// plug attaches or detaches the sandbox's network interface as its record says, and returns the
+// address of its name server; empty: it has none. b.mu is held, and the shim was connected to
+// before.
 func (b *box) plug() (dns string) {
 	if b.h.veth == nil {
 		return ""
@@ -86,21 +86,21 @@ func (b *box) plug() (dns string) {
 	}
 	ns, err := place.NetNS()
 	if err == nil {
-		defer ns.Close() //nolint:errcheck // it was only looked at
+		defer ns.Close() //nolint:errcheck // it was only read
 		err = b.h.veth.Attach(b.id, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		return ""
 	}
 	if err != nil {
-		b.h.slog.Warn("a sandbox has no interface", "sandbox", b.id, "err", err)
+		b.h.slog.Warn("attach sandbox interface failed", "sandbox", b.id, "err", err)
 		return ""
 	}
 	return b.h.cfg.nameServer()
 }
 
-// nameServer is what a sandbox with an interface asks for names: the operator's, if
-// its interface lets it and resolv.conf, which knows no port, can name it.
+// nameServer returns the name server of a sandbox with an interface: the operator's, if it is
+// reachable through the interface and can be written to resolv.conf, which has no ports.
 func (cfg *Config) nameServer() string {
 	at, err := netip.ParseAddrPort(cfg.EgressDNS)
 	operator := sandbox.Operator{Allow: cfg.EgressAllow}
@@ -110,31 +110,31 @@ func (cfg *Config) nameServer() string {
 	return at.Addr().String()
 }
 
-// unplug takes the sandbox's interface away; b.mu is held.
+// unplug detaches the sandbox's network interface; b.mu is held.
 func (b *box) unplug() {
 	if b.h.veth == nil {
 		return
 	}
 	used, err := b.h.veth.Detach(b.id)
 	if err != nil {
-		b.h.slog.Error("a sandbox's interface could not be taken away", "sandbox", b.id, "err", err)
+		b.h.slog.Error("detach sandbox interface failed", "sandbox", b.id, "err", err)
 	}
 	b.used = b.used.Counted(used)
 }
 
-// linksUsed is what all sandboxes' interfaces have counted.
+// linksUsed returns the traffic of all sandboxes' interfaces.
 func (h *host) linksUsed() map[sandbox.ID]sandbox.LinkUsed {
 	if h.veth == nil {
 		return nil
 	}
 	used, err := h.veth.Used()
 	if err != nil {
-		h.slog.Warn("sandboxes' interfaces could not be read", "err", err)
+		h.slog.Warn("read traffic of sandbox interfaces failed", "err", err)
 	}
 	return used
 }
 
-// linkUsed notes what the sandbox's interface has counted, if it has one.
+// linkUsed adds the traffic of the sandbox's interface, if it has one.
 func (b *box) linkUsed(all map[sandbox.ID]sandbox.LinkUsed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

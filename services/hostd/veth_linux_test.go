@@ -14,8 +14,8 @@ import (
 
 const inHouse = "MILLRACE_TEST_HOUSE"
 
-// inHouseOfItsOwn runs a test again, in a network namespace from which nothing
-// leads anywhere: a host that gives interfaces changes its machine's network.
+// inHouseOfItsOwn runs a test again in a network namespace without connections: a host with
+// network interfaces changes its machine's network.
 func inHouseOfItsOwn(t *testing.T) (ours bool) {
 	t.Helper()
 	if os.Getenv(inHouse) != "" {
@@ -23,7 +23,7 @@ func inHouseOfItsOwn(t *testing.T) (ours bool) {
 	}
 	_, err := exec.LookPath("nft")
 	if os.Geteuid() != 0 || err != nil {
-		t.Skip("wants root and nft")
+		t.Skip("requires root and nft")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	cmd.Env = append(os.Environ(), inHouse+"=1")
@@ -53,44 +53,44 @@ func TestSandboxesGetInterfaces(t *testing.T) {
 	r.awaitPhase(open, sandbox.PhaseRunning)
 	const plugged = "1\nnameserver 8.8.8.8\nproxy http://127.0.0.1:3128\n"
 	if got := look(open); got != plugged {
-		t.Errorf("who may reach everything has %q", got)
+		t.Errorf("sandbox with internet access: %q", got)
 	}
 	listed := r.request(sandbox.Requested{Template: "host", AllowInternet: true, Network: sandbox.Network{Deny: []string{"1.1.1.1"}}})
 	r.awaitPhase(listed, sandbox.PhaseRunning)
 	if got := look(listed); !strings.HasPrefix(got, "0\n") || !strings.HasSuffix(got, "proxy http://127.0.0.1:3128\n") {
-		t.Errorf("who has a list has %q", got)
+		t.Errorf("sandbox with a deny list: %q", got)
 	}
 	none := r.request(sandbox.Requested{Template: "host"})
 	r.awaitPhase(none, sandbox.PhaseRunning)
 	if got := look(none); !strings.HasPrefix(got, "0\n") {
-		t.Errorf("who may reach nothing has %q", got)
+		t.Errorf("sandbox without network: %q", got)
 	}
 
-	// The next life leaves the interface where it is.
+	// The next run keeps the interface.
 	r.kill()
 	r.begin()
 	if got := look(open); got != plugged {
-		t.Errorf("after a new life: %q", got)
+		t.Errorf("in the next run: %q", got)
 	}
 	r.setNetwork(open, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
-	r.awaitLook(func() bool { return strings.HasPrefix(look(open), "0\n") }, "a list does not take the interface away")
+	r.awaitLook(func() bool { return strings.HasPrefix(look(open), "0\n") }, "the interface was not removed for a list")
 	r.setNetwork(open, sandbox.Network{Internet: true})
-	r.awaitLook(func() bool { return look(open) == plugged }, "the interface does not come back")
+	r.awaitLook(func() bool { return look(open) == plugged }, "the interface was not restored")
 
 	for _, id := range []sandbox.ID{open, listed, none} {
 		r.stopSandbox(id)
 		r.awaitPhase(id, sandbox.PhaseDestroyed)
 	}
-	r.kill() // while the kernel may have something of the sandboxes yet
+	r.kill() // the kernel may not have removed all of the sandboxes yet
 	if left := interfaces(t); len(left) > 0 {
-		t.Errorf("interfaces are left: %v", left)
+		t.Errorf("interfaces left: %v", left)
 	}
 	if out, err := exec.Command("nft", "list", "tables").CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("tables are left: %s, %v", out, err)
+		t.Errorf("tables left: %s, %v", out, err)
 	}
 }
 
-// What goes through an interface is counted, over lives of the host and of the
+// Traffic through an interface is counted across runs of the host and replacements of the
 // interface, each byte once, and the record ends with all of it.
 func TestInterfacesAreMetered(t *testing.T) {
 	if !inHouseOfItsOwn(t) {
@@ -101,7 +101,7 @@ func TestInterfacesAreMetered(t *testing.T) {
 	r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(id, sandbox.PhaseRunning)
-	const packets, packet = 100, 1042 // with the heads of UDP, IP and the frame
+	const packets, packet = 100, 1042 // with the headers of UDP, IP and the frame
 	send := func() {
 		t.Helper()
 		rec := r.whole(r.start(id, process.Spec{Cmd: "bash", Args: []string{"-c", `i=0; while [ $i -lt 100 ]; do head -c 1000 /dev/zero > /dev/udp/8.8.8.8/9 || exit 1; i=$((i+1)); done`}}))
@@ -109,13 +109,13 @@ func TestInterfacesAreMetered(t *testing.T) {
 			t.Fatalf("%s: %s", got, rec.out[process.Stderr])
 		}
 	}
-	// Besides, an interface says a little on its own: it looks for neighbours.
+	// An interface sends a little of its own, too, such as neighbor discovery.
 	const small = packets * packet / 4
 	await := func(times uint64) {
 		t.Helper()
 		s, err := r.view.AwaitSandbox(r.ctx(), id, func(s *sandbox.State) bool { return s.Used.Sent >= times*packets*packet })
 		if err != nil || s.Used.Sent > times*packets*packet+small {
-			t.Fatalf("%+v, %v; want %d to be sent and hardly more", s.Used, err, times*packets*packet)
+			t.Fatalf("%+v, %v; want %d sent and little more", s.Used, err, times*packets*packet)
 		}
 	}
 	send()
@@ -123,11 +123,11 @@ func TestInterfacesAreMetered(t *testing.T) {
 	r.kill()
 	r.cfg.meterEvery = time.Hour
 	r.begin()
-	send() // of which nothing is told before the sandbox ends
+	send() // not reported before the sandbox ends
 	r.setNetwork(id, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
-	r.awaitLook(func() bool { return len(interfaces(t)) == 0 }, "a list does not take the interface away")
+	r.awaitLook(func() bool { return len(interfaces(t)) == 0 }, "the interface was not removed for a list")
 	r.setNetwork(id, sandbox.Network{Internet: true})
-	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface does not come back")
+	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
 	send()
 	r.stopSandbox(id)
 	r.awaitPhase(id, sandbox.PhaseDestroyed)
@@ -143,7 +143,8 @@ func (r *rig) setNetwork(id sandbox.ID, n sandbox.Network) {
 	}
 }
 
-// awaitLook waits for what changes with the log: a lease comes each second.
+// awaitLook waits until done returns true; it checks after every change of the log, of which a
+// lease is one each second.
 func (r *rig) awaitLook(done func() bool, what string) {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
@@ -158,7 +159,7 @@ func (r *rig) awaitLook(done func() bool, what string) {
 	}
 }
 
-// interfaces are those that sandboxes have on this host.
+// interfaces returns the names of the sandboxes' interfaces on this host.
 func interfaces(t *testing.T) (names []string) {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/net/dev")
@@ -173,7 +174,8 @@ func interfaces(t *testing.T) (names []string) {
 	return names
 }
 
-// What no life counts or filters is gone.
+// A run without interfaces removes those of a previous run, which would not be counted or
+// filtered.
 func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 	if !inHouseOfItsOwn(t) {
 		return
@@ -183,7 +185,7 @@ func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 	epoch := r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(id, sandbox.PhaseRunning)
-	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the sandbox has no interface")
+	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the sandbox got no interface")
 	for name, without := range map[string]func(*Config){
 		"the proxy only": func(cfg *Config) { cfg.Network = "" },
 		"no network":     func(cfg *Config) { cfg.Egress = false },
@@ -194,12 +196,12 @@ func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 		r.begin()
 		epoch = r.awaitLease(epoch)
 		if got := interfaces(t); len(got) != 0 {
-			t.Errorf("%s: %v are left", name, got)
+			t.Errorf("%s: interfaces left: %v", name, got)
 		}
 		r.kill()
 		r.cfg = with
 		r.begin()
 		epoch = r.awaitLease(epoch)
-		r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface does not come back")
+		r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
 	}
 }

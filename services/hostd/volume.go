@@ -20,23 +20,23 @@ import (
 
 const (
 	volumeDir   = "volumes"
-	volumeFiles = "files"         // in a volume's directory: what sandboxes see
-	volumeMode  = 0o777           // whoever a sandbox's processes run as
-	volumeUser  = 1000            // to whom it belongs, where owners are kept
+	volumeFiles = "files"         // in a volume's directory: the part that sandboxes see
+	volumeMode  = 0o777           // for any user in a sandbox
+	volumeUser  = 1000            // the owner, where owners are kept
 	volumeRetry = 5 * time.Second // after an error
 
-	listsAtOnce = 4 // of many files, each up to 70 MB
+	listsAtOnce = 4 // concurrent listings of many files, each up to 70 MB
 	listTimeout = 10 * time.Second
 )
 
-// volumePath is what sandboxes see of a volume.
+// volumePath returns the directory of a volume as sandboxes see it.
 func (h *host) volumePath(id sandbox.VolumeID) string {
 	return filepath.Join(h.cfg.DataDir, volumeDir, string(id), volumeFiles)
 }
 
-// volumes makes the volumes that this host is to have and removes those that were
-// deleted, until ctx ends. It removes nothing that the log does not call deleted:
-// what the log forgot may be all that is left of somebody's work.
+// volumes creates the volumes that this host must have and removes those that were deleted, until
+// ctx ends. It removes only what the log has as deleted: a volume that the log lost may be the
+// only copy of a user's data.
 func (h *host) volumes(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
@@ -44,7 +44,7 @@ func (h *host) volumes(ctx context.Context) error {
 		var again <-chan time.Time
 		for _, v := range h.view.Volumes(h.undone) {
 			if err := h.settleVolume(ctx, v); err != nil && ctx.Err() == nil {
-				h.slog.Error("a volume", "volume", v.ID, "deleted", v.Deleted, "err", err)
+				h.slog.Error("reconcile volume failed", "volume", v.ID, "deleted", v.Deleted, "err", err)
 				again = time.After(volumeRetry)
 			}
 		}
@@ -57,8 +57,7 @@ func (h *host) volumes(ctx context.Context) error {
 	}
 }
 
-// undone reports whether something is to be done about a volume: it is to be made,
-// or it was deleted and may be there.
+// undone reports whether a volume is to be created, or was deleted and may have files here.
 func (h *host) undone(v *sandbox.Volume) bool {
 	return v.Host == h.cfg.Name && v.Made == v.Deleted && (!v.Deleted || !h.usesVolume(v.ID))
 }
@@ -76,8 +75,8 @@ func (h *host) usesVolume(id sandbox.VolumeID) bool {
 	return false
 }
 
-// settleVolume makes or removes a volume's files, then says so in the log. Whoever
-// is cut off in between does it again.
+// reconcileVolume creates or removes a volume's files, then records that. If it is interrupted in
+// between, it is repeated.
 func (h *host) settleVolume(ctx context.Context, v sandbox.Volume) error {
 	dir := h.volumePath(v.ID)
 	if v.Deleted {
@@ -89,7 +88,7 @@ func (h *host) settleVolume(ctx context.Context, v sandbox.Volume) error {
 	}
 	v.Made = !v.Deleted
 	err := h.log.PutVolume(ctx, &v)
-	if kind.Is(err, kind.Conflict) { // somebody changed it meanwhile, which the view will tell
+	if kind.Is(err, kind.Conflict) { // the view will have the change
 		return nil
 	}
 	return err
@@ -110,8 +109,8 @@ func makeVolume(dir string) error {
 	return os.Chmod(dir, volumeMode)
 }
 
-// volume is the directory of a volume that is here. An error of kind.Gone says that
-// it should be and is not: it is never made anew.
+// volume returns the directory of a volume that is here. An error of kind.Gone says that the
+// directory is missing: it is never created again.
 func (h *host) volume(id sandbox.VolumeID) (string, error) {
 	v, ok := h.view.Volume(id)
 	if !ok || v.Deleted || !v.Made || v.Host != h.cfg.Name {
@@ -125,7 +124,7 @@ func (h *host) volume(id sandbox.VolumeID) (string, error) {
 	return dir, nil
 }
 
-// mounts are the volumes that a sandbox is to see.
+// mounts returns the volumes that a sandbox mounts.
 func (h *host) mounts(req *sandbox.Requested) ([]driver.Volume, error) {
 	var out []driver.Volume
 	for _, m := range sandbox.ByDepth(req.Volumes) {
@@ -138,7 +137,7 @@ func (h *host) mounts(req *sandbox.Requested) ([]driver.Volume, error) {
 	return out, nil
 }
 
-// serveVolume answers a question about a volume's files.
+// serveVolume serves requests for a volume's files.
 func (h *host) serveVolume(s *mux.Stream, name string) {
 	id, err := sandbox.ParseVolumeID(name)
 	dir := ""
@@ -157,8 +156,8 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	srv.Serve(s)
 }
 
-// roomForVolumes refuses what would make volumes grow where the disk is not far from being
-// short of room: then sandboxes are ended whose volumes grow.
+// volumeSpace refuses writes that would grow a volume on a disk that is close to short of space,
+// where sandboxes whose volumes grow are evicted.
 func (h *host) roomForVolumes() error {
 	if h.near.Load() {
 		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
@@ -166,7 +165,7 @@ func (h *host) roomForVolumes() error {
 	return nil
 }
 
-// turnToList waits until few enough of those who list volumes hold much of our memory.
+// acquireListing bounds the concurrent listings of volumes, which take much memory.
 func (h *host) turnToList() (end func(), err error) {
 	ctx, cancel := context.WithTimeout(h.life, listTimeout)
 	defer cancel()
@@ -174,12 +173,11 @@ func (h *host) turnToList() (end func(), err error) {
 	case h.lists <- struct{}{}:
 		return func() { <-h.lists }, nil
 	case <-ctx.Done():
-		return nil, kind.New(kind.Unavailable, "list a volume", "", "the volume's host lists too much right now, try again")
+		return nil, kind.New(kind.Unavailable, "list a volume", "", "the volume's host serves too many listings, try again")
 	}
 }
 
-// volumeAccount is whom new files of a volume are given to: an owner and a group by
-// their numbers.
+// volumeAccount returns the owner of new files of a volume, given as a numeric user and group.
 func volumeAccount(user string) (files.Account, error) {
 	uid, gid, err := file.ParseOwner(user)
 	if uid == file.Keep {

@@ -7,14 +7,14 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// watch gives every sandbox that is placed here a box, and tells the boxes how
-// their sandboxes' records go on.
+// watch opens every sandbox that is placed here, and passes updates of their records to the open
+// sandboxes.
 func (h *host) watch(ctx context.Context) error {
 	changed, stop := h.view.Changes()
 	defer stop()
 	var swept uint64
 	var begun time.Time
-	var owed time.Duration // rest, for looks
+	var owed time.Duration // rest owed for checks
 	for {
 		owed = max(0, owed-time.Since(begun))
 		begun = time.Now()
@@ -27,9 +27,9 @@ func (h *host) watch(ctx context.Context) error {
 			swept = n
 			h.sweepSnapshots(true)
 		}
-		// Every sandbox of the fleet changes the view. However busy it gets, looking
-		// takes a small part of the time. A look now and then is free: the second is
-		// mostly at the sandbox that the first saw before it was placed.
+		// Every sandbox of the fleet changes the view. However busy the fleet is, watch takes a
+		// small part of the time. An occasional check is free: the second one mostly finds the
+		// sandbox that the first saw before it was placed.
 		owed += watchShare * time.Since(begun)
 		if owed > watchCredit && !rest(ctx, owed-watchCredit) {
 			return nil
@@ -43,17 +43,17 @@ func (h *host) watch(ctx context.Context) error {
 }
 
 const (
-	watchShare  = 20                    // times as long as it looked watch rests
-	watchCredit = 20 * time.Millisecond // of rest that may be owed
+	watchShare  = 20                    // rest after a check, as a multiple of its duration
+	watchCredit = 20 * time.Millisecond // rest that may be owed
 )
 
-// mine reports whether a sandbox is this host's to work on.
+// mine reports whether a sandbox is this host's and has not ended.
 func (h *host) mine(s *sandbox.State) bool { return s.Host == h.cfg.Name && !s.Over() }
 
-// unopened reports whether a sandbox is this host's and has no box yet.
+// unopened reports whether a sandbox is this host's and not open yet.
 func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.box(s.ID) == nil }
 
-// tell passes the newest states on to the boxes, also of sandboxes that others
+// updateAll passes the newest states to the open sandboxes, including those that other services
 // have ended.
 func (h *host) tell() {
 	for _, b := range h.all() {
@@ -63,8 +63,7 @@ func (h *host) tell() {
 	}
 }
 
-// open sets a box to work, unless its sandbox has one, and delivers the commands that
-// waited for it.
+// open starts a sandbox, unless it is open, and delivers the commands that are parked for it.
 func (h *host) open(b *box) {
 	h.add(b)
 	h.unpark(b.id)
@@ -83,7 +82,7 @@ func (h *host) add(b *box) {
 	})
 }
 
-// close forgets a box that has ended, and then says that it is gone.
+// close removes a sandbox that has ended, and then closes gone.
 func (h *host) close(b *box) {
 	defer close(b.gone)
 	h.mu.Lock()
@@ -94,7 +93,7 @@ func (h *host) close(b *box) {
 	}
 }
 
-// destroyAll ends every sandbox, as a clean end may ask for.
+// destroyAll ends every sandbox, for a clean exit.
 func (h *host) destroyAll(ctx context.Context) error {
 	boxes := h.all()
 	for _, b := range boxes {
@@ -121,5 +120,5 @@ func (h *host) destroyAll(ctx context.Context) error {
 	return nil
 }
 
-// causeHostStopped is why a sandbox ends whose host was told to end cleanly.
+// causeHostStopped is the cause of sandboxes that end with their host's clean exit.
 const causeHostStopped = "host_stopped"
