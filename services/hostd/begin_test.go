@@ -167,7 +167,7 @@ func TestCountingHoldsNobodyUp(t *testing.T) {
 	b.mu.Lock()
 	var counting sync.WaitGroup
 	counting.Go(func() { h.counts() })
-	for !within(t.Name(), "(*box).count(") { // it waits for b.mu
+	for !within(t.Name(), "(*hostSandbox).count(") { // it waits for b.mu
 		runtime.Gosched()
 	}
 	if !h.mu.TryLock() {

@@ -10,7 +10,7 @@ import (
 const (
 	much       = 0.70                  // of a CPU, over a span: a sandbox that uses more is busy all the time, unless it serves requests
 	half       = 0.50                  // of a CPU: a deprioritized sandbox that uses less, with
-	plenty     = 0.60                  // of a CPU idle, wants no more
+	plenty     = 0.60                  // of a CPU idle, is restored
 	span       = 2 * time.Second       // a sandbox that runs one command after another for less than this is not busy
 	each       = 50 * time.Millisecond // of a CPU per request: a sandbox that uses no more serves
 	nothing    = 0.30                  // of a CPU idle: with less, the CPUs are saturated, and a busy sandbox is deprioritized at once,
@@ -22,10 +22,10 @@ const (
 )
 
 // cpuMonitor detects sandboxes that compute all the time without requests. What a sandbox uses
-// while CPUs are idle is what it wants. One that serves, in which a client starts one command
+// while CPUs are idle is its demand. One that serves, in which a client starts one command
 // after another, may well use all of a CPU, and does on slow ones: it must not be deprioritized
-// and have to share with the busy ones. A deprioritized sandbox gets less than it wants although
-// CPUs are idle: others preempt it again and again, and Linux rarely migrates it.
+// and have to share with the busy ones. A deprioritized sandbox gets less than its demand
+// although CPUs are idle: others preempt it again and again, and Linux rarely migrates it.
 type burner struct {
 	last   use
 	used   float64   // CPUs, between the last two samples; negative if unknown
@@ -148,7 +148,7 @@ func (u *burner) leavesNothing(all float64) bool {
 }
 
 // decide sets deprioritized and reports whether it must be applied. left: there were idle CPUs.
-// must: deprioritize the sandbox whatever it wants.
+// must: deprioritize the sandbox whatever its demand.
 func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	before := u.yields
 	if u.used < 0 {
@@ -161,7 +161,7 @@ func (u *burner) judge(now time.Time, left, must bool) (tell bool) {
 	case u.lean >= leanLooks:
 		u.yields, u.equal = false, now.Add(sharePause)
 	case before:
-		// What it would use shows only on idle CPUs; its requests always show.
+		// Demand shows only on idle CPUs, requests always.
 		u.yields = u.asked < u.wanted && (u.over < 0 || u.over >= half || u.rested < plenty)
 	case now.After(u.equal):
 		u.yields = must || u.over >= much && u.over > u.asked

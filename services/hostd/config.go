@@ -36,8 +36,8 @@ type Config struct {
 	DestroyOnExit func() bool   // called on a clean exit: destroy the sandboxes? Otherwise, and by default, they are left to the next run
 	Grace         time.Duration // see wire.Limits; default 2 s
 
-	// Limits of output, in bytes; 0: no limit. Output beyond a quota is dropped, and the record
-	// says so; a process beyond a rate is throttled.
+	// Limits of output, in bytes; 0: no limit. Output beyond a quota is dropped, which the
+	// record shows; a process beyond a rate is throttled.
 	Quota        uint64 // per process
 	SandboxQuota uint64 // per sandbox
 	Rate         uint64 // per second and process

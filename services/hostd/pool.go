@@ -42,7 +42,7 @@ type pool struct {
 type warmKind struct {
 	driver driver.Driver
 	spec   driver.Spec     // without ID and Dir
-	tree   *templates.Tree // that they stand on; nil: the host's own files
+	tree   *templates.Tree // that they are based on; nil: the host's own files
 	used   time.Time
 	ready  []warmPlace
 }

@@ -125,7 +125,7 @@ const (
 
 // drainProgress follows the remaining output of a sandbox that was asked to end.
 type remains struct {
-	stored process.Seq // see box.stored
+	stored process.Seq // see hostSandbox.stored
 	turns  int
 }
 

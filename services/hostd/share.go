@@ -46,8 +46,8 @@ type turn struct {
 
 // apply samples the sandboxes, deprioritizes and restores them, and reports whether any is
 // deprioritized. If none is and the CPUs are saturated, it deprioritizes the one that uses the
-// most and does not serve: it may be all that saturates them, and what each of the rest wants
-// shows then. A sandbox that uses less than a CPU while no other sandbox wants any is left alone:
+// most and does not serve: it may be all that saturates them, and the demand of the others
+// shows then. A sandbox that uses less than a CPU while no other one has demand is left alone:
 // other programs than sandboxes saturate the CPUs for a moment, and it would be equal to a busy
 // loop that starts then.
 func (t *turn) take(boxes []*box, now use) (yields bool) {

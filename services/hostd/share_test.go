@@ -76,7 +76,7 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 		{200, 0, []bool{true}}, // a pause may have reset it
 		{50, 0, []bool{true}},  // others preempt it again and again
 		{49, 0, []bool{false}}, // although more was available
-		{69, 0, nil},           // it wants no more
+		{69, 0, nil},           // its demand is met
 		{97, many, nil},        // its requests explain it
 		{250, many, nil},
 		{96, 33, []bool{true}}, // more than fifty milliseconds per request
@@ -93,7 +93,7 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 }
 
 // On saturated CPUs one sandbox at a time is deprioritized, the one that uses the most; not one
-// that uses less than a CPU and has what it wants.
+// that uses less than a CPU and has its demand met.
 func TestWhoLeavesNothingYields(t *testing.T) {
 	c := newComputing(3)
 	yields := func() (all []bool) {
@@ -138,7 +138,7 @@ func TestWhoServesDoesNotYield(t *testing.T) {
 	}
 }
 
-// A deprioritized sandbox gets less than it wants, so that a few requests would explain it: they
+// A deprioritized sandbox gets less than its demand, so that a few requests would explain it: they
 // must explain the usage for which it was deprioritized.
 func TestWhoIsAskedForLittleGoesOnYielding(t *testing.T) {
 	c := newComputing(1)
@@ -170,7 +170,7 @@ func TestWhoSpinsYieldsAlsoAtTheEndOfASpan(t *testing.T) {
 	}
 }
 
-// If the CPUs are saturated for a moment and no other sandbox wants any, one that uses less than
+// If the CPUs are saturated for a moment and no other sandbox has demand, one that uses less than
 // a CPU is not deprioritized: it would be equal to a busy loop that starts then.
 func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
 	c := newComputing(2)
