@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// colonFile is a file of accounts of the sandbox's making, which may be anything and
-// may change. It may be used by many at a time.
+// colonFile is /etc/passwd or /etc/group of the sandbox, which processes may change at any
+// time to anything. It is safe for concurrent use.
 type colonFile struct {
 	path string
 
 	mu   sync.Mutex
-	seen fs.FileInfo // when text was read; nil: nothing is kept
+	seen fs.FileInfo // stat of text; nil: nothing is cached
 	text []byte
 }
 
 const (
-	maxAccounts = 1 << 20 // bytes that are looked at
+	maxAccounts = 1 << 20 // bytes that are read
 
-	// What was changed a shorter time ago may be changed again within one tick of
-	// its clock, and look the same.
+	// A file changed less than this before it was read may change again within one tick of
+	// its timestamp, and look the same.
 	tickless = 2 * time.Second
 )
 
@@ -43,8 +43,8 @@ func (c *colonFile) lines(yield func([]string) bool) {
 	}
 }
 
-// read reads the file unless it is as it was: a look is one system call, and to read
-// it six, which every process pays for that is started.
+// read reads the file unless it is unchanged: a stat is one system call, reading takes six,
+// and every process start pays for it.
 func (c *colonFile) read() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +59,8 @@ func (c *colonFile) read() ([]byte, error) {
 	return b, err
 }
 
-// readRegular reads a file that may be anybody's, and up to a byte more than most: what is
-// none, or is held by a lease, is an error, and not waited for.
+// readRegular reads an untrusted file, up to one byte more than most. A file that is not
+// regular, or is held by a lease, is an error; it never blocks.
 func readRegular(path string, most int) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -79,7 +79,7 @@ func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
 }
 
-// nameOf is the first name with that number.
+// nameOf returns the first name with that id, or the id itself.
 func (c *colonFile) nameOf(id uint32) string {
 	number := strconv.FormatUint(uint64(id), 10)
 	for f := range c.lines {

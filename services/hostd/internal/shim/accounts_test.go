@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A file of accounts is read again when it may have changed, and only then.
+// TestAccountsAreReadAgainWhenTheyChange: the file is read again if it may have changed,
+// and only then.
 func TestAccountsAreReadAgainWhenTheyChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "passwd")
 	old := time.Now().Add(-time.Hour)
@@ -26,19 +27,19 @@ func TestAccountsAreReadAgainWhenTheyChange(t *testing.T) {
 		name   string
 		change func()
 		want   string
-		kept   bool // there is no need to read it the next time
+		kept   bool // the next call need not read it
 	}{
 		{"at first", func() { write("ann:x:1", old) }, "ann", true},
-		{"as it was", func() { c.text = []byte("from memory:x:1") }, "from memory", true},
-		{"of the same length", func() { write("bob:x:1", old.Add(time.Second)) }, "bob", true},
-		{"another file at its place", func() {
+		{"unchanged", func() { c.text = []byte("from memory:x:1") }, "from memory", true},
+		{"new text of the same length", func() { write("bob:x:1", old.Add(time.Second)) }, "bob", true},
+		{"another file with the same name", func() {
 			if err := os.Rename(path, path+".old"); err != nil {
 				t.Fatal(err)
 			}
 			write("eve:x:1", old.Add(time.Second))
 		}, "eve", true},
-		{"a moment ago", func() { write("joe:x:1", time.Now()) }, "joe", false},
-		{"no file", func() { os.Remove(path) }, "1", false}, //nolint:errcheck // then the name is there
+		{"changed a moment ago", func() { write("joe:x:1", time.Now()) }, "joe", false},
+		{"no file", func() { os.Remove(path) }, "1", false}, //nolint:errcheck // the id is the name then
 	} {
 		tt.change()
 		if got := c.nameOf(1); !strings.HasPrefix(got, tt.want) || (c.seen != nil) != tt.kept && tt.want != "1" {

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// keepOutcomes is how many answers are kept for commands that come again.
+// keepOutcomes is the number of replies kept for repeated commands.
 const keepOutcomes = 256
 
-// outcomes are the answers to the last commands, so that one that comes again
-// after hostd restarted gets the answer it got.
+// outcomes holds the replies to the last commands, so that a command repeated after a
+// restart of hostd gets the same reply.
 type outcomes struct {
 	ring [keepOutcomes]wire.Reply
 	next int
@@ -32,7 +32,7 @@ func (o *outcomes) find(rev uint64) (wire.Reply, bool) {
 	return wire.Reply{}, false
 }
 
-// command is one that hostd gives for a process.
+// command is a command of hostd for a process.
 type command struct {
 	token string
 	rev   uint64
@@ -41,8 +41,8 @@ type command struct {
 	do    func(*proc)
 }
 
-// command applies what hostd says to a process, unless it was applied before: each command
-// is taken once.
+// command applies a command to its process, unless it was applied before: each command is
+// taken once.
 func (s *Shim) command(err error, c *command) error {
 	if err != nil {
 		return err
@@ -72,17 +72,17 @@ func (s *Shim) apply(c *command) {
 }
 
 const (
-	commandCost = 256          // of a command that waits, besides its size
-	notInput    = maxInput / 8 // is kept from input: what ends a process is to go through
+	commandCost = 256          // of a waiting command, besides its size
+	notInput    = maxInput / 8 // reserved for other commands: a signal that ends the process must get through
 )
 
-// postpone has a command wait until it is known whether p starts. What waits is not taken,
-// so that hostd says it again on its next connection.
+// postpone queues a command until it is known whether p starts. A queued command counts as
+// not taken, so hostd repeats it on its next connection.
 func (p *proc) postpone(c *command) {
 	s := p.s
 	if n := len(p.waiting); n > 0 && c.rev <= p.waiting[n-1].rev {
 		if _, waits := slices.BinarySearchFunc(p.waiting, c.rev, func(w *command, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
-			s.again(c.rev) // there was no room for it
+			s.again(c.rev) // the queue had no space for it
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (p *proc) postpone(c *command) {
 	p.waiting = append(p.waiting, c)
 }
 
-// again answers a command that was taken before.
+// again replies to a command that was taken before.
 func (s *Shim) again(rev uint64) {
 	if r, ok := s.outcomes.find(rev); ok {
 		s.post(&r)
@@ -107,7 +107,7 @@ func (s *Shim) again(rev uint64) {
 	s.taken(rev)
 }
 
-// reply answers a command.
+// reply replies to a command.
 func (s *Shim) reply(r *wire.Reply) {
 	s.outcomes.add(*r)
 	s.post(r)
@@ -123,7 +123,7 @@ func (s *Shim) refuse(rev uint64, k kind.Kind, text string) {
 	s.reply(&wire.Reply{Rev: rev, Kind: k, Error: text})
 }
 
-// taken tells hostd that a command need not be sent again.
+// taken reports to hostd that a command need not be sent again.
 func (s *Shim) taken(rev uint64) {
 	if c := s.session; c != nil {
 		c.send(func(dst []byte) []byte { return wire.AppendTaken(dst, rev) })

@@ -11,16 +11,15 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// disk is the file that takes what the spools cannot hold while nobody stores
-// it. Hostd opened it and nobody else can: it has no name, and is gone with the
-// shim. It is written to while hostd is away or stores nothing, and not before.
-// Shim.mu guards all of it.
+// disk is a file for events that do not fit into the spools while hostd is away or stores
+// nothing; at other times nothing is written to it. Hostd opened it; it has no name, so no
+// other process can open it, and it is gone with the shim. Shim.mu guards all of it.
 type disk struct {
 	fd    int
-	limit uint64 // of used
-	end   int64  // of what the file has
-	live  int64  // bytes of all extents
-	solid bool   // the file system cannot take back the middle of a file
+	limit uint64 // maximum of used
+	end   int64  // size of the file
+	live  int64  // bytes in all extents
+	solid bool   // the file system cannot punch holes
 }
 
 // extent is a run of events in the file, as frames.
@@ -29,7 +28,7 @@ type extent struct {
 	size int
 }
 
-// used is how much of the host's disk the file takes.
+// used returns how much of the host's disk the file takes.
 func (d *disk) used() uint64 {
 	if d.solid {
 		return uint64(d.end)
@@ -37,11 +36,10 @@ func (d *disk) used() uint64 {
 	return uint64(d.live)
 }
 
-// full reports whether a write may find no room.
+// full reports whether the next write may exceed the limit.
 func (d *disk) full() bool { return d.used()+spillBatch > d.limit }
 
-// put writes b; false if there is no room. What it then has written in vain is
-// written over.
+// put appends b; false if there is no space. The next write overwrites a partial one.
 func (d *disk) put(b []byte) (extent, bool) {
 	if d.used()+uint64(len(b)) > d.limit || d.end > math.MaxInt64-int64(len(b)) {
 		return extent{}, false
@@ -62,7 +60,7 @@ func (d *disk) put(b []byte) (extent, bool) {
 	return x, true
 }
 
-// get reads an extent back.
+// get reads an extent.
 func (d *disk) get(x extent) ([]byte, error) {
 	b := make([]byte, x.size)
 	for done := 0; done < len(b); {
@@ -81,7 +79,7 @@ func (d *disk) get(x extent) ([]byte, error) {
 	return b, nil
 }
 
-// free gives an extent back to the host.
+// free frees the disk space of an extent.
 func (d *disk) free(x extent) {
 	if d.live -= int64(x.size); d.live == 0 {
 		if unix.Ftruncate(d.fd, 0) == nil {
@@ -97,10 +95,11 @@ func (d *disk) free(x extent) {
 // The sizes at which events go to the disk.
 const (
 	spillBatch = 256 << 10 // bytes of one process, and of one write
-	spillLeast = 4 << 10   // bytes of one process where very many write
+	spillLeast = 4 << 10   // bytes of one process when many fill the memory
 )
 
-// spillAt is how much of a process may wait in memory while nobody stores it.
+// spillAt returns how many bytes of a process may wait in memory while hostd stores
+// nothing.
 func (s *Shim) spillAt() int {
 	if uint64(s.bytes) > s.limits.SpoolTotal/4 {
 		return spillLeast
@@ -108,12 +107,11 @@ func (s *Shim) spillAt() int {
 	return int(min(spillBatch, s.limits.SpoolProcess/2))
 }
 
-// away reports whether nobody stores what is made: what would fill the memory
-// goes to the disk meanwhile. Where hostd is there and merely slower than a
-// process, the process waits instead.
+// away reports whether hostd is away or stores nothing, so that output goes to the disk. If
+// hostd is merely slower than a process, the process waits instead.
 func (s *Shim) away() bool { return s.disk != nil && (s.session == nil || s.stalled) }
 
-// spill writes what p has not sent to the disk, if it is enough of it and fits.
+// spill writes p's unsent events to the disk, if they are large enough and fit.
 func (p *proc) spill() {
 	s, q := p.s, &p.spool
 	if q.loose < s.spillAt() {
@@ -136,8 +134,8 @@ func (p *proc) spill() {
 	s.bytes -= was - q.bytes
 }
 
-// load brings p's next extent back into memory. What cannot be read is lost, and
-// the whole record with it: the shim ends, which the record will say.
+// load reads p's next extent back into memory. If it cannot be read, the whole record is
+// lost: the shim ends, and the record says so.
 func (p *proc) load() bool {
 	s, q := p.s, &p.spool
 	x := q.extents[0]
@@ -160,7 +158,7 @@ func (p *proc) load() bool {
 	return true
 }
 
-// cutEntry reads the first event of an extent, in whose memory its output stays.
+// cutEntry parses the first event of an extent; its output shares the extent's memory.
 func cutEntry(b []byte) (entry, []byte, error) {
 	t, payload, rest, err := wire.Cut(b)
 	if err != nil {

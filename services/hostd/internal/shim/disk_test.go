@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// spoolFile is a file without a name, as hostd hands one in.
+// spoolFile returns a file without a name, as hostd passes one.
 func spoolFile(t *testing.T) *os.File {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,11 +27,11 @@ func spoolFile(t *testing.T) *os.File {
 		t.Skip("no files without names here:", err)
 	}
 	f := os.NewFile(uintptr(fd), "spool")
-	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it was only looked at
+	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it was only read from
 	return f
 }
 
-// diskHost is a host on a new shim that may use a disk; pid is the shim's.
+// diskHost returns a host on a new shim with a disk, and the shim's pid.
 func diskHost(t *testing.T, limits wire.Limits) (h *host, pid int) {
 	t.Helper()
 	socket, cmd := startShim(t)
@@ -50,7 +50,7 @@ func stat(t *testing.T, f *os.File) (size int64, mtime time.Time) {
 	return fi.Size(), fi.ModTime()
 }
 
-// peak is the most memory that a process ever had, in bytes.
+// peak returns the peak resident memory of a process in bytes.
 func peak(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -70,7 +70,7 @@ func peak(t *testing.T, pid int) int {
 	return 0
 }
 
-// numbered prints numbered lines on both streams, then says that it has, in a file.
+// numbered prints numbered lines on both streams, then creates the file done.
 func numbered(lines int, done string) process.Spec {
 	const script = `$n=shift; $f=shift; for $i (1..$n) { printf "%07d %s\n", $i, "x" x 90; printf STDERR "%d\n", $i if $i % 1000 == 0 } open(F,">",$f); exit 3`
 	return process.Spec{Cmd: "perl", Args: []string{"-e", script, strconv.Itoa(lines), done}}
@@ -92,7 +92,7 @@ func checkNumbered(t *testing.T, p *rec, lines int) {
 	table := crc64.MakeTable(crc64.ECMA)
 	out, errs := numberedSums(lines)
 	if crc64.Checksum(p.out[process.Stdout], table) != out || crc64.Checksum(p.out[process.Stderr], table) != errs || describe(p.end) != "exited 3" {
-		t.Errorf("%d and %d bytes, or others; %s", len(p.out[process.Stdout]), len(p.out[process.Stderr]), describe(p.end))
+		t.Errorf("wrong output of %d and %d bytes; %s", len(p.out[process.Stdout]), len(p.out[process.Stderr]), describe(p.end))
 	}
 }
 
@@ -103,16 +103,16 @@ func awaitFile(t *testing.T, path string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s: not there", path)
+			t.Fatalf("%s does not appear", path)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
 }
 
-// Hostd is away while a process prints a hundred times what memory may hold: it
-// does not wait, the shim stays small, and nothing is lost or doubled over two
-// more lives of hostd, one of which is cut off while it catches up.
-func TestAFloodWhileHostdIsAway(t *testing.T) {
+// TestSpillsToDiskWhileHostdIsAway: hostd is away while a process prints a hundred times
+// the memory limit. The process does not block, the shim stays small, and no output is lost
+// or duplicated across two reconnects, the second in the middle of catching up.
+func TestSpillsToDiskWhileHostdIsAway(t *testing.T) {
 	h, pid := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
 	const lines = 1_000_000 // 100 MB
 	done := filepath.Join(t.TempDir(), "done")
@@ -129,15 +129,16 @@ func TestAFloodWhileHostdIsAway(t *testing.T) {
 	h.connect()
 	checkNumbered(t, h.awaitEnd(token), lines)
 	if size, _ := stat(t, h.file); size != 0 {
-		t.Errorf("the file keeps %d bytes", size)
+		t.Errorf("the file still has %d bytes", size)
 	}
 	if n := peak(t, pid); n > 64<<20 {
-		t.Errorf("the shim had %d MiB", n>>20)
+		t.Errorf("the shim used %d MiB", n>>20)
 	}
 }
 
-// Hostd is there and stores nothing, as while NATS is away.
-func TestAFloodWhileNothingIsStored(t *testing.T) {
+// TestSpillsToDiskWhileHostdStoresNothing: hostd is connected but stores nothing, as while
+// NATS is down.
+func TestSpillsToDiskWhileHostdStoresNothing(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
 	h.hold = true
 	const lines = 500_000
@@ -148,20 +149,21 @@ func TestAFloodWhileNothingIsStored(t *testing.T) {
 	checkNumbered(t, h.awaitEnd(token), lines)
 }
 
-// A process that is faster than hostd waits: only what nobody stores goes to the
-// disk.
-func TestADiskIsNotTouchedWhileHostdStores(t *testing.T) {
+// TestDiskIsUnusedWhileHostdStores: a process that is faster than hostd blocks; output goes
+// to the disk only while hostd stores nothing.
+func TestDiskIsUnusedWhileHostdStores(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{Disk: 1 << 30})
 	_, before := stat(t, h.file)
 	const lines = 100_000
 	checkNumbered(t, h.awaitEnd(h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))), lines)
 	if _, after := stat(t, h.file); !after.Equal(before) {
-		t.Error("it was written to")
+		t.Error("the file was written to")
 	}
 }
 
-// When the disk's share is used up too, the process waits.
-func TestAFullDiskLosesNothing(t *testing.T) {
+// TestFullDiskBlocksAndLosesNothing: when the disk limit is reached too, the process
+// blocks.
+func TestFullDiskBlocksAndLosesNothing(t *testing.T) {
 	const share = 4 << 20
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: share})
 	const lines = 300_000 // 30 MB
@@ -171,7 +173,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	h.await("its start", func() bool { return p.started != 0 })
 	h.leave()
 	end := time.Now().Add(patience)
-	for size, last := int64(0), int64(-1); (size < share/2 || size != last) && time.Now().Before(end); { // until it grows no more
+	for size, last := int64(0), int64(-1); (size < share/2 || size != last) && time.Now().Before(end); { // until it stops growing
 		last = size
 		<-time.After(100 * time.Millisecond)
 		size, _ = stat(t, h.file)
@@ -180,14 +182,14 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Errorf("the file has %d bytes", size)
 	}
 	if _, err := os.Stat(done); err == nil {
-		t.Error("the process did not wait")
+		t.Error("the process did not block")
 	}
 	h.connect()
 	checkNumbered(t, h.awaitEnd(token), lines)
 }
 
-// A process that is forgotten gives its share of the disk back.
-func TestAForgottenProcessLeavesTheDisk(t *testing.T) {
+// TestForgottenProcessFreesItsDiskSpace: after Forget, the file is empty.
+func TestForgottenProcessFreesItsDiskSpace(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
 	done := filepath.Join(t.TempDir(), "done")
 	token := h.start(numbered(100_000, done))
@@ -197,18 +199,19 @@ func TestAForgottenProcessLeavesTheDisk(t *testing.T) {
 	h.mu.Lock()
 	delete(h.procs, token)
 	h.mu.Unlock()
-	h.connect() // tells the shim to forget it
+	h.connect() // makes the shim forget it
 	for end := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
 		if size, _ := stat(t, h.file); size == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("the file keeps its bytes")
+			t.Fatal("the disk space was not freed")
 		}
 	}
 }
 
-// Output over its rate is read later, never dropped: of one process, and of all.
+// TestOutputIsReadAtItsRate: output beyond the rate is read later, never dropped; per
+// process and in total.
 func TestOutputIsReadAtItsRate(t *testing.T) {
 	const size, rate = 3 << 20, 4 << 20
 	for _, tt := range []struct {
@@ -239,7 +242,8 @@ func TestOutputIsReadAtItsRate(t *testing.T) {
 	}
 }
 
-// What is over the sandbox's quota is not recorded, and the record says so.
+// TestQuotaOfAllProcesses: output beyond the sandbox's quota is not recorded, and the
+// record says how much.
 func TestQuotaOfAllProcesses(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{QuotaTotal: 100_000})
 	first := h.awaitEnd(h.start(sh("head -c 70000 /dev/zero")))
@@ -256,20 +260,21 @@ func TestQuotaOfAllProcesses(t *testing.T) {
 	}
 }
 
-// Where what a sandbox had to say takes too long to store, what hostd does not have yet is
-// dropped: the record says how much that is, and how the process ended.
-func TestACutRecordSaysHowItEndedAndWhatItLacks(t *testing.T) {
+// TestConcludedRecordHasExitAndDroppedBytes: if the output of an ended sandbox takes too
+// long to store, the part that hostd does not have yet is dropped. The record has the
+// amount and how the process ended.
+func TestConcludedRecordHasExitAndDroppedBytes(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
 	h.hold = true
 	const lines, size = 200_000, 200_000 * 99
 	token := h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))
 	quiet := h.start(sh("echo quiet; exit 4"))
 	p, q := h.procs[token], h.procs[quiet]
-	h.await("the ends that it can tell", func() bool { return p.started != 0 && q.end != nil })
+	h.await("the start and the quiet end", func() bool { return p.started != 0 && q.end != nil })
 	awaitGone(t, int(p.started))
 	h.send(wire.AppendEnd(nil))
 	h.send(wire.AppendConclude(nil))
-	h.send(wire.AppendConclude(nil)) // as to a shim of which it is not known that it has it
+	h.send(wire.AppendConclude(nil)) // repeated, as after a lost connection
 	h.settle()
 	h.ackAll()
 	h.awaitEnd(token)
@@ -284,7 +289,7 @@ func TestACutRecordSaysHowItEndedAndWhatItLacks(t *testing.T) {
 			types = types[:len(types)-1]
 		}
 	}
-	const piped = 256 << 10 // that may not have been read when it was cut
+	const piped = 256 << 10 // may be unread in the pipe when the record is concluded
 	if n := len(p.out[process.Stdout]); n+dropped[process.Stdout] > size || n+dropped[process.Stdout] < size-piped || n > 2<<20 {
 		t.Errorf("%d bytes of %d, %d dropped", n, size, dropped[process.Stdout])
 	}
@@ -292,19 +297,19 @@ func TestACutRecordSaysHowItEndedAndWhatItLacks(t *testing.T) {
 		t.Errorf("%s: %s", types, describe(p.end))
 	}
 	if describe(q.end) != "exited 4" || string(q.out[process.Stdout]) != "quiet\n" {
-		t.Errorf("one that has said all: %q, %s", q.out[process.Stdout], describe(q.end))
+		t.Errorf("a record that was complete: %q, %s", q.out[process.Stdout], describe(q.end))
 	}
 	if n, _ := stat(t, h.file); n != 0 {
-		t.Errorf("the file keeps %d bytes", n)
+		t.Errorf("the file still has %d bytes", n)
 	}
 }
 
-// awaitGone waits until a process was waited for.
+// awaitGone waits until a process has been reaped.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(patience); unix.Kill(pid, 0) != unix.ESRCH; <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("process %d does not end", pid)
+			t.Fatalf("process %d was not reaped", pid)
 		}
 	}
 }

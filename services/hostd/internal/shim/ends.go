@@ -11,13 +11,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
-// ends are the two sides of a process's stdin, stdout and stderr.
+// ends are both sides of a process's stdin, stdout and stderr.
 type ends struct {
 	child [3]uintptr
 	in    *input
 	tty   *os.File
 	out   []outEnd
-	files []*os.File // ours
+	files []*os.File // the shim's
 	fds   []int      // the child's
 }
 
@@ -89,7 +89,7 @@ func (e *ends) openPipes(stdin bool, who *account) error {
 	return nil
 }
 
-// ours makes a file that waits without holding a thread.
+// ours makes a file of the shim; waiting for it does not hold a thread.
 func (e *ends) ours(fd int, name string) *os.File {
 	unix.SetNonblock(fd, true) //nolint:errcheck // cannot fail on a pipe
 	f := os.NewFile(uintptr(fd), name)

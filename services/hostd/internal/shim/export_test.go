@@ -1,4 +1,4 @@
 package shim
 
-// MaxStarts is maxStarts.
+// MaxStarts exports maxStarts to the tests of package shim_test.
 const MaxStarts = maxStarts

@@ -2,8 +2,7 @@ package shim
 
 import "github.com/millrace/millrace/services/hostd/internal/files"
 
-// openFiles prepares to answer questions about files. The shim's own root is the
-// sandbox's.
+// openFiles prepares the file server. The shim's own root is the sandbox's.
 func (s *Shim) openFiles() error {
 	srv, err := files.New(files.Config{
 		Procs: true,

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/spawn"
 )
 
-// forker forks everything that the shim starts, one after the other, for as long as the
-// shim lives: on one thread, which alone is in the group in which the sandbox's
-// processes are counted, and with the limit that they have and cannot raise. Where they have used up
-// either, nothing can be started, but the shim still gets the threads that it needs;
-// the runtime ends a program that gets none.
+// forker forks all processes of the shim, one after the other, until the shim ends. It runs
+// on a thread of its own, the only one in the cgroup that counts the sandbox's processes,
+// and lowers the process limit to theirs, which they cannot raise. When they have used up
+// either, no process can be started, but the shim still gets the threads that it needs: the
+// runtime aborts a program that gets none.
 func (s *Shim) forker() {
 	runtime.LockOSThread()
 	s.enterForks()
@@ -27,9 +27,9 @@ func (s *Shim) forker() {
 	}
 }
 
-// execute has the forker make a child, and waits until it has become the program. The
-// error is os.ErrDeadlineExceeded if it took too long: whoever is the child's user, or has
-// the program open, can hold it up.
+// execute makes the forker fork a child and waits until it has executed the program. The
+// error is os.ErrDeadlineExceeded if that took too long: processes of the child's user, or
+// ones with the program open, can delay it.
 func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (c *child, err error) {
 	var forked *spawn.Child
 	done := make(chan struct{})
@@ -59,22 +59,22 @@ func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (c *c
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.ended { // else the pid may be another's
+	if !c.ended { // else the pid may be reused
 		delete(s.born, c.pid)
 	}
 	return nil, err
 }
 
-// abort kills a child that took too long, unless it has become the program after all.
+// abort kills a child that took too long, unless it has executed the program after all.
 func (s *Shim) abort(c *child, forked *spawn.Child) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.ended { // the pid may be another's
+	if c.ended { // the pid may be reused
 		return forked.Wait(0)
 	}
 	err := forked.Abort()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		go forked.Wait(0) //nolint:errcheck // it lets go of its memory, whenever it ends
+		go forked.Wait(0) //nolint:errcheck // frees its memory whenever it ends
 	}
 	return err
 }

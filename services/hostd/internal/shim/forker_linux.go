@@ -4,15 +4,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterForks puts the calling thread into the group of Config.Forks. If that is not
-// to be, all are counted together, as where there is no such group.
+// enterForks moves the calling thread into the cgroup of Config.Forks. If that fails, all
+// threads are counted together, as without such a cgroup.
 func (s *Shim) enterForks() {
 	fd := s.cfg.Forks
-	if fd == 0 || !isCgroup(fd) { // in places with a kernel of their own it is whatever the runtime opened
+	if fd == 0 || !isCgroup(fd) { // in a VM it is any descriptor of the runtime
 		return
 	}
 	unix.Write(fd, []byte("0")) //nolint:errcheck // see above
-	unix.Close(fd)              //nolint:errcheck // nobody else has use for it
+	unix.Close(fd)              //nolint:errcheck // it is not used again
 }
 
 func isCgroup(fd int) bool {
@@ -21,11 +21,11 @@ func isCgroup(fd int) bool {
 	return err == nil && (st.Type == unix.CGROUP_SUPER_MAGIC || st.Type == unix.CGROUP2_SUPER_MAGIC)
 }
 
-// processLimit is that of the user's processes and threads. The shim lives by the hard
-// one; what it starts gets the soft one that the shim was given.
+// processLimit is RLIMIT_NPROC of the user. The shim uses the hard limit; its children get
+// the soft limit that the shim was started with.
 type processLimit struct{ ours, theirs unix.Rlimit }
 
-// reserve takes what is above the soft limit for the shim.
+// reserve raises the shim's soft limit to the hard limit.
 func reserve() processLimit {
 	var l processLimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l.theirs); err != nil || l.theirs.Cur == l.theirs.Max {
@@ -36,17 +36,17 @@ func reserve() processLimit {
 	return l
 }
 
-// most is what the user must not raise the limit beyond; 0: there is none.
+// most returns the highest limit that the user may set; 0: no limit.
 func (l *processLimit) most() uint64 { return l.theirs.Cur }
 
-// lower puts the limit in force for what is forked next. A thread that the runtime wants
-// meanwhile and does not get, it asks for again.
+// lower sets the children's limit for the next fork. If the runtime fails to get a thread
+// meanwhile, it retries.
 func (l *processLimit) lower() { l.set(&l.theirs) }
 
 func (l *processLimit) raise() { l.set(&l.ours) }
 
 func (l *processLimit) set(to *unix.Rlimit) {
 	if l.ours.Max > 0 {
-		unix.Setrlimit(unix.RLIMIT_NPROC, to) //nolint:errcheck // not above the hard limit, it is always granted
+		unix.Setrlimit(unix.RLIMIT_NPROC, to) //nolint:errcheck // up to the hard limit it always succeeds
 	}
 }

@@ -5,7 +5,7 @@ package shim
 // enterForks does nothing: there are no cgroups.
 func (s *Shim) enterForks() {}
 
-// processLimit does nothing: a jail's bounds are those of the jail.
+// processLimit does nothing: the limits of a jail apply to all of it.
 type processLimit struct{}
 
 func reserve() processLimit { return processLimit{} }

@@ -2,31 +2,30 @@ package shim
 
 import "time"
 
-// gather tells when to let more come into a pipe before it is read. Where a system
-// call is dear, as in gVisor, who prints in small pieces pays most for those that
-// wake the shim, and the shim for being woken. What comes after a pause is read at
-// once, and so is what comes slowly. Its zero value never waits.
+// gather decides when to wait for more output in a pipe before it is read. If system calls
+// are slow, as in gVisor, each wakeup of the shim costs the writer of small pieces and the
+// shim. Output after a pause, and slow output, is read at once. The zero value never waits.
 type gather struct {
 	wait    time.Duration // 0: never
-	got     int           // bytes since the pipe was empty
-	emptied time.Time     // when it was
-	fast    bool          // at fastRate, the last time
+	got     int           // bytes since the pipe was last empty
+	emptied time.Time     // time when the pipe was last empty
+	fast    bool          // output came at fastRate or faster before that
 }
 
 const (
 	fastRate    = 16 << 20 // bytes a second
-	fastFrom    = 4 << 10  // bytes at once: no keystroke's echo
+	fastFrom    = 4 << 10  // bytes at once: more than the echo of a keystroke
 	gatherPipe  = 16 * blockSize
-	gatherPause = 3 // times wait: after that, what comes is something new
+	gatherPause = 3 // times wait: output after a longer pause is new
 )
 
-// empty notes down that all there was has been read.
+// empty records that the pipe was read until empty.
 func (g *gather) empty(now time.Time) {
 	g.fast = g.got >= fastFrom && now.Sub(g.emptied) < time.Duration(g.got)*time.Second/fastRate
 	g.got, g.emptied = 0, now
 }
 
-// due is how long to wait before what there is now is read.
+// due returns how long to wait before the next read.
 func (g *gather) due(now time.Time) time.Duration {
 	if !g.fast || now.Sub(g.emptied) > gatherPause*g.wait {
 		return 0
@@ -34,7 +33,7 @@ func (g *gather) due(now time.Time) time.Duration {
 	return g.wait
 }
 
-// gather waits, as long as it may, for more to come into a busy pipe.
+// gather waits for more output in a busy pipe, as long as due allows.
 func (st *stream) gather() {
 	st.mu.Lock()
 	wait := st.gathers.due(time.Now())

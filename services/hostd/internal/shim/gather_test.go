@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A pipe is left to fill only between the pieces of one who prints much.
+// TestGather: reading waits only between pieces of fast output.
 func TestGather(t *testing.T) {
 	type read struct {
-		after time.Duration // the one before
+		after time.Duration // since the previous read
 		bytes int
 	}
 	const wait = time.Millisecond
@@ -19,13 +19,13 @@ func TestGather(t *testing.T) {
 		pause time.Duration
 		want  time.Duration
 	}{
-		"a first piece is read at once":     {wait, nil, 0, 0},
-		"so is the next of a slow one":      {wait, []read{{time.Second, 64 << 10}}, 0, 0},
-		"a flood gathers":                   {wait, flood, 50 * time.Microsecond, wait},
-		"not after a pause":                 {wait, flood, 4 * time.Millisecond, 0},
-		"small pieces never do":             {wait, []read{{time.Second, 10}, {time.Microsecond, 10}, {time.Microsecond, 10}}, 0, 0},
-		"nor what comes at a moderate pace": {wait, append(flood, read{10 * time.Millisecond, 64 << 10}), 0, 0},
-		"nobody waits where he need not":    {0, flood, 0, 0},
+		"a first piece is read at once":             {wait, nil, 0, 0},
+		"slow output is read at once":               {wait, []read{{time.Second, 64 << 10}}, 0, 0},
+		"fast output is coalesced":                  {wait, flood, 50 * time.Microsecond, wait},
+		"output after a pause is read at once":      {wait, flood, 4 * time.Millisecond, 0},
+		"small pieces are read at once":             {wait, []read{{time.Second, 10}, {time.Microsecond, 10}, {time.Microsecond, 10}}, 0, 0},
+		"output at a moderate rate is read at once": {wait, append(flood, read{10 * time.Millisecond, 64 << 10}), 0, 0},
+		"the zero value never waits":                {0, flood, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, now := gather{wait: tc.wait}, time.Unix(1000, 0)

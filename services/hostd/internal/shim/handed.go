@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handed reads a connection whose first bytes may bring a descriptor.
+// handed is a connection whose first bytes may carry a descriptor (SCM_RIGHTS).
 type handed struct {
 	net.Conn
 	read bool
 	fd   int // -1: none came
 }
 
-// Read is net.Conn.Read.
+// Read implements net.Conn.
 func (h *handed) Read(b []byte) (int, error) {
 	u, ok := h.Conn.(*net.UnixConn)
 	if h.read || !ok {
@@ -21,7 +21,7 @@ func (h *handed) Read(b []byte) (int, error) {
 	}
 	h.read = true
 	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := u.ReadMsgUnix(b, oob) // closes on exec what it takes
+	n, oobn, _, _, err := u.ReadMsgUnix(b, oob) // sets close-on-exec on what it receives
 	if fds := descriptors(oob[:oobn]); len(fds) > 0 {
 		h.fd = fds[0]
 	}
@@ -40,13 +40,13 @@ func descriptors(oob []byte) []int {
 	return fds
 }
 
-// take gives the descriptor away, if there is one.
+// take returns the descriptor, if one came, and gives up ownership.
 func (h *handed) take() (fd int, ok bool) {
 	fd, h.fd = h.fd, -1
 	return fd, fd >= 0
 }
 
-// drop closes a descriptor that nobody took.
+// drop closes a descriptor that was not taken.
 func (h *handed) drop() {
 	if fd, ok := h.take(); ok {
 		unix.Close(fd) //nolint:errcheck // nothing was written to it

@@ -21,8 +21,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// The test binary is the shim when it is told so: a shim waits for every child
-// of its process, which the test's must not be.
+// TestMain turns the test binary into a shim when the environment says so: a shim waits for
+// every child of its process, which therefore cannot be the test's.
 func TestMain(m *testing.M) {
 	if os.Getenv("MILLRACE_TEST_SHIM") != "" {
 		os.Unsetenv("MILLRACE_TEST_SHIM") //nolint:errcheck // cannot fail
@@ -33,13 +33,13 @@ func TestMain(m *testing.M) {
 
 const patience = time.Minute
 
-// startShim runs a shim until the test ends and gives the path of its socket.
+// startShim runs a shim until the test ends and returns the path of its socket.
 func startShim(t testing.TB, args ...string) (socket string, cmd *exec.Cmd) {
 	t.Helper()
 	return startShimAs(t, nil, args...)
 }
 
-// startShimAs is startShim with what more is to be said of its process.
+// startShimAs is startShim with a change to the command.
 func startShimAs(t testing.TB, change func(*exec.Cmd), args ...string) (socket string, cmd *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shim")
@@ -76,7 +76,7 @@ func startShimAs(t testing.TB, change func(*exec.Cmd), args ...string) (socket s
 	return socket, cmd
 }
 
-// rec is what a host has of one process.
+// rec is a host's record of one process.
 type rec struct {
 	rev     uint64          // of its start
 	events  []process.Event // from seq 2 on
@@ -89,8 +89,8 @@ type rec struct {
 
 func (r *rec) last() uint64 { return uint64(len(r.events)) + 1 }
 
-// host is a hostd that keeps everything in memory. It judges every event: seq
-// and offsets must be dense whatever happens to connections.
+// host is a hostd that keeps everything in memory. It checks every event: seq and offsets
+// must be dense whatever happens to connections.
 type host struct {
 	t      testing.TB
 	socket string
@@ -98,7 +98,7 @@ type host struct {
 	env    map[string]string
 	limits wire.Limits
 	hold   bool     // do not ack
-	file   *os.File // is handed to the shim
+	file   *os.File // passed to the shim
 
 	sandbox string // empty: "sbx"
 	moved   map[string]*wire.Moved
@@ -114,7 +114,7 @@ type host struct {
 	taken   map[uint64]bool
 	ended   bool
 	hello   chan wire.Hello
-	met     *wire.Hello // to be told when it was answered
+	met     *wire.Hello // a Hello that read still has to report
 	err     error
 }
 
@@ -123,7 +123,7 @@ func newHost(t testing.TB, socket string) *host {
 		replies: make(map[uint64]wire.Reply), taken: make(map[uint64]bool), epoch: 1}
 }
 
-// connect dials and attaches; what was connected before is cut.
+// connect dials and attaches, and closes the previous connection.
 func (h *host) connect() {
 	h.t.Helper()
 	dial := h.dial
@@ -187,7 +187,7 @@ func (h *host) read(conn net.Conn) {
 		if err != nil && h.err == nil {
 			h.err = err
 		}
-		if len(out) > 0 { // before anybody sees what it answers, and says more
+		if len(out) > 0 { // before the test sees the event and sends more
 			conn.Write(out) //nolint:errcheck // a cut connection is part of the tests
 		}
 		if h.met != nil {
@@ -216,7 +216,7 @@ func (h *host) take(ty wire.Type, payload []byte) ([]byte, error) {
 		for _, p := range m.Processes {
 			if rec := h.procs[p.Token]; rec != nil {
 				out = wire.AppendMark(out, wire.TypeResume, wire.Mark{Token: p.Token, Seq: rec.last()})
-				if rec.acked > 0 { // what was said of it may have been lost with the connection
+				if rec.acked > 0 { // the ack may have been lost with the connection
 					out = wire.AppendMark(out, wire.TypeAck, wire.Mark{Token: p.Token, Seq: rec.acked})
 				}
 			} else {
@@ -288,7 +288,7 @@ func (h *host) event(token string, seq uint64, ev process.Event) ([]byte, error)
 	return wire.AppendMark(nil, wire.TypeAck, wire.Mark{Token: token, Seq: seq}), nil
 }
 
-// leave cuts the connection: nothing more is taken from it.
+// leave closes the connection; nothing more is read from it.
 func (h *host) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,7 +296,7 @@ func (h *host) leave() {
 	h.conn = nil
 }
 
-// ackAll acks what it has, and from now on all.
+// ackAll acknowledges all events so far, and from now on each one.
 func (h *host) ackAll() {
 	h.mu.Lock()
 	h.hold = false
@@ -308,7 +308,7 @@ func (h *host) ackAll() {
 	h.send(out)
 }
 
-// start asks for a process and gives its token.
+// start starts a process and returns its token.
 func (h *host) start(spec process.Spec) string {
 	h.mu.Lock()
 	h.rev++
@@ -327,7 +327,7 @@ func (h *host) nextRev() uint64 {
 	return h.rev
 }
 
-// await waits until done holds; it is called with the host locked.
+// await waits until done returns true. It calls done with the host locked.
 func (h *host) await(what string, done func() bool) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -379,7 +379,7 @@ func (h *host) awaitReply(rev uint64) wire.Reply {
 	return r
 }
 
-// settle returns when the shim has taken all that was sent.
+// settle returns when the shim has handled all frames sent so far.
 func (h *host) settle() {
 	h.t.Helper()
 	h.awaitReply(h.signal("nobody", 0))
@@ -397,7 +397,7 @@ func (h *host) signal(token string, sig int32) uint64 {
 	return rev
 }
 
-// connected gives a host on a new shim.
+// connected returns a host that is connected to a new shim.
 func connected(t testing.TB) *host {
 	t.Helper()
 	socket, _ := startShim(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// leased gives a script that can be executed only once let was called.
-func leased(t *testing.T) (path string, let func()) {
+// leased returns a script that cannot be executed until release is called.
+func leased(t *testing.T) (path string, release func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nread a; echo got $a\n"), 0o755); err != nil {
@@ -29,7 +29,7 @@ func leased(t *testing.T) (path string, let func()) {
 	return path, spawntest.Lease(t, path)
 }
 
-// failed is why a process never ran; nil: it did.
+// failed returns why a process never ran, or nil if it did.
 func (h *host) failed(token string) *process.Failed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,49 +41,50 @@ func (h *host) failed(token string) *process.Failed {
 	return nil
 }
 
-// A process that is held up before it is its program holds up no other, nor hostd that
-// comes anew; what is said to it meanwhile waits, and is done once and in order.
-func TestAStartIsHeldUpAlone(t *testing.T) {
+// TestSlowExecDelaysNothingElse: a process that is delayed before exec delays neither other
+// processes nor a reconnecting hostd. Commands for it meanwhile wait, and run once and in
+// order.
+func TestSlowExecDelaysNothingElse(t *testing.T) {
 	h := connected(t)
 	other := h.start(sh("trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done"))
 	h.awaitOutput(other, "ready")
-	path, let := leased(t)
+	path, release := leased(t)
 	held := h.start(process.Spec{Cmd: path, Stdin: true})
 	input := wire.AppendStdin(nil, &wire.Stdin{Rev: h.nextRev(), Token: held, Command: "one", Data: []byte("a")})
 	h.send(input)
 	last := h.stdin(held, " b\n", true)
 	h.settle()
 	if r := h.awaitReply(h.signal(other, int32(syscall.SIGTERM))); r.Error != "" {
-		t.Errorf("a signal to another: %+v", r)
+		t.Errorf("a signal to another process: %+v", r)
 	}
 	h.awaitOutput(other, "heard")
 	if p := h.awaitEnd(h.start(sh("echo hello"))); string(p.out[process.Stdout]) != "hello\n" {
-		t.Errorf("another start: %q", p.out[process.Stdout])
+		t.Errorf("a start of another process: %q", p.out[process.Stdout])
 	}
 	h.connect()
 	h.send(input)
 	h.settle()
 	h.mu.Lock()
 	if _, answered := h.replies[last]; answered || len(h.procs[held].events) > 0 {
-		t.Errorf("it is not held up: %+v", h.procs[held].events)
+		t.Errorf("the exec was not delayed: %+v", h.procs[held].events)
 	}
 	h.mu.Unlock()
-	let()
+	release()
 	h.awaitReply(last)
 	if p := h.awaitEnd(held); string(p.out[process.Stdout]) != "got a b\n" || describe(p.exit) != "exited 0" {
-		t.Errorf("it says %q, %s", p.out[process.Stdout], describe(p.exit))
+		t.Errorf("output %q, %s", p.out[process.Stdout], describe(p.exit))
 	}
 }
 
-// Whoever holds up the starts of one user holds up no other user's, however many.
-func TestStartsOfOneUserAreHeldUpAlone(t *testing.T) {
+// TestSlowStartsOfOneUserDelayNoOtherUser, however many they are.
+func TestSlowStartsOfOneUserDelayNoOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts processes of others")
 	}
 	socket, _ := startShim(t, "-execute", "1h")
 	h := newHost(t, socket)
 	h.connect()
-	path, let := leased(t)
+	path, release := leased(t)
 	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -96,20 +97,20 @@ func TestStartsOfOneUserAreHeldUpAlone(t *testing.T) {
 	h.mu.Lock()
 	for _, token := range held {
 		if n := len(h.procs[token].events); n > 0 {
-			t.Errorf("one was not held up: %d events", n)
+			t.Errorf("a start was not delayed: %d events", n)
 		}
 	}
 	h.mu.Unlock()
-	let()
+	release()
 	for _, token := range held {
 		if p := h.awaitEnd(token); describe(p.exit) != "exited 0" {
-			t.Errorf("it was held up and then %s, %+v", describe(p.exit), h.failed(token))
+			t.Errorf("after the delay: %s, %+v", describe(p.exit), h.failed(token))
 		}
 	}
 }
 
-// It is not held up for ever.
-func TestAStartHasATimeLimit(t *testing.T) {
+// TestStartHasATimeout: a delayed exec does not wait for ever.
+func TestStartHasATimeout(t *testing.T) {
 	socket, _ := startShim(t, "-execute", "200ms")
 	h := newHost(t, socket)
 	h.connect()
@@ -127,10 +128,11 @@ func TestAStartHasATimeLimit(t *testing.T) {
 	h.awaitEnd(h.start(sh("exit 0")))
 }
 
-// What waits for a process is bounded.
+// TestCommandsThatWaitForAStartAreBounded: the queue has a limit, with a reserve for
+// signals.
 func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	h := connected(t)
-	path, let := leased(t)
+	path, release := leased(t)
 	held := h.start(process.Spec{Cmd: path, Stdin: true})
 	var last uint64
 	for range 5 {
@@ -139,7 +141,7 @@ func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	if r := h.awaitReply(last); r.Kind != kind.Exhausted {
 		t.Errorf("got %+v, want Exhausted", r)
 	}
-	for _, size := range []int{1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1} { // until there is room for nothing
+	for _, size := range []int{1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1} { // until the queue is full
 		for refused := false; !refused; {
 			rev := h.stdin(held, strings.Repeat("x", size), false)
 			h.settle()
@@ -150,17 +152,18 @@ func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	}
 	end := h.signal(held, int32(syscall.SIGKILL))
 	h.settle()
-	let()
+	release()
 	if r := h.awaitReply(end); r.Error != "" {
-		t.Errorf("a signal: %+v", r)
+		t.Errorf("a signal with a full queue: %+v", r)
 	}
 	h.awaitEnd(held)
 }
 
-// What waits for a process is sent again to a connection that is made anew, and counts once.
-func TestCommandsThatWaitForAStartComeAgain(t *testing.T) {
+// TestQueuedCommandsAreNotCountedTwice: queued commands that hostd repeats on a new
+// connection count once.
+func TestQueuedCommandsAreNotCountedTwice(t *testing.T) {
 	h := connected(t)
-	path, let := leased(t)
+	path, release := leased(t)
 	held := h.start(process.Spec{Cmd: path, Stdin: true})
 	var frames [][]byte
 	var revs []uint64
@@ -183,12 +186,12 @@ func TestCommandsThatWaitForAStartComeAgain(t *testing.T) {
 	}
 	h.mu.Unlock()
 	h.signal(held, int32(syscall.SIGKILL))
-	let()
+	release()
 	h.awaitEnd(held)
 }
 
-// It ends with the sandbox, with a reboot, and when hostd forgets it.
-func TestAStartThatIsHeldUpEnds(t *testing.T) {
+// TestDelayedStartCanBeEnded by the end of the sandbox, a reboot, or Forget.
+func TestDelayedStartCanBeEnded(t *testing.T) {
 	for _, how := range []string{"End", "Reboot", "Forget"} {
 		t.Run(how, func(t *testing.T) {
 			h := connected(t)
@@ -215,11 +218,11 @@ func TestAStartThatIsHeldUpEnds(t *testing.T) {
 	}
 }
 
-// In another sandbox it starts without what was said to it in the first. A watch that waits
-// for it is nobody's there.
-func TestAStartThatIsHeldUpMoves(t *testing.T) {
+// TestDelayedStartMoves: after a move to another sandbox, a delayed process starts without
+// the commands of the first one. A watch that waits behind it does not move.
+func TestDelayedStartMoves(t *testing.T) {
 	h := connected(t)
-	path, let := leased(t)
+	path, release := leased(t)
 	var held []string
 	for range 2 * shim.MaxStarts {
 		held = append(held, h.start(process.Spec{Cmd: path, Stdin: true}))
@@ -234,17 +237,18 @@ func TestAStartThatIsHeldUpMoves(t *testing.T) {
 	}
 	o.stdin(held[0], "b\n", true)
 	o.settle()
-	let()
+	release()
 	if p := o.awaitEnd(held[0]); string(p.out[process.Stdout]) != "got b\n" || describe(p.exit) != "exited 0" {
-		t.Errorf("it says %q, %s", p.out[process.Stdout], describe(p.exit))
+		t.Errorf("output %q, %s", p.out[process.Stdout], describe(p.exit))
 	}
 	if o.taken[1] {
-		t.Error("its start was taken where nobody asked for it")
+		t.Error("its start was acknowledged to the other sandbox")
 	}
 }
 
-// What the shim has of its user's processes for itself, nobody else can take.
-func TestTheLimitOfProcessesCannotBeRaised(t *testing.T) {
+// TestProcessLimitCannotBeRaised: the shim's reserve of processes is not available to
+// others.
+func TestProcessLimitCannotBeRaised(t *testing.T) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip(err)
@@ -260,19 +264,20 @@ func TestTheLimitOfProcessesCannotBeRaised(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		whose string
-		text  []byte
-		want  []string
+		name string
+		text []byte
+		want []string
 	}{{"a process's", limits, []string{"5000", "5000"}}, {"the shim's", own, []string{"5032", "5032"}}} {
 		_, line, _ := strings.Cut(string(tt.text), "Max processes")
 		if got := strings.Fields(line); len(got) < 2 || !slices.Equal(got[:2], tt.want) {
-			t.Errorf("%s: %q, want %q", tt.whose, got, tt.want)
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// Who may stop the shim's children before they are their programs stops nothing else.
-func TestWhoStopsAllStopsNoShim(t *testing.T) {
+// TestStoppingChildrenBeforeExecDoesNotStopTheShim: a process that may send SIGSTOP to the
+// shim's children before exec stops nothing else.
+func TestStoppingChildrenBeforeExecDoesNotStopTheShim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts processes of others")
 	}
@@ -290,7 +295,7 @@ func TestWhoStopsAllStopsNoShim(t *testing.T) {
 	for range 50 {
 		tokens = append(tokens, h.start(process.Spec{Cmd: "/bin/true", User: "nobody"}))
 		if p := h.awaitEnd(h.start(sh("exit 3"))); describe(p.exit) != "exited 3" {
-			t.Fatalf("root's: %s", describe(p.exit))
+			t.Fatalf("a process of root: %s", describe(p.exit))
 		}
 	}
 	refused := 0
@@ -300,12 +305,12 @@ func TestWhoStopsAllStopsNoShim(t *testing.T) {
 			refused++
 		}
 	}
-	t.Logf("%d of %d were stopped before they were programs", refused, len(tokens))
+	t.Logf("%d of %d were stopped before exec", refused, len(tokens))
 	if r := h.awaitReply(h.signal(stops, int32(syscall.SIGKILL))); r.Error != "" {
-		t.Errorf("it cannot be killed: %+v", r)
+		t.Errorf("the stopping process cannot be killed: %+v", r)
 	}
 	h.awaitEnd(stops)
 	if p := h.awaitEnd(h.start(process.Spec{Cmd: "/bin/true", User: "nobody"})); describe(p.exit) != "exited 0" {
-		t.Errorf("when nobody stops it: %s", describe(p.exit))
+		t.Errorf("without the stopping process: %s", describe(p.exit))
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// maxInput is how many bytes of input may wait for a process that does not read.
+// maxInput is the maximum number of bytes of input that wait for a process.
 const maxInput = 4 << 20
 
-// input is the writing end of a process's stdin. Shim.mu guards it.
+// input is the write end of a process's stdin. Shim.mu guards it.
 type input struct {
 	f       *os.File
 	fd      int
-	tty     bool    // f is the terminal, and not ours to close
+	tty     bool    // f is the terminal, which is closed elsewhere
 	queue   []chunk // what did not fit into the pipe
 	bytes   int     // of the queue
 	offset  uint64  // bytes written
-	writing bool    // a goroutine works on the queue
-	eof     bool    // nothing is taken any more
+	writing bool    // a goroutine writes the queue
+	eof     bool    // no more input is accepted
 }
 
 // chunk is one command's input.
@@ -34,17 +34,17 @@ type chunk struct {
 	command string
 	data    []byte
 	eof     bool
-	try     *try // nil: it is not tried again
+	try     *try // nil: the command has no key
 }
 
-// write takes a command's input: into the pipe at once if it has room for all,
-// else into the queue.
+// write writes a command's input: into the pipe at once if all of it fits, else into the
+// queue.
 func (p *proc) write(f *wire.Stdin) {
 	s, in := p.s, p.in
 	if p.tried(f) {
 		return
 	}
-	if p.over() { // hostd may not have noticed yet
+	if p.over() { // hostd may not have the event yet
 		s.refuse(f.Rev, kind.NotFound, "the process has ended")
 		return
 	}
@@ -85,10 +85,10 @@ func (p *proc) write(f *wire.Stdin) {
 	}
 }
 
-// over reports whether the process has ended, also if its record has not.
+// over reports whether the process has ended, even if its record has not.
 func (p *proc) over() bool { return p.reaped || p.finished }
 
-// unwritten says why an input that was taken was not written.
+// unwritten returns the reply for input that was accepted but not written.
 func (p *proc) unwritten(rev uint64) *wire.Reply {
 	if p.over() {
 		return &wire.Reply{Rev: rev, Kind: kind.NotFound, Error: "the process has ended"}
@@ -96,12 +96,12 @@ func (p *proc) unwritten(rev uint64) *wire.Reply {
 	return refusal(rev, "stdin is closed")
 }
 
-// refusal says that stdin takes nothing.
+// refusal returns the reply for a stdin that accepts no input.
 func refusal(rev uint64, text string) *wire.Reply {
 	return &wire.Reply{Rev: rev, Kind: kind.Precondition, Error: text}
 }
 
-// writeSome writes what a pipe has room for. No room is no error.
+// writeSome writes as much as fits into a pipe. A full pipe is not an error.
 func writeSome(fd int, data []byte) (n int, err error) {
 	for n < len(data) {
 		m, err := unix.Write(fd, data[n:])
@@ -131,7 +131,7 @@ func (p *proc) feed(in *input) {
 		s.mu.Lock()
 		in.offset += uint64(n)
 		if len(in.queue) == 0 {
-			return // closed in the meantime, and all told
+			return // closed in the meantime, and every command has its reply
 		}
 		in.queue = in.queue[1:]
 		in.bytes -= len(c.data)
@@ -140,7 +140,7 @@ func (p *proc) feed(in *input) {
 	in.writing = false
 }
 
-// wrote tells what became of a command's input.
+// wrote records and reports the outcome of a command's input.
 func (p *proc) wrote(c *chunk, err error) {
 	s, in := p.s, p.in
 	if err != nil {
@@ -156,12 +156,11 @@ func (p *proc) wrote(c *chunk, err error) {
 	}
 }
 
-// ackDelay is how long an acknowledgement of input waits for the output that the
-// input most often causes, an echo above all, to be stored in one message with
-// it instead of before it. Whoever sent the input has its reply by then.
+// ackDelay is how long StdinAcked waits for the output that input usually causes, above all
+// an echo, so that both are stored in one message. The command already has its reply.
 const ackDelay = 3 * time.Millisecond
 
-// tellSoon is tell after a while, if nothing else tells before.
+// tellSoon calls tell after ackDelay, unless tell is called before.
 func (p *proc) tellSoon() {
 	if p.soon == nil {
 		p.soon = time.AfterFunc(ackDelay, func() {
@@ -174,7 +173,7 @@ func (p *proc) tellSoon() {
 	p.soon.Reset(ackDelay)
 }
 
-// closeInput closes stdin and refuses what still waits for it.
+// closeInput closes stdin and refuses the input that still waits.
 func (p *proc) closeInput() {
 	in := p.in
 	if in == nil || in.f == nil {
@@ -191,7 +190,7 @@ func (p *proc) closeInput() {
 	in.queue, in.bytes = nil, 0
 }
 
-// signal sends a signal to the process's group.
+// signal sends a signal to the process group.
 func (p *proc) signal(f *wire.Signal) {
 	s := p.s
 	if f.Signal < 1 || f.Signal > 64 {
@@ -218,7 +217,7 @@ func (p *proc) signal(f *wire.Signal) {
 	s.reply(&wire.Reply{Rev: f.Rev, After: seq})
 }
 
-// resize sets the terminal's size; a process without one ignores it.
+// resize sets the terminal's size; without a terminal it does nothing.
 func (p *proc) resize(f *wire.Resize) {
 	s := p.s
 	if p.tty == nil || p.in.f == nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// kill sends a signal to p's group, and to the group in its terminal's
-// foreground. Where a terminal does not tell that one, as gVisor's does not, who is
-// killed takes all along that a hangup ends.
+// kill sends a signal to p's group, and to the foreground group of its terminal. If the
+// terminal cannot report that group, as in gVisor, SIGKILL also hangs up the session.
 func (p *proc) kill(sig syscall.Signal) error {
 	if p.watch != nil {
 		p.watch.signal(sig)
@@ -30,9 +29,9 @@ func (p *proc) kill(sig syscall.Signal) error {
 	return syscall.Kill(-p.pid, sig)
 }
 
-// left reports whether p, which has ended, left somebody in its group. As long as it
-// did, nobody else gets its pid. Once it did not, or somebody has the pid, its number
-// may be that of any group, and never again p's. Shim.mu is held.
+// left reports whether processes remain in the group of p, which has ended. As long as they
+// do, p's pid is not reused. Once the group was found empty, or the pid in use again, the
+// number may be that of another group and is never again p's. Shim.mu is held.
 func (p *proc) left() bool {
 	if !p.alone {
 		empty := syscall.Kill(-p.pid, 0) == syscall.ESRCH
@@ -41,7 +40,7 @@ func (p *proc) left() bool {
 	return !p.alone
 }
 
-// timeout ends a process whose own time ran out.
+// timeout kills a process whose timeout ran out.
 func (p *proc) timeout() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -52,7 +51,7 @@ func (p *proc) timeout() {
 	p.kill(syscall.SIGKILL) //nolint:errcheck // it may have ended
 }
 
-// end kills everything; Ended follows when every record is complete.
+// end kills everything. Ended follows when every record is complete.
 func (s *Shim) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,9 +73,9 @@ func (s *Shim) end() {
 	}()
 }
 
-// reboot kills everything and returns when nothing runs any more: what hostd says
-// next finds the place as a machine that was switched off and on. Who is being started
-// may have been no child yet when all were killed.
+// reboot kills everything and returns when nothing runs any more: the next command of hostd
+// finds the sandbox as after a reboot. A process being started may not have been a child
+// yet when all were killed, hence the loop.
 func (s *Shim) reboot() {
 	for {
 		s.mu.Lock()
@@ -91,7 +90,7 @@ func (s *Shim) reboot() {
 	}
 }
 
-// endWatches ends what no signal reaches; Shim.mu is held.
+// endWatches ends the watches, which no signal reaches. Shim.mu is held.
 func (s *Shim) endWatches() {
 	for _, p := range s.procs {
 		if p.watch != nil {
@@ -100,7 +99,7 @@ func (s *Shim) endWatches() {
 	}
 }
 
-// ifEnded tells hostd when, after End, every record is complete.
+// ifEnded reports the end to hostd when, after End, every record is complete.
 func (s *Shim) ifEnded() {
 	if !s.ending || s.ended {
 		return
@@ -116,16 +115,16 @@ func (s *Shim) ifEnded() {
 	}
 }
 
-// How long killAll goes on: what starts while it looks is found the next time.
+// Rounds of killAll: a process that starts during one round is found in the next.
 const (
 	killRounds = 200
 	killPause  = 5 * time.Millisecond
 )
 
-// killAll kills everything that runs in the sandbox, until nothing is left or
-// what is left does not die.
+// killAll kills everything that runs in the sandbox, until nothing is left or the rounds
+// are used up.
 func (s *Shim) killAll() {
-	s.nudge() // a child that others forked may have ended with nobody waiting for any
+	s.nudge() // wake reap: a child forked elsewhere may have ended
 	for range killRounds {
 		if s.pid1 {
 			if err := syscall.Kill(-1, syscall.SIGKILL); err == syscall.ESRCH {

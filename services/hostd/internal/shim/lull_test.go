@@ -8,21 +8,21 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// A record ends when those who hold its output say nothing, and could have: not because
-// there was no room for so long, nor because the sandbox stood still.
-func TestLullIsOfWhoCouldSpeak(t *testing.T) {
+// TestSilenceCountsOnlyWhileOutputCanBeRead: the record of an exited process ends after
+// silence on its pipes, but not if the spool was full or the sandbox paused for that time.
+func TestSilenceCountsOnlyWhileOutputCanBeRead(t *testing.T) {
 	const long = time.Hour
 	for _, tt := range []struct {
 		name        string
-		wrote       time.Duration // ago, as all of these
+		wrote       time.Duration // time ago, as all of these
 		ready, look time.Duration
 		ends        bool
 	}{
-		{"nothing came", long, long, 0, true},
-		{"it wrote just now, and not for long", 0, long, 0, true}, // Limits.GraceMax is over
-		{"there is room again, and it was not read yet", long, 0, 0, false},
-		{"there was room again, and nothing came", long, 4 * time.Second, 0, true},
-		{"it stood still", long, long, long, false},
+		{"no output", long, long, 0, true},
+		{"recent output after GraceMax", 0, long, 0, true}, // Limits.GraceMax has passed
+		{"the spool has space again, but nothing was read yet", long, 0, 0, false},
+		{"the spool had space again, and no output came", long, 4 * time.Second, 0, true},
+		{"paused", long, long, long, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
@@ -39,14 +39,14 @@ func TestLullIsOfWhoCouldSpeak(t *testing.T) {
 	}
 }
 
-// An exit of who left nothing to read needs no room in the spool, which others may fill.
-func TestSilentExitNeedsNoRoom(t *testing.T) {
+// TestExitWithoutOutputNeedsNoSpoolSpace: the spool may be full of other processes' output.
+func TestExitWithoutOutputNeedsNoSpoolSpace(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	defer w.Close() // its children hold it
+	defer w.Close() // a child has it open
 	s := New(Config{})
 	s.limits.SpoolProcess, s.limits.SpoolTotal, s.bytes = 1, 1, 2
 	p := &proc{s: s, open: 1, undrained: 1}
@@ -54,13 +54,13 @@ func TestSilentExitNeedsNoRoom(t *testing.T) {
 	p.streams = []*stream{st}
 	st.exit()
 	if !st.drained || p.undrained != 0 {
-		t.Error("it waits for room")
+		t.Error("it waits for space in the spool")
 	}
 	if _, err := w.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	other := &stream{p: &proc{s: s, undrained: 1}, id: process.Stdout, f: r, fd: int(r.Fd())}
 	if other.exit(); other.drained {
-		t.Error("what was left is passed over")
+		t.Error("remaining output was skipped")
 	}
 }

@@ -20,37 +20,41 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
-// ListenFD is the descriptor at which a shim finds its listening socket.
+// ListenFD is the descriptor of a shim's listening socket.
 const ListenFD = 3
 
-// Main runs a shim as a process of its own and gives its exit code. Its
-// listening unix socket is descriptor ListenFD. Of its environment it uses PATH,
-// HOME and USER: those of whoever runs what names no user. Arguments: -user NAME
-// instead of USER, with his own home; -workdir DIR where what names no directory
-// starts, if it is there; -oom-fd N is an open memory.events or memory.oom_control of the
-// sandbox's cgroup, and -memory its limit; -forks-fd N is what driver.ForksFd is; -serial IN,OUT are two descriptors of a stream to hostd
-// (package serial) instead of a socket, and -pack what package vminit wants to tell a
-// guest's files by it; -gather D lets the output of one who prints
-// much gather for so long: for a kernel whose system calls are dear; -execute is
-// Config.Execute, and -rehearse Config.Rehearse.
+// Main runs a shim as a process of its own and returns its exit code. Descriptor ListenFD
+// is its listening unix socket. Of its environment it uses PATH, HOME and USER: those of
+// the default user. Arguments:
+//
+// -user NAME      default user instead of USER, with its own home
+// -workdir DIR    default working directory, if it exists
+// -oom-fd N       open memory.events or memory.oom_control of the sandbox's cgroup
+// -memory MIB     memory limit of that cgroup
+// -forks-fd N     see driver.ForksFd
+// -serial IN,OUT  two descriptors of a stream to hostd (package serial) instead of a socket
+// -pack A,B       directories of a guest's files; see package vminit
+// -gather D       Config.Gather: for a kernel with slow system calls
+// -execute D      Config.Execute
+// -rehearse       Config.Rehearse
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	user := flags.String("user", "", "who runs what names no user; default: $USER")
-	workdir := flags.String("workdir", "", "where what names no directory starts; default: the user's home")
-	oom := flags.Int("oom-fd", 0, "an open memory.events or memory.oom_control")
-	memory := flags.Uint64("memory", 0, "the sandbox's limit in MiB; 0: it has none")
-	forks := flags.Int("forks-fd", 0, "the file of the cgroup of the processes; anything else is not used")
-	stream := flags.String("serial", "", "two descriptors, IN,OUT, instead of a listening socket")
-	pack := flags.String(strings.TrimPrefix(vminit.PackFlag, "-"), "", "with -serial, two directories of a guest: see package vminit")
-	gather := flags.Duration("gather", 0, "how long the output of one who prints much may gather")
-	execute := flags.Duration("execute", 0, "how long a process may take to become its program; default: 10s")
-	rehearse := flags.Bool("rehearse", false, "run a command at once that nobody asked for")
+	user := flags.String("user", "", "user of processes that name none (default $USER)")
+	workdir := flags.String("workdir", "", "working directory of processes that name none (default the user's home)")
+	oom := flags.Int("oom-fd", 0, "descriptor of the cgroup's memory.events or memory.oom_control")
+	memory := flags.Uint64("memory", 0, "memory limit in MiB (default 0, no limit)")
+	forks := flags.Int("forks-fd", 0, "descriptor of the procs file of the processes' cgroup; others are ignored")
+	stream := flags.String("serial", "", "descriptors IN,OUT of a stream, instead of a listening socket")
+	pack := flags.String(strings.TrimPrefix(vminit.PackFlag, "-"), "", "with -serial, two directories of a guest (see package vminit)")
+	gather := flags.Duration("gather", 0, "how long output of a busy writer may collect in its pipe (default 0)")
+	execute := flags.Duration("execute", 0, "maximum time from fork to exec (default 10s)")
+	rehearse := flags.Bool("rehearse", false, "run a shell at startup to warm the caches")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 { // a role that this program does not know
-		fmt.Fprintf(stderr, "shim: %q is no argument of a shim\n", flags.Arg(0)) //nolint:errcheck // nobody is left to tell
+	if flags.NArg() > 0 { // a role that this program does not have
+		fmt.Fprintf(stderr, "shim: unexpected argument %q\n", flags.Arg(0)) //nolint:errcheck // stderr is the last resort
 		return 2
 	}
 	closeInherited(ListenFD)
@@ -59,7 +63,7 @@ func Main(args []string, stderr io.Writer) int {
 		err = deaf.Install()
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1
 	}
 	if *oom == 0 {
@@ -70,13 +74,13 @@ func Main(args []string, stderr io.Writer) int {
 	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks,
 		Execute: *execute, Gather: *gather, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
-		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1
 	}
 	return 0
 }
 
-// listen is where hostd connects: at a stream, if there is one.
+// listen returns where hostd connects: a stream, if one is given, or the inherited socket.
 func listen(stream, pack string) (net.Listener, error) {
 	if stream == "" {
 		return listener(ListenFD)
@@ -107,8 +111,8 @@ func serialPair(in, out string) (p serial.Pair, err error) {
 	return p, err
 }
 
-// descriptor opens an inherited descriptor anew, because the runtime already waits
-// for events of the standard three; no child gets either.
+// descriptor duplicates an inherited descriptor, because the runtime already polls the
+// standard three. No child inherits either.
 func descriptor(n string) (*os.File, error) {
 	fd, err := strconv.ParseUint(n, 10, 16)
 	if err != nil {
@@ -125,7 +129,7 @@ func descriptor(n string) (*os.File, error) {
 	return os.NewFile(uintptr(own), "serial"), nil
 }
 
-// listener takes over the inherited socket; no child gets it.
+// listener takes over the inherited socket. No child inherits it.
 func listener(fd uintptr) (net.Listener, error) {
 	syscall.CloseOnExec(int(fd))
 	f := os.NewFile(fd, "listener")
@@ -146,12 +150,11 @@ func listener(fd uintptr) (net.Listener, error) {
 	return ln, nil
 }
 
-// terminated ends with SIGTERM, but not as pid 1: then only who runs in the place
-// can have sent it, and hostd kills. The other signals do nothing: those that a
-// terminal or a closing session sends, and those of a fault, by which this
-// program would end when somebody sends them, who is its equal inside (package
-// deaf has the rest). They are caught, not ignored, because children inherit what
-// is ignored.
+// terminated returns a context that ends with SIGTERM, except as pid 1: there only a
+// process of the sandbox can have sent it, and hostd stops the shim with SIGKILL. Other
+// signals are ignored: those of a terminal or an ending session, and fault signals, which
+// would end this program when a process with the same user sends them (package deaf handles
+// the rest). They are caught, not set to SIG_IGN, because children inherit that.
 func terminated() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 8)

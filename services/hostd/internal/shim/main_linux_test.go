@@ -16,19 +16,19 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// runTests makes the test binary what drivertest starts, too.
+// runTests makes the test binary also the programs that drivertest starts.
 func runTests(m *testing.M) { drivertest.Main(m) }
 
-// takePID has a shell give the pid $N to a group of its own: the kernel gives the one
-// after the last, which may be set. A thread of the shim's may be faster, so that it
-// is tried until it is so. GROUP runs in it.
+// takePID is a shell script that gives the pid $N to a new process group running $GROUP.
+// The kernel assigns the pid after the last one, which can be set. A thread of the shim may
+// take it first, so the script tries until it succeeds.
 const takePID = `set -m; for try in $(seq 200); do
 	echo $((N-1)) > /proc/sys/kernel/ns_last_pid || exit 3
 	sh -c "$GROUP" & [ $! = $N ] && break; kill -9 $!; wait $!
 done 2>/dev/null; [ $! = $N ] || exit 4; `
 
-// connectedInside is connected with the shim as pid 1 of a pid namespace, in which
-// pids can be chosen.
+// connectedInside is connected with the shim as pid 1 of a pid namespace, in which pids can
+// be chosen.
 func connectedInside(t *testing.T) *host {
 	t.Helper()
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
@@ -47,10 +47,10 @@ func connectedInside(t *testing.T) *host {
 	return h
 }
 
-// TORTURE 79: a process has ended, though somebody holds its pipe, and its pid is
-// another's. A signal to it is told that it has ended, and hits nobody.
-func TestASignalNeverHitsWhoHasThePIDNow(t *testing.T) {
-	// It says so when it is asked to end, and nothing when it was killed before.
+// TestSignalNeverHitsAReusedPID: a process has ended, though its pipe is still open, and
+// its pid was reused. A signal to it returns that it has ended, and hits no process.
+func TestSignalNeverHitsAReusedPID(t *testing.T) {
+	// The script prints "lives" on SIGTERM, and nothing if it was killed before.
 	const newcomer = `trap "echo lives; exit" TERM; echo $$ > $F.new; mv $F.new $F; sleep 1000 & wait`
 	for _, tt := range []struct{ name, group, settled string }{
 		{"a job of a shell", newcomer, "true"},
@@ -74,10 +74,10 @@ func TestASignalNeverHitsWhoHasThePIDNow(t *testing.T) {
 				t.Fatalf("the newcomer: %s", describe(p.end))
 			}
 			if r := h.awaitReply(h.signal(gone, int32(syscall.SIGKILL))); r.Kind != kind.NotFound || r.Error == "" {
-				t.Errorf("a signal to what has ended: %+v", r)
+				t.Errorf("a signal to an ended process: %+v", r)
 			}
 			h.stdin(other, "go\n", false)
-			h.await("whether it lives", said("lives"))
+			h.await("the newcomer's answer", said("lives"))
 			if p.end != nil {
 				t.Errorf("the newcomer was hit: %q, %s", p.out[process.Stdout], describe(p.exit))
 			}
@@ -85,21 +85,20 @@ func TestASignalNeverHitsWhoHasThePIDNow(t *testing.T) {
 	}
 }
 
-// What has ended is told of no signal, but what it left in its group is: it lives on
-// under its number.
-func TestASignalReachesTheGroupOfWhatHasEnded(t *testing.T) {
+// TestSignalReachesTheGroupOfAnEndedProcess: processes that it left in its group still get
+// signals.
+func TestSignalReachesTheGroupOfAnEndedProcess(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "sleep 1000 & exit 0"}})
 	h.await("the exit", func() bool { return h.procs[token].exit != nil })
 	if r := h.awaitReply(h.signal(token, int32(syscall.SIGKILL))); r.Error != "" {
-		t.Errorf("a signal to what is left: %+v", r)
+		t.Errorf("a signal to the remaining group: %+v", r)
 	}
 	h.awaitEnd(token)
 }
 
-// A process whose first thread has ended looks like a zombie, and does not outlive a
-// reboot.
-func TestRebootKillsWhatLooksLikeAZombie(t *testing.T) {
+// TestRebootKillsProcessesWithoutAFirstThread, which look like zombies.
+func TestRebootKillsProcessesWithoutAFirstThread(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "/proc/self/exe", Args: []string{drivertest.HeadlessArg, ""}})
 	h.awaitOutput(token, "headless")
@@ -109,12 +108,13 @@ func TestRebootKillsWhatLooksLikeAZombie(t *testing.T) {
 	}
 }
 
-// Nor do those that Go's runtime takes for faults of its own, or that C libraries keep.
+// TestQueuedSignalsDoNotEndTheShim: also not signals that Go's runtime takes for its own
+// faults, or that C libraries reserve.
 func TestQueuedSignalsDoNotEndTheShim(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)
 	h.connect()
-	h.awaitEnd(h.start(sh("exit 0"))) // it is past its beginning
+	h.awaitEnd(h.start(sh("exit 0"))) // the shim has started completely
 	for _, sig := range []int{4, 5, 7, 8, 11, 16, 31, 32, 33, 34} {
 		kill := exec.Command("/bin/kill", "-q", "1", "-s", strconv.Itoa(sig), strconv.Itoa(cmd.Process.Pid))
 		if out, err := kill.CombinedOutput(); err != nil {

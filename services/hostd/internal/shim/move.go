@@ -8,21 +8,21 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// move makes all that runs here the sandbox's that hostd attaches to: the shim was
-// restored, with its processes, from memory that was another sandbox's. What is
-// over is that one's alone, and so are its watches: nobody here reads them.
+// move turns all running processes into processes of the sandbox that hostd attaches to:
+// the shim was restored, with its processes, from the memory of another sandbox. Finished
+// processes remain that one's alone, and so do its watches, which have no reader here.
 // Shim.mu is held.
 func (s *Shim) move(a *wire.Attach) {
 	if s.pid1 {
 		fresh.Kernel(time.Unix(0, a.Now), a.Seed)
 	}
-	s.outcomes = outcomes{} // the commands of this sandbox are others
+	s.outcomes = outcomes{} // the revs of this sandbox's commands are unrelated
 	for _, p := range s.procs {
-		p.waiting, p.waits = nil, 0 // the other's, too
+		p.waiting, p.waits = nil, 0 // commands of the other sandbox
 		switch {
 		case p.finished:
 			p.discard()
-		case p.watches, a.Version < 3: // hostd could not know what it is
+		case p.watches, a.Version < 3: // hostd cannot represent these
 			p.abandon(0) //nolint:errcheck // it never fails
 		default:
 			p.move()
@@ -30,12 +30,12 @@ func (s *Shim) move(a *wire.Attach) {
 	}
 }
 
-// move begins p's record anew after the last event that was acked. What follows is
-// in both records: in the old one too it was, or will be, stored. The new one's
-// first events say what state p is in.
+// move restarts p's record after the last acknowledged event. The events after that are in
+// both records; the old record has them, or will. The new record's first events restore p's
+// state.
 func (p *proc) move() {
 	q := &p.spool
-	old := q.entries[q.head:] // nothing is on a disk: it is not part of the memory
+	old := q.entries[q.head:] // nothing is on disk: that is not part of the memory
 	p.moved, p.after, p.rev = true, q.first()-1, 0
 	base := p.rebase(old)
 	was := q.bytes
@@ -53,7 +53,7 @@ func (p *proc) move() {
 	p.s.bytes += q.bytes - was
 }
 
-// state are the events that must come before old: those that it does not have.
+// state returns the state events that must precede old and are not in it.
 func (p *proc) state(old []entry) []process.Body {
 	started, exited := p.pid == 0, !p.exited
 	for i := range old {
@@ -71,8 +71,8 @@ func (p *proc) state(old []entry) []process.Body {
 	return missing
 }
 
-// rebase has each stream's offsets count from the first byte in old, and gives what
-// that one's was.
+// rebase makes each stream's offsets count from the first byte in old, and returns the
+// previous offsets of these bytes.
 func (p *proc) rebase(old []entry) map[process.Stream]uint64 {
 	base := make(map[process.Stream]uint64)
 	for i := range old {

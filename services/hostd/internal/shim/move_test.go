@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// elsewhere is a hostd that attaches to h's shim as that of another sandbox, as if
-// the shim had been restored there from memory.
+// elsewhere returns a hostd that attaches to h's shim as another sandbox's, as if the shim
+// had been restored there from memory.
 func (h *host) elsewhere(hold bool, tokens ...string) *host {
 	h.t.Helper()
 	h.leave()
@@ -22,7 +22,7 @@ func (h *host) elsewhere(hold bool, tokens ...string) *host {
 	return o
 }
 
-// awaitOut waits for what a process printed.
+// awaitOut waits until the output of a process equals want.
 func (h *host) awaitOut(token, want string) *rec {
 	h.t.Helper()
 	p := h.procs[token]
@@ -30,7 +30,7 @@ func (h *host) awaitOut(token, want string) *rec {
 	return p
 }
 
-// until is a record's output up to a seq.
+// until returns a record's output up to a seq.
 func (r *rec) until(seq uint64, id process.Stream) string {
 	n := len(r.out[id])
 	for _, e := range r.events {
@@ -41,8 +41,8 @@ func (r *rec) until(seq uint64, id process.Stream) string {
 	return string(r.out[id][:n])
 }
 
-// In another sandbox a process's record begins anew where the old one was acked:
-// both together have every byte once, whatever was on its way.
+// TestMovesToAnotherSandbox: in another sandbox a process's record restarts after the last
+// ack in the old one. Both together have every byte once, whatever was in flight.
 func TestMovesToAnotherSandbox(t *testing.T) {
 	h := connected(t)
 	spec := sh(`while read x; do echo got $x; echo err $x >&2; done; exit 7`)
@@ -61,7 +61,7 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 	o := h.elsewhere(false, token)
 	moved := o.moved[token]
 	if moved == nil {
-		t.Fatal("nothing is said of the process")
+		t.Fatal("no Moved for the process")
 	}
 	if got, err := process.ParseSpec(moved.Spec); err != nil || got.Cmd != spec.Cmd || !got.Stdin {
 		t.Errorf("spec %+v, %v", got, err)
@@ -70,7 +70,7 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 	o.stdin(token, "", true)
 	after := o.awaitEnd(token)
 	if before.acked != moved.After || before.last() == moved.After {
-		t.Errorf("it goes on after %d; %d events were acked, of %d", moved.After, before.acked, before.last())
+		t.Errorf("continues after %d; %d of %d events were acked", moved.After, before.acked, before.last())
 	}
 	if _, ok := after.events[0].Body.(process.Started); !ok || after.started != before.started || describe(after.end) != "exited 7" {
 		t.Errorf("pid %d and end %s; pid %d before", after.started, describe(after.end), before.started)
@@ -84,12 +84,12 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 	o.settle()
 	o.connect()
 	if len(o.moved) > 0 {
-		t.Error("it says so again")
+		t.Error("Moved was sent again")
 	}
 }
 
-// What hostd did not ack of a process that moved, the shim says again to the next
-// life; what is over does not move, nor does a watch.
+// TestMovesAgain: events that hostd did not acknowledge of a moved process are sent again
+// to the next sandbox. Neither a finished process nor a watch moves.
 func TestMovesAgain(t *testing.T) {
 	h := connected(t)
 	h.hold = true
@@ -105,7 +105,7 @@ func TestMovesAgain(t *testing.T) {
 		t.Fatalf("moved: %v", o.moved)
 	}
 	o.awaitOut(runs, "runs\n")
-	o.await("the exit of one whose pipe is held", func() bool { return o.procs[left].exit != nil })
+	o.await("the exit of a process whose pipe is open", func() bool { return o.procs[left].exit != nil })
 	again := o.elsewhere(false, runs, left) // nothing was stored
 	if len(again.moved) != 2 || again.moved[runs].After != o.moved[runs].After {
 		t.Errorf("moved: %v, then %v", o.moved, again.moved)

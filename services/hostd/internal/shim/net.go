@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	proxyTimeout = 10 * time.Second // until hostd takes a connection
+	proxyTimeout = 10 * time.Second // for hostd to accept a connection
 	maxProxied   = wire.MaxStreams  // connections through the proxy
-	streamTurn   = 32 << 10         // bytes of streams in one write, beside a turn of the processes
+	streamTurn   = 32 << 10         // bytes of streams in one write, besides one turn of the processes
 )
 
-// newStreams gives a session its end of the streams: hostd opens those to the
-// sandbox's ports, we those to the world.
+// newStreams returns the session's end of the mux: hostd opens streams to ports of the
+// sandbox, the shim opens streams to the proxy.
 func (c *session) newStreams() *mux.Mux {
 	return mux.New(mux.Config{
 		MaxStreams: wire.MaxStreams,
@@ -42,7 +42,7 @@ func (c *session) newStreams() *mux.Mux {
 	})
 }
 
-// toPort carries a stream to the port of the sandbox that it names.
+// toPort connects a stream to its target port in the sandbox.
 func toPort(s *mux.Stream) {
 	conn, err := dialPort(s.Target())
 	if err != nil {
@@ -53,7 +53,7 @@ func toPort(s *mux.Stream) {
 	mux.Join(s, conn) //nolint:errcheck // both ends know
 }
 
-// dialPort finds what listens on a port, in either family.
+// dialPort connects to the listener on a port, in either address family.
 func dialPort(target string) (*net.TCPConn, error) {
 	port, err := strconv.ParseUint(target, 10, 16)
 	if err != nil || port == 0 {
@@ -61,8 +61,8 @@ func dialPort(target string) (*net.TCPConn, error) {
 	}
 	var first error
 	for _, ip := range [...]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback} {
-		// A net.Dialer has a time limit, and brings all of DNS with it. Whoever waits
-		// for this has a limit of his own.
+		// A net.Dialer would add a timeout, but also link in all of DNS. The caller has a
+		// timeout of its own.
 		conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: ip, Port: int(port)})
 		if err == nil {
 			return conn, nil
@@ -77,14 +77,13 @@ func dialPort(target string) (*net.TCPConn, error) {
 	return nil, kind.Newf(kind.Unavailable, "dial", "", "the port does not answer: %s", first)
 }
 
-// network opens or closes the way out, as hostd says: a proxy on that port of
-// the loopback, whose connections hostd serves; 0: none. Processes that are
-// started from now on are told of it. A port that is taken is tried again with
-// the next word of hostd's.
+// network opens or closes the egress proxy as hostd requests: a listener on that port of
+// the loopback, whose connections hostd serves; 0 closes it. Processes started from now on
+// get it in their environment. If the port is in use, the next Network frame tries again.
 func (s *Shim) network(n wire.Network) {
 	trust := s.trustIn(n.CA)
 	if n.DNS != "" {
-		put("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // then names are the proxy's to resolve
+		put("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // without it, the proxy resolves names
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +115,7 @@ func (s *Shim) acceptProxied(ln *net.TCPListener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			<-slots // out of descriptors: those that are open will end
+			<-slots // out of descriptors: wait for open connections to end
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -129,7 +128,7 @@ func (s *Shim) acceptProxied(ln *net.TCPListener) {
 
 const acceptPause = 20 * time.Millisecond
 
-// toProxy carries a connection to hostd.
+// toProxy connects a connection to hostd's proxy.
 func (s *Shim) toProxy(conn *net.TCPConn) {
 	s.mu.Lock()
 	c := s.session
@@ -148,9 +147,8 @@ func (s *Shim) toProxy(conn *net.TCPConn) {
 	mux.Join(stream, conn) //nolint:errcheck // both ends know
 }
 
-// proxyEnv is what tells programs of the proxy; Shim.mu is held. All names speak
-// HTTP: libraries that know SOCKS only with another package fail where one says
-// socks5.
+// proxyEnv sets the proxy variables; Shim.mu is held. All of them use http: libraries that
+// need an extra package for SOCKS fail on a socks5 URL.
 func (s *Shim) proxyEnv(env map[string]string) {
 	if s.proxy == nil {
 		return

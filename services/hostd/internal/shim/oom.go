@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openOOM finds the file of the shim's own memory cgroup that counts kills, where
-// the driver handed in none and the sandbox can see it. 0: there is none.
+// openOOM opens the file of the shim's own memory cgroup that counts OOM kills, for drivers
+// that pass none. It returns 0 if the sandbox cannot see one.
 func openOOM() int {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -37,8 +37,8 @@ func openOOM() int {
 	return 0
 }
 
-// readOOM is how many processes of the sandbox the kernel has killed for want of
-// memory, by the cgroup's file that the driver handed in.
+// readOOM returns how many processes of the sandbox the kernel has killed for lack of
+// memory.
 func (s *Shim) readOOM() uint64 {
 	if s.cfg.OOM == 0 {
 		return 0
@@ -59,10 +59,10 @@ func (s *Shim) readOOM() uint64 {
 	return 0
 }
 
-// outOfMemory reports whether a kill was counted that no process was told of
-// yet, and counts it as told. One from before a process began was not its own: the
-// kernel also takes what no process of the record is. Which it chose it does not say:
-// of two that die of SIGKILL at the same moment, the first is taken.
+// outOfMemory reports whether there was an OOM kill that is not attributed to a process
+// yet, and attributes it. Kills from before the process began do not count: the kernel also
+// kills processes without a record. It does not say which process it chose: of two that die
+// of SIGKILL at the same moment, the first gets it.
 func (s *Shim) outOfMemory(before uint64) bool {
 	if kills := s.readOOM(); kills > max(s.oomKills, before) {
 		s.oomKills++
@@ -71,19 +71,19 @@ func (s *Shim) outOfMemory(before uint64) bool {
 	return false
 }
 
-// What the shim starts is likelier than the shim to be ended where memory is used up: the
-// kernel takes the largest process, and files in memory are nobody's, so that it might be
-// the shim. It counts thousandths of the limit, of which ours is to be room for a shim. More
-// than sooner would have a browser go before its own renderers, to which it gives 300; it
-// fits into no sandbox in which that is not enough.
+// When memory runs out, the kernel kills the largest process. Files in memory belong to no
+// process, so that could be the shim; its children get a higher oom_score_adj. The unit is
+// thousandths of the limit: the difference leaves `ours` MiB for the shim. It is not far
+// above `sooner`, because a browser gives its renderers 300 and would be killed before
+// them; a browser does not fit into a sandbox in which the difference must be larger.
 const (
 	sooner  = 100
 	ours    = 32 // MiB
 	highest = 1000
 )
 
-// expendable is the oom_score_adj of what the shim starts, in a sandbox of so many MiB; empty
-// where the shim has none, as in a kernel of its own.
+// expendable returns the oom_score_adj for the shim's children, in a sandbox with that many
+// MiB; nil if the shim's own is 0, as in a VM.
 func expendable(memory uint64) []byte {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -100,7 +100,7 @@ func expendable(memory uint64) []byte {
 	return strconv.AppendUint(nil, min(own+more, highest), 10)
 }
 
-// expend has the kernel take a process, and what that starts, before the shim.
+// expend makes the kernel kill a process, and its children, before the shim.
 func (s *Shim) expend(pid int) {
 	if len(s.expends) > 0 {
 		os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), s.expends, 0) //nolint:errcheck // it has ended

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// A kill for want of memory that was counted before a process began is not the
-// process's own: it was of something that is in no record.
-func TestKillFromBeforeAProcessIsNotItsEnd(t *testing.T) {
+// TestEarlierOOMKillIsNotAttributed: an OOM kill counted before a process began hit
+// something without a record, not the process.
+func TestEarlierOOMKillIsNotAttributed(t *testing.T) {
 	counts, err := os.Create(filepath.Join(t.TempDir(), "memory.events"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,13 +28,13 @@ func TestKillFromBeforeAProcessIsNotItsEnd(t *testing.T) {
 	h.connect()
 	count("1")
 	if p := h.awaitEnd(h.start(sh("kill -9 $$"))); describe(p.end) != "signaled by 9" {
-		t.Errorf("after an older kill: %s", describe(p.end))
+		t.Errorf("after an earlier kill: %s", describe(p.end))
 	}
 	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; kill -9 $$"}, Stdin: true})
 	h.awaitOutput(token, "ready")
 	count("2")
 	h.stdin(token, "\n", false)
 	if p := h.awaitEnd(token); describe(p.end) != "oom by 9" {
-		t.Errorf("after its own: %s", describe(p.end))
+		t.Errorf("after its own kill: %s", describe(p.end))
 	}
 }

@@ -46,7 +46,7 @@ func TestOutputArrivesWhole(t *testing.T) {
 		{"SIGSEGV", sh("kill -SEGV $$"), "", "", "signaled by 11"},
 		{"SIGXCPU", sh("kill -XCPU $$"), "", "", "signaled by 24"},
 		{"the tail before SIGKILL", sh("seq 1 3000; kill -9 $$"), seq(3000), "", "signaled by 9"},
-		{"stdout closed while it lives", sh("exec 1>&-; echo late >&2"), "", "late\n", "exited 0"},
+		{"stdout closed while it runs", sh("exec 1>&-; echo late >&2"), "", "late\n", "exited 0"},
 		{"interleaved", sh("for i in 1 2 3 4 5; do echo o$i; echo e$i >&2; done"), "o1\no2\no3\no4\no5\n", "e1\ne2\ne3\ne4\ne5\n", "exited 0"},
 		{"not executable", process.Spec{Cmd: "/etc/passwd"}, "", "*ermission denied", "exited 126"},
 		{"missing", process.Spec{Cmd: "no-such-program-anywhere"}, "", "*not found", "exited 127"},
@@ -81,19 +81,19 @@ func seq(n int) string {
 	return b.String()
 }
 
-func TestWhatCannotStart(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	large := strings.Repeat("x", 140_000)
 	tests := []struct {
 		name, want string
 		spec       process.Spec
 	}{
-		{"a cwd that is missing", "cwd '/nope' does not exist", process.Spec{Cmd: "true", Cwd: "/nope"}},
-		{"a cwd that is a file", "cwd '/etc/passwd' is not a directory", process.Spec{Cmd: "true", Cwd: "/etc/passwd"}},
-		{"a user that is unknown", "invalid username: 'nobody-at-all'", process.Spec{Cmd: "true", User: "nobody-at-all"}},
-		{"an argument that is too long", `argument 2 of "echo" is 140000 bytes long, the limit is 131071`,
+		{"missing cwd", "cwd '/nope' does not exist", process.Spec{Cmd: "true", Cwd: "/nope"}},
+		{"cwd is a file", "cwd '/etc/passwd' is not a directory", process.Spec{Cmd: "true", Cwd: "/etc/passwd"}},
+		{"unknown user", "invalid username: 'nobody-at-all'", process.Spec{Cmd: "true", User: "nobody-at-all"}},
+		{"argument too long", `argument 2 of "echo" is 140000 bytes long, the limit is 131071`,
 			process.Spec{Cmd: "echo", Args: []string{"x", large}}},
-		{"a command that is too long", "the command is 140000 bytes long, the limit is 131071", process.Spec{Cmd: large}},
-		{"a variable that is too long", `environment variable "SECRET" is 140007 bytes long with its name, the limit is 131071`,
+		{"command too long", "the command is 140000 bytes long, the limit is 131071", process.Spec{Cmd: large}},
+		{"variable too long", `environment variable "SECRET" is 140007 bytes long with its name, the limit is 131071`,
 			process.Spec{Cmd: "true", Env: map[string]string{"SECRET": large}}},
 	}
 	h := connected(t)
@@ -135,8 +135,8 @@ func TestChildrenGetNoDescriptors(t *testing.T) {
 	}
 }
 
-// Exited does not wait for whoever holds the pipe; what that writes is kept;
-// Finished comes after silence.
+// TestGrandchildHoldsThePipe: Exited does not wait for a grandchild with the pipe open; the
+// output of that is recorded; Finished follows after silence.
 func TestGrandchildHoldsThePipe(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
@@ -165,7 +165,8 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 	}
 }
 
-// A chatty grandchild neither holds the record open for ever nor dies of its end.
+// TestGrandchildThatNeverStops: a grandchild that keeps printing neither keeps the record
+// open for ever nor dies when it ends.
 func TestGrandchildThatNeverStops(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
@@ -214,18 +215,18 @@ func TestQuota(t *testing.T) {
 	if n := len(p.out[process.Stdout]) + len(p.out[process.Stderr]); n != 1000 {
 		t.Errorf("%d bytes recorded", n)
 	}
-	told := make(map[process.Stream]uint64)
+	dropped := make(map[process.Stream]uint64)
 	for _, e := range p.events {
 		if b, ok := e.Body.(process.Truncated); ok {
-			told[b.Stream] = b.Dropped
+			dropped[b.Stream] = b.Dropped
 		}
 	}
-	if sum := told[process.Stdout] + told[process.Stderr]; sum != 1_000_004-1000 || describe(p.end) != "exited 4" {
-		t.Errorf("dropped %v, %s", told, describe(p.end))
+	if sum := dropped[process.Stdout] + dropped[process.Stderr]; sum != 1_000_004-1000 || describe(p.end) != "exited 4" {
+		t.Errorf("dropped %v, %s", dropped, describe(p.end))
 	}
 }
 
-// A process whose output nobody takes waits; nothing is lost.
+// TestFullSpoolBlocksAndLosesNothing: a process whose output is not acknowledged blocks.
 func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)
@@ -242,7 +243,7 @@ func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 		t.Errorf("%d bytes sent and not acked", n)
 	}
 	if kb := residentKB(t, cmd.Process.Pid); kb > 64<<10 {
-		t.Errorf("the shim has %d KiB", kb)
+		t.Errorf("the shim uses %d KiB", kb)
 	}
 	h.mu.Lock()
 	h.hold = false

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// oversize returns why a program could not be executed if its arguments or environment
-// are too large, else nil. Linux says E2BIG, and a kernel that copies one string at a time,
-// such as gVisor's, ENAMETOOLONG. Values are not repeated: they may be secret.
+// oversize returns why a program could not be executed if its arguments or environment are
+// too large, else nil. Linux returns E2BIG; a kernel that copies one string at a time, such
+// as gVisor's, ENAMETOOLONG. Values are not quoted: they may be secret.
 func oversize(err error, argv, env []string) error {
 	if !errors.Is(err, syscall.E2BIG) && !errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil

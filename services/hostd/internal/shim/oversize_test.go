@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// What gVisor says of a long argument is what Linux says of a long path, and many small
-// arguments have no one to blame.
+// TestOversize: gVisor returns for a long argument what Linux returns for a long path, and
+// with many small arguments the error names none of them.
 func TestOversize(t *testing.T) {
 	large := strings.Repeat("x", maxString()+1)
 	for _, tt := range []struct {

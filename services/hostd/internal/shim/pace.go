@@ -2,13 +2,13 @@ package shim
 
 import "time"
 
-// pace bounds how fast output is read. Its zero value bounds nothing.
+// pace limits how fast output is read. The zero value sets no limit.
 type pace struct {
-	rate uint64    // bytes a second; 0: any
-	paid time.Time // when all that was read will have been allowed
+	rate uint64    // bytes per second; 0: no limit
+	paid time.Time // when everything read so far will have been allowed
 }
 
-// burst is how long a pace that was not used up may be exceeded.
+// burst is how long a rate may be exceeded after idle time.
 const burst = 100 * time.Millisecond
 
 // took counts n bytes that were read.
@@ -22,7 +22,7 @@ func (p *pace) took(now time.Time, n int) {
 	p.paid = p.paid.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
 }
 
-// wait is how long nothing may be read.
+// wait returns how long reading must pause.
 func (p *pace) wait(now time.Time) time.Duration {
 	if p.rate == 0 {
 		return 0
@@ -30,7 +30,7 @@ func (p *pace) wait(now time.Time) time.Duration {
 	return max(0, p.paid.Sub(now))
 }
 
-// slowed is how long p's output must wait for its own pace and the sandbox's.
+// slowed returns how long p's output must wait for its own rate and the sandbox's.
 func (s *Shim) slowed(p *proc) time.Duration {
 	if s.pace.rate == 0 && p.pace.rate == 0 {
 		return 0
@@ -39,7 +39,7 @@ func (s *Shim) slowed(p *proc) time.Duration {
 	return max(s.pace.wait(now), p.pace.wait(now))
 }
 
-// setPace puts the rates in force, also for what runs.
+// setPace applies the rates, also to running processes.
 func (s *Shim) setPace() {
 	s.pace.rate = s.limits.RateTotal
 	for _, p := range s.procs {

@@ -18,42 +18,42 @@ type proc struct {
 	pid   int // 0: never ran
 	spool spool
 	rev   uint64 // of the last command taken
-	spec  []byte // as hostd wrote it
-	moved bool   // hostd does not know it as one of this sandbox yet
+	spec  []byte // as encoded by hostd
+	moved bool   // hostd does not know yet that it belongs to this sandbox
 	after uint64 // if moved: see wire.Moved
 
-	starting bool       // whether it starts is not known yet
-	waiting  []*command // until that is known, in the order of their revs
+	starting bool       // the outcome of the start is not known yet
+	waiting  []*command // commands until then, in the order of their revs
 	waits    int        // bytes of waiting
 
-	queued  bool // in the session's line
+	queued  bool // in session.ready
 	streams []*stream
-	watches bool     // it is a watch
-	watch   *watch   // nil: it is a process of the kernel's, or starts
+	watches bool     // it watches files
+	watch   *watch   // nil: a process of the kernel, or not started yet
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 
-	open      int           // streams that are not at their end
-	undrained int           // streams in which the exiting process may have left something
-	blocked   int           // streams that wait for room in the spool
-	timer     *time.Timer   // of its own time, then of the silence after its exit
-	soon      *time.Timer   // of what need not be sent at once; nil: there was none
-	stillAt   time.Duration // how long the sandbox had stood still when its time began
-	timed     bool          // it has a time of its own
+	open      int           // streams that are not at EOF
+	undrained int           // streams that may hold unread output of the exited process
+	blocked   int           // streams that wait for space in the spool
+	timer     *time.Timer   // of its timeout, then of the silence after its exit
+	soon      *time.Timer   // delays sending; nil: never used
+	stillAt   time.Duration // pause time of the sandbox when its timeout began
+	timed     bool          // it has a timeout
 	timedOut  bool
-	asked     map[int32]bool // signals that were asked for
+	asked     map[int32]bool // signals requested by clients
 	reaped    bool
-	alone     bool // reaped, and nobody is left in its group; see left
-	exited    bool // Exited was made
-	finished  bool // Finished was made, or nobody wants to know: output is dropped
+	alone     bool // reaped, and its process group is empty; see left
+	exited    bool // Exited was recorded
+	finished  bool // Finished was recorded, or the record was abandoned: output is dropped
 	abandoned bool // nothing is recorded any more
 	short     bool // see cutShort
 	exit      process.Exit
-	kills     uint64 // see outOfMemory: those counted when it began
+	kills     uint64 // OOM kills counted before it began; see outOfMemory
 	exitedAt  time.Time
-	wroteAt   time.Time // of the last output
-	readyAt   time.Time // since when its output could be read again: there was no room, or it stood still
-	lullAt    time.Time // when lull is to look
+	wroteAt   time.Time // time of the last output
+	readyAt   time.Time // since when its output can be read again, after a full spool or a pause
+	lullAt    time.Time // when lull is due
 
 	pace     pace
 	tries    tries  // of input
@@ -61,12 +61,13 @@ type proc struct {
 	dropped  map[process.Stream]*drops
 }
 
-// drops counts what was kept out of a stream: by the quota, or by an end that could not wait.
+// drops counts the output of a stream that was not recorded: because of the quota, or of a
+// record that ended early.
 type drops struct{ n, told uint64 }
 
 var errProtocol = errors.New("hostd broke the protocol")
 
-// describe is p's line in a Hello.
+// describe returns p's entry in a Hello.
 func (p *proc) describe() wire.Process {
 	return wire.Process{Token: p.token, PID: uint32(p.pid), First: p.spool.first(), Last: p.spool.last, Rev: p.rev}
 }
@@ -78,7 +79,7 @@ func (p *proc) record(b process.Body) uint64 {
 	return seq
 }
 
-// push appends an event and gives its seq; 0: nobody wants it.
+// push appends an event and returns its seq, or 0 if the record was abandoned.
 func (p *proc) push(e entry) uint64 {
 	if p.abandoned {
 		return 0
@@ -91,14 +92,14 @@ func (p *proc) push(e entry) uint64 {
 	return e.seq
 }
 
-// tell puts p in the line of the session, if it has what may be sent.
+// tell queues p in the session if it has something to send.
 func (p *proc) tell() {
 	if c := p.s.session; c != nil {
 		c.enqueue(p)
 	}
 }
 
-// resume is hostd's word that it has everything up to seq.
+// resume handles wire.TypeResume: hostd has everything up to seq.
 func (p *proc) resume(seq uint64) error {
 	c := p.s.session
 	c.flight -= p.spool.flight
@@ -110,7 +111,7 @@ func (p *proc) resume(seq uint64) error {
 	return nil
 }
 
-// ack is hostd's word that everything up to seq is stored.
+// ack handles wire.TypeAck: everything up to seq is stored.
 func (p *proc) ack(seq uint64) error {
 	if !p.spool.resumed || seq > p.spool.sent() {
 		return errProtocol
@@ -130,7 +131,7 @@ func (p *proc) ack(seq uint64) error {
 	return nil
 }
 
-// abandon ends a process that nobody may record any more.
+// abandon ends a process whose record must not be written any more.
 func (p *proc) abandon(uint64) error {
 	if !p.reaped && p.pid != 0 {
 		p.kill(syscall.SIGKILL) //nolint:errcheck // it may be gone already
@@ -139,7 +140,7 @@ func (p *proc) abandon(uint64) error {
 	return nil
 }
 
-// discard drops what p made and will make.
+// discard drops all past and future events of p.
 func (p *proc) discard() {
 	s := p.s
 	p.finished, p.abandoned = true, true
@@ -154,8 +155,8 @@ func (p *proc) discard() {
 	s.forget(p)
 }
 
-// settle makes the events that are due: Exited once nothing of the process's own
-// output can be missing before it, Finished once nothing more is to come.
+// settle records the events that are due: Exited once all of the process's own output is
+// before it, Finished once nothing more can follow.
 func (p *proc) settle() {
 	if !p.reaped || p.finished {
 		return
@@ -172,7 +173,7 @@ func (p *proc) settle() {
 	}
 }
 
-// leave says on record that the process is gone.
+// leave records Exited.
 func (p *proc) leave() {
 	p.exited = true
 	p.exitedAt = time.Now()
@@ -180,7 +181,7 @@ func (p *proc) leave() {
 	p.closeInput()
 }
 
-// lull ends a record whose pipes are held by somebody who says nothing.
+// lull ends the record of an exited process whose pipes are still open but silent.
 func (p *proc) lull() {
 	s := p.s
 	s.mu.Lock()
@@ -189,12 +190,12 @@ func (p *proc) lull() {
 		return
 	}
 	now, limits := time.Now(), s.limits
-	if now.Sub(p.lullAt) > stillFrom { // the sandbox stood still
+	if now.Sub(p.lullAt) > stillFrom { // the sandbox was paused
 		p.readyAt = now
 	}
 	since := later(p.exitedAt, p.readyAt)
 	wait := min(later(since, p.wroteAt).Add(limits.Grace).Sub(now), since.Add(limits.GraceMax).Sub(now))
-	if p.blocked > 0 { // there is output, and no room for it
+	if p.blocked > 0 { // there is output, but no space for it
 		wait = max(wait, limits.Grace)
 	}
 	if wait > 0 {
@@ -222,8 +223,8 @@ func (p *proc) finish() {
 	p.s.ifEnded()
 }
 
-// fail records that a process never ran. Why may quote what it was started with,
-// which is of any length, and need not be text.
+// fail records that a process never ran. The message may quote the spec, which is of any
+// length and need not be UTF-8.
 func (p *proc) fail(f process.Failed) {
 	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), wire.MaxText)], "")
 	p.record(f)

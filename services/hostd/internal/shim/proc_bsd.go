@@ -4,10 +4,10 @@ package shim
 
 import "github.com/millrace/millrace/services/hostd/internal/bsd"
 
-// hangUp is not needed: a terminal tells its foreground here.
+// hangUp does nothing: the ioctl for the foreground group works here.
 func hangUp(int) {}
 
-// descendants are the pids of all that descend from root and are no zombies.
+// descendants returns the pids of all descendants of root except zombies.
 func descendants(root int) []int {
 	out, err := bsd.Descendants(root)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// descendants are the pids of all that descend from root and are no zombies.
+// descendants returns the pids of all descendants of root except zombies.
 func descendants(root int) []int {
 	children := make(map[int][]int)
 	dead := make(map[int]bool)
@@ -29,15 +29,15 @@ func descendants(root int) []int {
 	return out
 }
 
-// headless reports whether a process that looks like a zombie has lost its first thread
-// only, and goes on.
+// headless reports whether a process that looks like a zombie only lost its first thread
+// and still runs.
 func headless(pid string) bool {
 	threads, err := os.ReadDir("/proc/" + pid + "/task")
 	return err == nil && len(threads) > 1
 }
 
-// hangUp does to a session, all but its leader's group, what the end of its terminal
-// does to the group in the foreground: whoever does not ignore it ends.
+// hangUp sends to all groups of a session but its leader's what the end of its terminal
+// sends to the foreground group. Processes that do not ignore SIGHUP end.
 func hangUp(session int) {
 	seen := map[int]bool{session: true}
 	for _, p := range processes() {
@@ -46,17 +46,17 @@ func hangUp(session int) {
 		}
 		seen[p.group] = true
 		syscall.Kill(-p.group, syscall.SIGHUP)  //nolint:errcheck // it may have ended
-		syscall.Kill(-p.group, syscall.SIGCONT) //nolint:errcheck // who stands still dies of nothing else
+		syscall.Kill(-p.group, syscall.SIGCONT) //nolint:errcheck // a stopped process handles SIGHUP only when continued
 	}
 }
 
-// related is what a process belongs to.
+// related is a process's state, parent, group and session.
 type related struct {
 	state                  string
 	parent, group, session int
 }
 
-// processes are those of this moment by their pids.
+// processes returns all current processes by pid.
 func processes() map[int]related {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -80,7 +80,7 @@ func processes() map[int]related {
 	return all
 }
 
-// relatedOf reads what a process belongs to; nothing if it is gone.
+// relatedOf reads /proc/pid/stat; ok is false if the process is gone.
 func relatedOf(pid string) (p related, ok bool) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

@@ -28,9 +28,9 @@ func (h *host) awaitOutput(token, want string) {
 	})
 }
 
-// A start is taken before anything is said of the process: hostd would else ask for it again
-// on its next connection when it knows its end, and the shim does not know it any more.
-func TestAStartIsTakenFirst(t *testing.T) {
+// TestStartIsTakenBeforeItsEvents: otherwise hostd could store the end of a process and
+// then repeat its start on the next connection, when the shim has forgotten the process.
+func TestStartIsTakenBeforeItsEvents(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
 	untaken := make(map[string]bool)
@@ -55,7 +55,7 @@ func TestAStartIsTakenFirst(t *testing.T) {
 		}
 	}
 	if n > 0 {
-		t.Errorf("of %d of %d something was said before", n, len(h.procs))
+		t.Errorf("%d of %d processes had events before", n, len(h.procs))
 	}
 }
 
@@ -78,8 +78,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// Input that comes after the exit finds no process, though somebody holds its output:
-// clients take all else for an error of theirs.
+// TestStdinAfterTheExit: input after the exit finds no process, even if its pipes are still
+// open. Clients would treat any other error as their own.
 func TestStdinAfterTheExit(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
@@ -115,7 +115,7 @@ func TestStdinRefusals(t *testing.T) {
 		{"and more", full, strings.Repeat("x", wire.MaxFrame-1000), false, 0},
 		{"and too much", full, strings.Repeat("x", wire.MaxFrame-1000), false, kind.Exhausted},
 		{"the end of a terminal", tty, "", true, kind.Precondition},
-		{"to nobody", "01arz3ndektsv4rrffq69g5fav", "x", false, kind.NotFound},
+		{"to an unknown process", "01arz3ndektsv4rrffq69g5fav", "x", false, kind.NotFound},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestStdinRefusals(t *testing.T) {
 	}
 }
 
-// A reader slower than its input gets all of it; a sender that waits for each
-// reply is slowed down and never refused.
+// TestStdinToASlowReader: a reader slower than its input gets all of it; a sender that
+// waits for each reply is slowed down and never refused.
 func TestStdinToASlowReader(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "sleep 0.2; sha256sum"}, Stdin: true})
@@ -154,20 +154,20 @@ func TestStdinToASlowReader(t *testing.T) {
 	}
 }
 
-// Input that a client sends again, as another command with the same key, is
-// written once, and every command is answered as the first was.
-func TestInputIsTriedAgain(t *testing.T) {
+// TestRepeatedInputIsWrittenOnce: input that a client repeats, as another command with the
+// same key, is written once, and every command gets the first one's reply.
+func TestRepeatedInputIsWrittenOnce(t *testing.T) {
 	h := connected(t)
-	try := func(token, key, data string, eof bool) uint64 {
+	send := func(token, key, data string, eof bool) uint64 {
 		rev := h.nextRev()
 		h.send(wire.AppendStdin(nil, &wire.Stdin{Rev: rev, Token: token, Command: process.InputTry(key, fmt.Sprint(rev)), Data: []byte(data), EOF: eof}))
 		return rev
 	}
-	same := func(what string, n int, send func() uint64) {
+	same := func(what string, n int, repeat func() uint64) {
 		t.Helper()
 		var revs []uint64
 		for range n {
-			revs = append(revs, send())
+			revs = append(revs, repeat())
 		}
 		first := h.awaitReply(revs[0])
 		for _, rev := range revs[1:] {
@@ -176,22 +176,23 @@ func TestInputIsTriedAgain(t *testing.T) {
 			}
 		}
 	}
-	// Larger than a pipe: what is tried again is still being written.
+	// Larger than a pipe, so that the first write is still in progress.
 	big := strings.Repeat("x", 1<<20)
 	slow := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "sleep 0.2; wc -c; read x <&- || sleep 0.1"}, Stdin: true})
-	same("big", 3, func() uint64 { return try(slow, "a", big, false) })
-	same("small", 3, func() uint64 { return try(slow, "b", "y", false) })
-	if r := h.awaitReply(try(slow, "b", "z", false)); r.Kind != kind.Conflict {
+	same("big", 3, func() uint64 { return send(slow, "a", big, false) })
+	same("small", 3, func() uint64 { return send(slow, "b", "y", false) })
+	if r := h.awaitReply(send(slow, "b", "z", false)); r.Kind != kind.Conflict {
 		t.Errorf("other input with the key: %+v", r)
 	}
-	same("EOF", 2, func() uint64 { return try(slow, "c", "", true) })
-	same("closed", 2, func() uint64 { return try(slow, "d", "late", false) })
+	same("EOF", 2, func() uint64 { return send(slow, "c", "", true) })
+	same("closed", 2, func() uint64 { return send(slow, "d", "late", false) })
 	if p := h.awaitEnd(slow); strings.TrimSpace(string(p.out[process.Stdout])) != fmt.Sprint(len(big)+1) {
 		t.Errorf("stdout %q", p.out[process.Stdout])
 	}
 }
 
-// A command that hostd sends again is applied once, and answered again.
+// TestCommandsAreTakenOnce: a command that hostd repeats is applied once, and gets its
+// reply again.
 func TestCommandsAreTakenOnce(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "cat", Stdin: true})
@@ -263,11 +264,11 @@ func TestKillReachesTheGroup(t *testing.T) {
 	h.awaitReply(h.signal(token, 9))
 	h.awaitEnd(token)
 	for _, pid := range pidsOf(t, "61.5") {
-		t.Errorf("pid %d lives", pid)
+		t.Errorf("pid %d still runs", pid)
 	}
 }
 
-// pidsOf are the processes with that argument that are no zombies.
+// pidsOf returns the processes with that argument, except zombies.
 func pidsOf(t *testing.T, arg string) (pids []int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -304,7 +305,7 @@ func TestTerminal(t *testing.T) {
 	h.awaitOutput(token, "$ ")
 	h.stdin(token, "stty size; tty\n", false)
 	h.awaitOutput(token, "24 80\r\n/dev/pts/")
-	for i := range uint32(50) { // a storm, and then no size at all
+	for i := range uint32(50) { // many sizes, and then none
 		h.send(wire.AppendResize(nil, &wire.Resize{Rev: h.nextRev(), Token: token, Cols: 4000 + i, Rows: 2000 + i}))
 	}
 	h.send(wire.AppendResize(nil, &wire.Resize{Rev: h.nextRev(), Token: token}))
@@ -370,7 +371,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// Many end before the shim knows their pids; how is told all the same.
+// TestProcessesThatEndAtOnce: many end before the shim has their pids; their exits are
+// recorded all the same.
 func TestProcessesThatEndAtOnce(t *testing.T) {
 	h := connected(t)
 	for range 20 {
@@ -420,14 +422,14 @@ func TestEndKillsEverything(t *testing.T) {
 		}
 	}
 	if left := pidsOf(t, "63.5"); len(left) > 0 {
-		t.Errorf("pids %v live", left)
+		t.Errorf("pids %v still run", left)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("shim: %v", err)
 	}
 }
 
-// After a reboot nothing runs of what ran, but what is started then.
+// TestRebootKillsEverything: after a reboot only processes started later run.
 func TestRebootKillsEverything(t *testing.T) {
 	h := connected(t)
 	quiet := h.start(sh("sleep 65.5"))
@@ -441,7 +443,7 @@ func TestRebootKillsEverything(t *testing.T) {
 		}
 	}
 	if p := h.awaitEnd(after); string(p.out[process.Stdout]) != "up\n" || describe(p.end) != "exited 0" {
-		t.Errorf("what was started after it: %q, %s", p.out[process.Stdout], describe(p.end))
+		t.Errorf("a process started after it: %q, %s", p.out[process.Stdout], describe(p.end))
 	}
 }
 
@@ -463,12 +465,13 @@ func TestShimsDeathKills(t *testing.T) {
 	}
 }
 
-// What runs in a place may be allowed to send signals to its shim.
+// TestSignalsDoNotEndTheShim: processes of the sandbox may be permitted to signal their
+// shim.
 func TestSignalsDoNotEndTheShim(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)
 	h.connect()
-	h.awaitEnd(h.start(sh("exit 0"))) // it is past its beginning
+	h.awaitEnd(h.start(sh("exit 0"))) // the shim has started completely
 	for sig := syscall.Signal(1); sig < 32; sig++ {
 		switch sig {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTERM:
@@ -483,9 +486,9 @@ func TestSignalsDoNotEndTheShim(t *testing.T) {
 	}
 }
 
-// Why a process cannot be started may quote what it was to be started with: what is
-// recorded of that is text, and no longer than hostd takes.
-func TestReasonOfAFailureIsShortText(t *testing.T) {
+// TestFailureMessageIsShortText: the message may quote the spec. It is recorded as valid
+// UTF-8 of bounded length.
+func TestFailureMessageIsShortText(t *testing.T) {
 	h := connected(t)
 	long := strings.Repeat("é", 4<<10)
 	tests := []struct {
@@ -494,7 +497,7 @@ func TestReasonOfAFailureIsShortText(t *testing.T) {
 	}{
 		{"a long directory", "cwd '/é", process.Spec{Cmd: "true", Cwd: "/" + long}},
 		{"a long user", "invalid username: 'é", process.Spec{Cmd: "true", User: long}},
-		{"a user that is no text", "invalid username: ''", process.Spec{Cmd: "true", User: "\xff"}},
+		{"a user that is not UTF-8", "invalid username: ''", process.Spec{Cmd: "true", User: "\xff"}},
 		{"a watch on a terminal", "a watch has no terminal", process.Spec{Cmd: file.WatchCmd, Args: []string{"/", "0s"}, PTY: &process.Size{}}},
 	}
 	for _, tt := range tests {
@@ -508,7 +511,8 @@ func TestReasonOfAFailureIsShortText(t *testing.T) {
 	}
 }
 
-// A shell opens /dev/stderr anew, which the owner and the mode of the pipe decide.
+// TestStandardFilesBelongToTheUser: a shell reopens /dev/stderr, which depends on the owner
+// and the mode of the pipe.
 func TestStandardFilesBelongToTheUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// reap waits for every child, ours and adopted, for as long as the shim lives.
+// reap waits for every child, own and adopted, until the shim ends.
 func (s *Shim) reap() {
 	for {
 		pid, ws, err := s.wait()
@@ -24,7 +24,7 @@ func (s *Shim) reap() {
 	}
 }
 
-// nudge says that there may be a child to wait for.
+// nudge wakes reap: there may be a child to wait for.
 func (s *Shim) nudge() {
 	select {
 	case s.spawned <- struct{}{}:
@@ -32,8 +32,8 @@ func (s *Shim) nudge() {
 	}
 }
 
-// meet locks Shim.mu once it is known whether a child that has ended is ours: it may be the
-// one that is being forked. Until it is waited for, nobody else gets its pid.
+// meet locks Shim.mu once it is known whether an ended child is the one being forked. Until
+// the child is waited for, its pid is not reused.
 func (s *Shim) meet(pid int) {
 	s.mu.Lock()
 	if s.pids[pid] != nil || s.born[pid] != nil {
@@ -45,7 +45,7 @@ func (s *Shim) meet(pid int) {
 	s.forking.Unlock()
 }
 
-// waited is told how a child ended. Shim.mu is held, and let go.
+// waited records how a child ended. The caller holds Shim.mu; waited unlocks it.
 func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 	if c := s.born[pid]; c != nil {
 		delete(s.born, pid)
@@ -64,7 +64,7 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 	p.drain()
 }
 
-// ended says how the process ended. Shim.mu is held: nobody sees it reaped and no exit.
+// ended records how the process ended. Shim.mu is held, so reaped and exit change together.
 func (p *proc) ended(ws syscall.WaitStatus) {
 	p.reaped, p.exit = true, p.exitOf(ws)
 	p.left()
@@ -74,9 +74,9 @@ func (p *proc) ended(ws syscall.WaitStatus) {
 	p.unwatchTime()
 }
 
-// drain reads what an ended process has written, and makes the events that are due.
+// drain reads the remaining output of an ended process and records the events that are due.
 func (p *proc) drain() {
-	for _, st := range p.streams { // which do not change once the process has a pid
+	for _, st := range p.streams { // constant once the process has a pid
 		st.exit()
 	}
 	p.s.mu.Lock()
@@ -84,7 +84,7 @@ func (p *proc) drain() {
 	p.s.mu.Unlock()
 }
 
-// exitOf says how the process ended, and why as far as the shim knows.
+// exitOf returns how the process ended, and why as far as the shim knows.
 func (p *proc) exitOf(ws syscall.WaitStatus) process.Exit {
 	if ws.Exited() {
 		code := int32(ws.ExitStatus())

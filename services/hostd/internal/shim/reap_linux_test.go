@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// forking gives a shim that only forks; nobody waits for its children but the test.
+// forking returns a shim that only forks; the test waits for its children.
 func forking(t *testing.T) *Shim {
 	t.Helper()
 	s := New(Config{})
@@ -24,7 +24,7 @@ func forking(t *testing.T) *Shim {
 	return s
 }
 
-// spawned starts a process that only a signal ends.
+// spawned starts a process that ends only by a signal.
 func spawned(t *testing.T, s *Shim) *proc {
 	p := &proc{s: s, abandoned: true}
 	s.mu.Lock()
@@ -35,42 +35,43 @@ func spawned(t *testing.T, s *Shim) *proc {
 		return p
 	}
 	t.Cleanup(func() {
-		syscall.Kill(p.pid, syscall.SIGKILL) //nolint:errcheck // it is ours, and not waited for
+		syscall.Kill(p.pid, syscall.SIGKILL) //nolint:errcheck // it was not waited for
 		syscall.Wait4(p.pid, nil, 0, nil)    //nolint:errcheck // as above
 	})
 	return p
 }
 
-// What ends while a process is about to be made is not that one, whatever pid it gets.
-func TestAnEndBeforeTheForkIsAnothers(t *testing.T) {
+// TestExitBeforeTheForkIsNotTheChilds: a process that ends just before a fork is not
+// mistaken for the new child, whatever pid that gets.
+func TestExitBeforeTheForkIsNotTheChilds(t *testing.T) {
 	s := forking(t)
 	const next = 1000
 	first := spawned(t, s).pid
-	syscall.ForkLock.RLock() // nothing is forked
+	syscall.ForkLock.RLock() // blocks forks
 	done := make(chan *proc)
 	go func() { done <- spawned(t, s) }()
 	for syscall.ForkLock.TryRLock() {
 		syscall.ForkLock.RUnlock()
 		runtime.Gosched()
 	}
-	for pid := first + 1; pid <= first+next; pid++ { // they were others' children, whom we adopted
+	for pid := first + 1; pid <= first+next; pid++ { // adopted children
 		s.mu.Lock()
 		s.waited(pid, syscall.WaitStatus(syscall.SIGKILL))
 	}
 	syscall.ForkLock.RUnlock()
 	p := <-done
 	if p.pid <= first || p.pid > first+next {
-		t.Skipf("pid %d comes long after %d", p.pid, first)
+		t.Skipf("pid %d is too far from %d", p.pid, first)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.reaped || s.pids[p.pid] != p {
-		t.Errorf("it has ended: %+v", p.exit)
+		t.Errorf("the child was marked as ended: %+v", p.exit)
 	}
 }
 
-// Of children that the shim adopted it keeps nothing, also while something is started.
-func TestNothingIsKeptOfAdoptedChildren(t *testing.T) {
+// TestAdoptedChildrenUseNoMemory, even while a process is being started.
+func TestAdoptedChildrenUseNoMemory(t *testing.T) {
 	s := New(Config{})
 	s.spawning++
 	heap := func() int {
@@ -86,7 +87,7 @@ func TestNothingIsKeptOfAdoptedChildren(t *testing.T) {
 		s.waited(pid+1, 0)
 	}
 	if grown := heap() - before; grown > most {
-		t.Errorf("%d bytes of %d children", grown, children)
+		t.Errorf("%d bytes for %d children", grown, children)
 	}
 	runtime.KeepAlive(s)
 }

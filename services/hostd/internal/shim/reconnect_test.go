@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// Hostd goes away after every single event and comes back: no byte is lost or
-// doubled, no seq is used twice (the host of the tests judges each event).
+// TestReconnectAtEveryEvent: hostd reconnects after every single event. No byte is lost or
+// duplicated, no seq is used twice (host checks each event).
 func TestReconnectAtEveryEvent(t *testing.T) {
 	h := connected(t)
 	token := h.start(process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while [ $i -lt 300 ]; do echo $i; echo $i >&2; i=$((i+1)); done; exit 9"}})
@@ -39,7 +39,7 @@ func TestReconnectAtEveryEvent(t *testing.T) {
 	}
 }
 
-// The same in the middle of a flood, cut wherever the stream happens to be.
+// TestReconnectInAFlood reconnects in the middle of fast output.
 func TestReconnectInAFlood(t *testing.T) { flood(t, connected(t)) }
 
 func flood(t *testing.T, h *host) {
@@ -53,13 +53,13 @@ func flood(t *testing.T, h *host) {
 	}
 	h.awaitEnd(token)
 	if want := bytes.Repeat([]byte("0123456789abcde\n"), size/16); !bytes.Equal(p.out[process.Stdout], want) {
-		t.Errorf("%d bytes, or others", len(p.out[process.Stdout]))
+		t.Errorf("wrong output of %d bytes", len(p.out[process.Stdout]))
 	}
 }
 
-// What was stored and not acked when hostd died is not sent again, what was sent
-// and not stored is.
-func TestANewLifeGoesOnWhereTheRecordEnds(t *testing.T) {
+// TestNextEpochContinuesWhereTheRecordEnds: events that were stored but not acknowledged
+// when hostd died are not sent again; events that were sent but not stored are.
+func TestNextEpochContinuesWhereTheRecordEnds(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
 	h.hold = true
@@ -82,7 +82,7 @@ func TestANewLifeGoesOnWhereTheRecordEnds(t *testing.T) {
 	second.awaitEnd(token)
 }
 
-func TestAnOlderLifeIsNotHeard(t *testing.T) {
+func TestOlderEpochIsRejected(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
 	h.epoch = 7
@@ -92,15 +92,15 @@ func TestAnOlderLifeIsNotHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.Write(wire.AppendAttach(nil, &wire.Attach{Epoch: 6})) //nolint:errcheck // the read tells
+	conn.Write(wire.AppendAttach(nil, &wire.Attach{Epoch: 6})) //nolint:errcheck // the read reports it
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Error("the older life got an answer")
+		t.Error("the older epoch got an answer")
 	}
-	h.awaitEnd(h.start(sh("true"))) // the newer one is still heard
+	h.awaitEnd(h.start(sh("true"))) // the newer one is still connected
 }
 
-// Rubbish on the socket does not disturb the talk.
-func TestRubbishIsCutOff(t *testing.T) {
+// TestInvalidConnectionIsClosed: invalid data on the socket does not disturb the session.
+func TestInvalidConnectionIsClosed(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
 	h.connect()
@@ -109,7 +109,7 @@ func TestRubbishIsCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.Write([]byte(junk)) //nolint:errcheck // the read tells
+		conn.Write([]byte(junk)) //nolint:errcheck // the read reports it
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%q was answered", junk)
 		}
@@ -130,5 +130,5 @@ func TestForgetKills(t *testing.T) {
 			return
 		}
 	}
-	t.Error("it lives")
+	t.Error("the process still runs")
 }

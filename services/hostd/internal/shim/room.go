@@ -3,14 +3,14 @@ package shim
 import "time"
 
 const (
-	// stallAfter is how long hostd may store nothing, although a process waits
-	// for it, before what waits goes to the disk.
+	// stallAfter is how long hostd may store nothing, although a process waits for it,
+	// before output goes to the disk.
 	stallAfter = 300 * time.Millisecond
-	lookEvery  = 20 * time.Millisecond // at those that wait for something but an ack
+	lookEvery  = 20 * time.Millisecond // check interval for streams that wait for something other than an ack
 )
 
-// waitRoom waits until p's output may be read: it has room in the spool, and its
-// pace allows it; or it is dropped.
+// waitRoom waits until p's output may be read: the spool has space and p's rate allows it,
+// or the output is dropped.
 func (s *Shim) waitRoom(p *proc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,18 +23,19 @@ func (s *Shim) waitRoom(p *proc) {
 		s.room.Wait()
 	}
 	if full {
-		p.readyAt = time.Now() // lull is not to end the record before it was read
+		p.readyAt = time.Now() // so that lull does not end the record before the output was read
 	}
 	s.blocked--
 	p.blocked--
 }
 
+// hasRoom reports whether p's output may be read now.
 func (s *Shim) hasRoom(p *proc) bool {
 	return p.finished || s.fits(p) && s.slowed(p) == 0
 }
 
-// fits reports whether memory has room for more of p, or the disk: what is in flight, or was
-// when hostd went, may be all that memory holds, and cannot go to the disk.
+// fits reports whether memory or the disk has space for more of p. Events in flight, or in
+// flight when hostd disconnected, may fill all of the memory and cannot go to the disk.
 func (s *Shim) fits(p *proc) bool {
 	if s.away() && !s.disk.full() && p.spool.loose < s.spillAt() {
 		return true
@@ -42,7 +43,7 @@ func (s *Shim) fits(p *proc) bool {
 	return uint64(p.spool.bytes) < s.limits.SpoolProcess && uint64(s.bytes) < s.limits.SpoolTotal
 }
 
-// lookLater wakes those that wait: one timer for all.
+// lookLater schedules a call of look: one timer for all streams.
 func (s *Shim) lookLater(p *proc) {
 	if s.looking || s.disk == nil && s.slowed(p) == 0 {
 		return
@@ -51,8 +52,8 @@ func (s *Shim) lookLater(p *proc) {
 	time.AfterFunc(lookEvery, s.look)
 }
 
-// look lets those go on that their pace allows to, and finds out that hostd
-// stores nothing.
+// look wakes the streams that their rate allows to read, and detects that hostd stores
+// nothing.
 func (s *Shim) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +67,8 @@ func (s *Shim) look() {
 	s.relieve()
 }
 
-// relieve makes room where there is a disk to make it on, and wakes those that
-// wait for it.
+// relieve moves output to the disk, if there is one, and wakes the streams that wait for
+// space.
 func (s *Shim) relieve() {
 	if s.away() {
 		for _, p := range s.procs {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	sendTurn   = 128 << 10 // bytes of one process before it is another's turn
+	sendTurn   = 128 << 10 // bytes of one process before it is the next one's turn
 	sendBatch  = 512 << 10 // bytes of one write
-	inlineData = 2 << 10   // shorter output is copied beside its head: cheaper than a vector
+	inlineData = 2 << 10   // shorter output is copied behind its head: cheaper than another vector
 )
 
-// write sends until the session ends. While one write flies, more output gathers
-// in the spools; a lone chunk leaves at once.
+// write sends until the session ends. During one write, more output collects in the spools;
+// a single chunk is sent at once.
 func (c *session) write() {
 	defer c.wg.Done()
 	var b batch
@@ -47,11 +47,11 @@ type batch struct {
 	bufs [][]byte
 	vec  net.Buffers
 	text []byte // heads and short frames
-	from int    // of text that is not in bufs yet
+	from int    // start of the text that is not in bufs yet
 	size int
 }
 
-// writeTo writes the batch at once, also where the kernel does not gather.
+// writeTo sends the batch in one write, even if the connection has no writev.
 func (b *batch) writeTo(conn net.Conn) error {
 	if w, ok := conn.(interface{ WriteBuffers(bufs [][]byte) error }); ok {
 		return w.WriteBuffers(b.vec)
@@ -68,8 +68,7 @@ func (b *batch) reset() {
 	b.bufs, b.text, b.from, b.size = b.bufs[:0], b.text[:0], 0, 0
 }
 
-// cut puts the text so far into bufs: what was cut stays where it is even if
-// text grows elsewhere.
+// cut moves the text so far into bufs; it stays valid if text is reallocated later.
 func (b *batch) cut() {
 	if len(b.text) > b.from {
 		b.bufs = append(b.bufs, b.text[b.from:len(b.text):len(b.text)])
@@ -77,7 +76,7 @@ func (b *batch) cut() {
 	}
 }
 
-// collect takes what is to be sent next; Shim.mu is held.
+// collect takes what is to be sent next. Shim.mu is held.
 func (c *session) collect(b *batch) {
 	b.reset()
 	b.text = append(b.text, c.control...)
@@ -102,8 +101,8 @@ func (c *session) collect(b *batch) {
 	b.vec = b.bufs
 }
 
-// land says that n bytes are not in flight any more. What waited for the window is in
-// line again. Shim.mu is held.
+// land removes n bytes from flight. If that opens the connection's window, all processes
+// that waited for it are queued again. Shim.mu is held.
 func (c *session) land(n int) {
 	full := c.flight >= wire.WindowConn
 	if c.flight -= n; !full || c.flight >= wire.WindowConn {
@@ -114,7 +113,7 @@ func (c *session) land(n int) {
 	}
 }
 
-// enqueue puts p in line if it has something that may be sent; Shim.mu is held.
+// enqueue queues p if it has something that may be sent. Shim.mu is held.
 func (c *session) enqueue(p *proc) {
 	if p.queued || !p.spool.sendable() || c.flight >= wire.WindowConn {
 		return
@@ -124,7 +123,7 @@ func (c *session) enqueue(p *proc) {
 	c.wake.Signal()
 }
 
-// collect adds a turn's worth of p's events to b.
+// collect adds p's events to b, up to sendTurn bytes.
 func (p *proc) collect(c *session, b *batch) {
 	for turn := 0; turn < sendTurn && p.spool.sendable() && c.flight < wire.WindowConn; {
 		if p.spool.starved() && !p.load() {

@@ -58,8 +58,8 @@ func serialShim(t *testing.T) *host {
 
 func TestReconnectInAFloodOverAStream(t *testing.T) { flood(t, serialShim(t)) }
 
-// No child gets the stream, whatever descriptors it has.
-func TestChildrenDoNotHaveTheStream(t *testing.T) {
+// TestChildrenDoNotInheritTheStream, whatever descriptors it has.
+func TestChildrenDoNotInheritTheStream(t *testing.T) {
 	h := serialShim(t)
 	token := h.start(sh("ls -l /proc/self/fd"))
 	h.awaitEnd(token)

@@ -11,30 +11,30 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// session is one connection of hostd. All but conn is guarded by Shim.mu.
+// session is one connection of hostd. Shim.mu guards everything but conn.
 type session struct {
 	s       *Shim
 	conn    net.Conn
-	version uint32    // of the talk, that is spoken
-	wake    sync.Cond // there is something to send, or to be done
-	control []byte    // frames that are not events
-	ready   []*proc   // those with something to send, each once
+	version uint32    // of the protocol on this connection
+	wake    sync.Cond // signaled when there is something to send, or the session closed
+	control []byte    // frames other than events
+	ready   []*proc   // processes with something to send, each once
 	streams *mux.Mux
-	flight  int // sent and not acked, of all processes
+	flight  int // bytes sent but not acknowledged, of all processes
 	closed  bool
-	wg      sync.WaitGroup // its reader and its writer
+	wg      sync.WaitGroup // reader and writer
 }
 
 const (
 	attachTimeout = 10 * time.Second
-	maxControl    = 4 << 20 // bytes of control frames that wait before commands do
+	maxControl    = 4 << 20 // bytes of queued control frames beyond which reading commands stops
 	endGrace      = 200 * time.Millisecond
 )
 
-// errAway is what becomes of streams when hostd goes.
+// errAway is the error of streams when hostd disconnects.
 var errAway = kind.New(kind.Unavailable, "stream", "", "the host's daemon went away")
 
-// serve talks to one connection until it ends or a newer one comes.
+// serve handles one connection until it ends or a newer one replaces it.
 func (s *Shim) serve(conn net.Conn) {
 	defer conn.Close()                                  //nolint:errcheck // nothing to be done
 	conn.SetReadDeadline(time.Now().Add(attachTimeout)) //nolint:errcheck // the read fails if this did
@@ -62,8 +62,8 @@ func (s *Shim) serve(conn net.Conn) {
 	s.mu.Unlock()
 }
 
-// installSession puts a connection in the place of the one before, unless that
-// is of a newer life of hostd. The caller is its reader.
+// installSession replaces the session by a new connection, unless the current one has a
+// higher epoch of hostd. The caller becomes the session's reader.
 func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 	s.install.Lock()
 	defer s.install.Unlock()
@@ -75,7 +75,7 @@ func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 	if old := s.session; old != nil {
 		old.close()
 		s.mu.Unlock()
-		old.wg.Wait() // it may hold memory that an ack on the new one lets go of
+		old.wg.Wait() // it may hold memory that an ack on the new connection frees
 		s.mu.Lock()
 	}
 	c := &session{s: s, conn: h.Conn, version: a.Version}
@@ -119,13 +119,13 @@ func (c *session) close() {
 	c.wake.Broadcast()
 }
 
-// send puts a control frame in line; Shim.mu is held.
+// send queues a control frame. Shim.mu is held.
 func (c *session) send(f func([]byte) []byte) {
 	c.control = f(c.control)
 	c.wake.Signal()
 }
 
-// read takes frames until the connection ends or says what it must not.
+// read handles frames until the connection ends or sends an invalid frame.
 func (c *session) read(r *wire.Reader) {
 	for {
 		t, payload, err := r.Next()
@@ -200,8 +200,8 @@ func (c *session) handle(t wire.Type, b []byte) error {
 	return nil
 }
 
-// mark applies f to a process that may be gone already. What a connection that
-// was cut still has to say is not heard.
+// mark applies f to a process, if it exists. Frames that remain from a closed connection
+// are ignored.
 func (c *session) mark(err error, m wire.Mark, f func(*proc, uint64) error) error {
 	if err != nil {
 		return err

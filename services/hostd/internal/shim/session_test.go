@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// failing is a listener that gives errors, one after the other.
+// failing is a listener that returns the errors one after the other.
 type failing struct {
 	net.Listener
 	errs []error
@@ -23,20 +23,20 @@ func (l *failing) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// A shim that has no descriptor left for a connection can be reached when it has.
-func TestAcceptGoesOnAfterAnError(t *testing.T) {
+// TestAcceptContinuesAfterAnError: a shim that runs out of descriptors accepts again later.
+func TestAcceptContinuesAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := &failing{errs: []error{syscall.EMFILE, syscall.ECONNABORTED, net.ErrClosed}}
 		(&Shim{cfg: Config{Listener: ln}}).accept()
 		if len(ln.errs) > 0 {
-			t.Errorf("it ended before %v", ln.errs)
+			t.Errorf("accept ended before %v", ln.errs)
 		}
 	})
 }
 
-// A session that has more to say than it may let wait reads no command until it has
-// said it, and then goes on.
-func TestReaderGoesOnWhenControlWasSent(t *testing.T) {
+// TestReaderContinuesWhenControlWasSent: a session with too many unsent control frames
+// reads no command until they are sent, and then continues.
+func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Shim{}
 		c := &session{s: s, control: make([]byte, maxControl+1)}
@@ -54,7 +54,7 @@ func TestReaderGoesOnWhenControlWasSent(t *testing.T) {
 		select {
 		case <-ended:
 		default:
-			t.Error("it waits for ever")
+			t.Error("the reader waits for ever")
 			s.mu.Lock()
 			c.wake.Broadcast()
 			s.mu.Unlock()
@@ -62,9 +62,9 @@ func TestReaderGoesOnWhenControlWasSent(t *testing.T) {
 	})
 }
 
-// A connection that was cut may still have a start to be read. It is not heard: whoever
-// connected then knows nothing of that process.
-func TestACutSessionStartsNothing(t *testing.T) {
+// TestClosedSessionStartsNothing: a closed connection may still have a start to read. It is
+// ignored, since the next connection has already received the list of processes.
+func TestClosedSessionStartsNothing(t *testing.T) {
 	s := &Shim{procs: make(map[string]*proc), ending: true}
 	spec := process.Spec{Cmd: "true"}
 	start := wire.AppendStart(nil, &wire.Start{Token: "late", Spec: process.AppendSpec(nil, &spec)})
@@ -73,14 +73,15 @@ func TestACutSessionStartsNothing(t *testing.T) {
 		c.wake.L = &s.mu
 		c.read(wire.NewReader(bytes.NewReader(start)))
 		if len(s.procs) != want {
-			t.Errorf("cut %v: it has %d processes", closed, len(s.procs))
+			t.Errorf("closed %v: %d processes", closed, len(s.procs))
 		}
 		clear(s.procs)
 	}
 }
 
-// What a process had in flight is room for others when nobody wants it any more.
-func TestForgottenProcessMakesRoomInTheWindow(t *testing.T) {
+// TestForgottenProcessFreesTheWindow: its bytes in flight become available to other
+// processes.
+func TestForgottenProcessFreesTheWindow(t *testing.T) {
 	s := &Shim{procs: make(map[string]*proc)}
 	s.room.L = &s.mu
 	s.session = &session{s: s, flight: wire.WindowConn}
@@ -96,6 +97,6 @@ func TestForgottenProcessMakesRoomInTheWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.session.ready) != 1 || s.session.ready[0].token != "waiting" {
-		t.Errorf("%d in line", len(s.session.ready))
+		t.Errorf("%d processes queued", len(s.session.ready))
 	}
 }

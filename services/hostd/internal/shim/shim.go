@@ -15,22 +15,21 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// Config says how to run a shim. The zero value of a field is its default.
+// Config configures a shim. The zero value of a field is its default.
 type Config struct {
-	Listener net.Listener // where hostd connects; required
-	User     string       // who runs what names no user; default: $USER, else who runs the shim
-	Workdir  string       // where what names no directory starts, if it is there; default: the user's home
+	Listener net.Listener // socket that hostd connects to; required
+	User     string       // user of processes that name none; default: $USER, else the shim's own user
+	Workdir  string       // working directory of processes that name none, if it exists; default: the user's home
 	OOM      int          // descriptor of the cgroup's memory.events or memory.oom_control; 0: none
-	Memory   uint64       // MiB that the sandbox may use; 0: no limit
-	Forks    int          // descriptor of the file of the cgroup that all processes are to be in; 0: none
+	Memory   uint64       // memory limit of the sandbox in MiB; 0: no limit
+	Forks    int          // descriptor of the procs file of the cgroup for all processes; 0: none
 
-	Execute time.Duration // how long what is started may take to become its program; default: 10 s
+	Execute time.Duration // maximum time from fork to exec; default: 10 s
 
-	Gather time.Duration // how long the output of one who prints much may gather in its pipe; 0: it is read at once
+	Gather time.Duration // how long output of a busy writer may collect in its pipe; 0: it is read at once
 
-	// Rehearse runs a shell at once that does nothing, and tells nobody: for a place
-	// that waits for its sandbox, whose first command finds what it needs in memory
-	// then.
+	// Rehearse runs a shell at startup that does nothing and is not recorded. It is for an
+	// instance of the warm pool: the first real command then finds what it needs in memory.
 	Rehearse bool
 }
 
@@ -42,65 +41,65 @@ const (
 	defaultGraceMax     = 30 * time.Second
 )
 
-// defaultExecute is more than a disk under load takes to read a program.
+// defaultExecute is longer than a loaded disk takes to read a program.
 const defaultExecute = 10 * time.Second
 
-// maxProcesses is how many processes may run or wait to be acked.
+// maxProcesses is the maximum number of processes that run or have unacknowledged events.
 const maxProcesses = 16 << 10
 
 // Shim is the state of a sandbox's shim.
 type Shim struct {
 	cfg  Config
-	pid1 bool // everything in the pid namespace is ours
-	uid  int  // our own
+	pid1 bool // every process in the pid namespace belongs to the sandbox
+	uid  int  // the shim's own
 
 	passwd, group colonFile
-	denied        func() bool // nobody can set a process's groups
+	denied        func() bool // setgroups is denied in this user namespace
 
-	spawner *spawn.Spawner // is the forker's
+	spawner *spawn.Spawner // used only by the forker goroutine
 	spawned chan struct{}  // see nudge
-	done    chan struct{}  // closed when the sandbox has ended and all is acked
-	broken  chan error     // has what makes it impossible to go on
+	done    chan struct{}  // closed when the sandbox has ended and everything is acknowledged
+	broken  chan error     // holds the fatal error that ends Run
 	files   *files.Server
-	forks   chan func() // done by forker
-	expends []byte      // expendable
-	install sync.Mutex  // one connection after the other
-	forking sync.Mutex  // held until who is being forked is in born; taken before mu
+	forks   chan func() // run by forker
+	expends []byte      // see expendable
+	install sync.Mutex  // serializes new connections
+	forking sync.Mutex  // held until a forked child is in born; taken before mu
 
-	mu        sync.Mutex // guards all below, and all of proc that is not a stream's
+	mu        sync.Mutex // guards all below, and all of proc except what a stream guards
 	procs     map[string]*proc
 	pids      map[int]*proc
-	born      map[int]*child // that run, until their processes are known
+	born      map[int]*child // running children whose proc is not known yet
 	spawning  int
 	turns     map[int]chan struct{}
-	watches   int       // that run
-	watched   int       // that ever ran
-	bytes     int       // of all spools, in memory
-	disk      *disk     // nil: there is only memory
-	ackedAt   time.Time // when hostd stored something last, or came
-	stalled   bool      // hostd is there and stores nothing
-	blocked   int       // streams that wait for room
-	looking   bool      // look is due
+	watches   int       // number that runs
+	watched   int       // number ever started
+	bytes     int       // in memory, of all spools
+	disk      *disk     // nil: the spools are in memory only
+	ackedAt   time.Time // time of the last acknowledgement or connection
+	stalled   bool      // hostd is connected but stores nothing
+	blocked   int       // streams that wait for space
+	looking   bool      // a call of look is scheduled
 	pace      pace      // of all output
 	recorded  uint64    // bytes of output
 	blocks    []*[blockSize]byte
-	room      sync.Cond // there may be room in a spool
-	session   *session  // nil: hostd is away
+	room      sync.Cond // signaled when a blocked stream may be able to read
+	session   *session  // nil: hostd is not connected
 	epoch     uint64
-	sandbox   string // empty: hostd never came
+	sandbox   string // empty: hostd never connected
 	env       map[string]string
 	limits    wire.Limits
 	outcomes  outcomes
 	oomKills  uint64
 	still     standstill
-	proxy     *net.TCPListener // nil: there is no way out
+	proxy     *net.TCPListener // nil: no egress
 	proxyPort uint16
-	trust     trust // what programs are told of the proxy's certificate
+	trust     trust // where the proxy's certificate is installed
 	ending    bool
 	ended     bool
 }
 
-// New makes a shim; Run runs it.
+// New returns a shim. Run starts it.
 func New(cfg Config) *Shim {
 	cfg.Execute = cmp.Or(cfg.Execute, defaultExecute)
 	s := &Shim{
@@ -126,9 +125,9 @@ func New(cfg Config) *Shim {
 	return s
 }
 
-// Run serves hostd until the sandbox has ended, ctx ends, or what it keeps cannot
-// be had any more; then it kills what still runs. It waits for every child of this operating system process, so that
-// nothing else in it may start any.
+// Run serves hostd until the sandbox has ended, ctx ends, or spooled events cannot be read
+// back. Then it kills all remaining processes. It waits for every child of this operating
+// system process, so nothing else in the process may start any.
 func (s *Shim) Run(ctx context.Context) error {
 	if err := becomeReaper(s.pid1); err != nil {
 		return err
@@ -154,8 +153,7 @@ func (s *Shim) Run(ctx context.Context) error {
 	return err
 }
 
-// fail ends the shim, and with it every record: their ends will say that it was
-// lost.
+// fail stops the shim. The records of all its processes will end as lost.
 func (s *Shim) fail(err error) {
 	select {
 	case s.broken <- err:
@@ -172,12 +170,12 @@ func (s *Shim) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(acceptPause) // out of descriptors: a shim that nobody reaches is lost
+			time.Sleep(acceptPause) // out of descriptors: a shim that cannot be reached is lost
 		}
 	}
 }
 
-// setLimits puts l's values, or the defaults, in force.
+// setLimits applies l, with defaults for zero fields.
 func (s *Shim) setLimits(l wire.Limits) {
 	if l.SpoolProcess == 0 {
 		l.SpoolProcess = defaultSpoolProcess
@@ -201,7 +199,7 @@ func (s *Shim) setLimits(l wire.Limits) {
 	}
 }
 
-// adopt takes what hostd says of the sandbox.
+// adopt applies what Attach says about the sandbox.
 func (s *Shim) adopt(a *wire.Attach, h *handed) {
 	s.epoch, s.sandbox = a.Epoch, a.Sandbox
 	if s.disk == nil && a.Limits.Disk > 0 {
@@ -215,8 +213,8 @@ func (s *Shim) adopt(a *wire.Attach, h *handed) {
 	s.room.Broadcast()
 }
 
-// forget lets go of a process that hostd has all of, and of the shim itself if
-// that was the last after End.
+// forget removes a process whose events hostd has all stored. After End, removing the last
+// one also ends the shim.
 func (s *Shim) forget(p *proc) {
 	delete(s.procs, p.token)
 	if s.ended && len(s.procs) == 0 {

@@ -2,8 +2,8 @@ package shim
 
 import "github.com/millrace/millrace/events/process"
 
-// cutShort ends the records of all that is gone, where the log takes too long for what they
-// have to say.
+// cutShort handles wire.TypeConclude: it ends the records of all ended processes when hostd
+// takes too long to store their remaining output.
 func (s *Shim) cutShort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -13,8 +13,8 @@ func (s *Shim) cutShort() {
 	s.room.Broadcast()
 }
 
-// cutShort ends the record after what was ever sent of it. How much output that leaves out
-// it says, and how the process ended.
+// cutShort ends the record after the last event that was sent, with the amount of output
+// that is missing and the exit.
 func (p *proc) cutShort() {
 	q := &p.spool
 	if !p.reaped || p.pid == 0 || p.short || p.abandoned || q.state == process.StateFinished {
@@ -35,7 +35,7 @@ func (p *proc) cutShort() {
 	if q.state < process.StateExited {
 		p.leave()
 	}
-	for _, d := range p.dropped { // what was told may be among what was cut off
+	for _, d := range p.dropped { // the last Truncated may be among the removed events
 		d.told = 0
 	}
 	p.finish()

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// spawn runs what spec says, for that user, and records Started. Its error says why it cannot.
+// spawn runs spec as the given user and records Started. Its error says why it cannot.
 func (p *proc) spawn(spec *process.Spec, who *account) error {
 	if p.watches {
 		return p.startWatch(spec)
@@ -50,8 +50,8 @@ func (p *proc) spawn(spec *process.Spec, who *account) error {
 	return nil
 }
 
-// fork runs the program. One that cannot be run is left to a shell, which says
-// so on stderr and exits with 127 or 126, as users know it.
+// fork runs the program. If that fails, it runs a shell instead, which reports the problem
+// on stderr and exits with 127 or 126, as users expect.
 func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*child, error) {
 	cmd := shell(spec.Cmd)
 	argv := append([]string{cmd}, spec.Args...)
@@ -74,8 +74,8 @@ func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*c
 	return nil, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
 }
 
-// shell is what runs a command line. Clients of E2B ask for bash, whatever the
-// sandbox is made from; small images have a plain shell only.
+// shell returns the shell for a command line. E2B clients always request bash; small images
+// have only a plain shell.
 func shell(cmd string) string {
 	const wanted, plain = "/bin/bash", "/bin/sh"
 	if cmd != wanted {
@@ -87,8 +87,8 @@ func shell(cmd string) string {
 	return plain
 }
 
-// program looks a command up as a shell does. What is not found is given back as it
-// is: running it fails in the way that says why.
+// program looks a command up as a shell does. For a command that does not exist it returns
+// a path that fails to execute with the right error.
 func program(cmd, path, dir string) string {
 	if strings.Contains(cmd, "/") {
 		return cmd
@@ -106,7 +106,7 @@ func program(cmd, path, dir string) string {
 	return "/nonexistent/" + cmd
 }
 
-// resolve makes a path absolute: relative ones and ~ are the account's home.
+// resolve makes a path absolute: relative paths and ~ start at the account's home.
 func (a *account) resolve(path string) (string, error) {
 	switch {
 	case path == "" || path == "~":
@@ -114,14 +114,14 @@ func (a *account) resolve(path string) (string, error) {
 	case strings.HasPrefix(path, "~/"):
 		return filepath.Join(a.home, path[2:]), nil
 	case strings.HasPrefix(path, "~"):
-		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': only one's own home can be named by ~", path)
+		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': ~ can only name the user's own home", path)
 	case !filepath.IsAbs(path):
 		return filepath.Join(a.home, path), nil
 	}
 	return filepath.Clean(path), nil
 }
 
-// cwd is where a process starts.
+// cwd returns the working directory of a process.
 func (s *Shim) cwd(a *account, path string) (string, error) {
 	if path == "" && s.cfg.Workdir != "" {
 		if fi, err := os.Stat(s.cfg.Workdir); err == nil && fi.IsDir() {
@@ -157,7 +157,7 @@ func pairs(env map[string]string) []string {
 	return out
 }
 
-// started puts a running process on record and begins to read its output.
+// started records Started and begins to read the output.
 func (p *proc) started(c *child, spec *process.Spec, e *ends) {
 	s := p.s
 	s.mu.Lock()

@@ -7,18 +7,18 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// blockSize is that of the memory that pipes are read into.
+// blockSize is the size of a buffer for reading pipes.
 const blockSize = wire.MaxData / 2
 
-// entryCost is what an entry counts besides the memory of its output.
+// entryCost is the cost of an entry besides the memory of its output.
 const entryCost = 128
 
-// entry is one event that waits to be acked.
+// entry is one event that is not acknowledged yet.
 type entry struct {
 	seq    uint64
 	time   int64
-	stream process.Stream // 0: body counts; otherwise offset and data
-	frozen bool           // was sent: must stay what it is
+	stream process.Stream // 0: the event is body; otherwise offset and data
+	frozen bool           // was sent, must not change
 	lent   bool           // data is part of other memory
 	offset uint64
 	data   []byte
@@ -29,7 +29,7 @@ func (e *entry) at() time.Time { return time.Unix(0, e.time) }
 func (e *entry) cost() int     { return entryCost + cap(e.data) }
 func (e *entry) flight() int   { return wire.EventCost + len(e.data) }
 
-// appendHead appends e's frame, of an output all but the data.
+// appendHead appends e's frame, for output without the data.
 func (e *entry) appendHead(dst []byte, token string) []byte {
 	if e.stream == 0 {
 		ev := process.Event{Time: e.at(), Body: e.body}
@@ -44,7 +44,7 @@ func (e *entry) appendFrame(dst []byte, token string) []byte {
 	return append(e.appendHead(dst, token), e.data...)
 }
 
-// outputEntry and eventEntry read what appendFrame wrote.
+// outputEntry and eventEntry parse what appendFrame wrote.
 func outputEntry(payload []byte) (entry, error) {
 	o, err := wire.ParseOutput(payload)
 	return entry{
@@ -62,29 +62,29 @@ func eventEntry(payload []byte) (entry, error) {
 	return entry{seq: f.Seq, time: ev.Time.UnixNano(), body: ev.Body}, err
 }
 
-// spool holds a process's events from the first that was not acked on: entries,
-// then what is on the disk, then what was made after that.
+// spool holds the events of a process from the first unacknowledged one on: entries, then
+// those on disk, then those made after them.
 type spool struct {
-	entries []entry // those before head are acked
+	entries []entry // those before head are acknowledged
 	head    int
-	next    int // the first that was not sent on this connection
+	next    int // index of the first that was not sent on this connection
 	extents []extent
-	back    []entry // empty if extents is
-	held    int     // events in all three
-	last    uint64  // seq of the last event made
-	bytes   int     // cost of all that is in memory
-	loose   int     // that of what was never sent
-	flight  int     // sent and not acked
-	resumed bool    // hostd said where to go on
+	back    []entry // events made after extents, otherwise empty
+	held    int     // number of events in all three
+	last    uint64  // seq of the newest event
+	bytes   int     // cost of everything in memory
+	loose   int     // the part of bytes that was never sent
+	flight  int     // bytes sent but not acknowledged
+	resumed bool    // hostd sent Resume on this connection
 
-	told  [4]uint64     // by stream: where the output ends that was ever sent
-	state process.State // that follows from what was ever sent
+	told  [4]uint64     // per stream: end offset of the output that was ever sent
+	state process.State // after the events that were ever sent
 }
 
 func (q *spool) len() int      { return q.held }
 func (q *spool) first() uint64 { return q.last + 1 - uint64(q.held) }
 
-// newest is where the next event goes.
+// newest returns the slice that the next event is appended to.
 func (q *spool) newest() *[]entry {
 	if len(q.extents) > 0 {
 		return &q.back
@@ -92,7 +92,7 @@ func (q *spool) newest() *[]entry {
 	return &q.entries
 }
 
-// tail is the last event if it may still grow.
+// tail returns the last event if it may still grow.
 func (q *spool) tail() *entry {
 	all := *q.newest()
 	if len(all) == 0 || len(q.extents) == 0 && q.head == len(all) {
@@ -104,13 +104,13 @@ func (q *spool) tail() *entry {
 	return nil
 }
 
-// grown counts what tail grew by.
+// grown counts n more bytes of unsent events.
 func (q *spool) grown(n int) {
 	q.bytes += n
 	q.loose += n
 }
 
-// push appends an event and gives it its seq.
+// push appends an event and assigns its seq.
 func (q *spool) push(e entry) (seq uint64) {
 	q.last++
 	q.held++
@@ -121,16 +121,15 @@ func (q *spool) push(e entry) (seq uint64) {
 	return e.seq
 }
 
-// sendable reports whether an event waits that the window has room for.
+// sendable reports whether an event waits and the window has space for it.
 func (q *spool) sendable() bool {
 	return q.resumed && q.flight < wire.WindowProcess && (q.next < len(q.entries) || len(q.extents) > 0)
 }
 
-// starved reports whether what is to be sent next is on the disk.
+// starved reports whether the next event to send is on disk.
 func (q *spool) starved() bool { return q.next == len(q.entries) && len(q.extents) > 0 }
 
-// send gives the next event to be sent, which is in memory; it is in flight from
-// then on.
+// send returns the next event to send, which is in memory, and counts it as in flight.
 func (q *spool) send() *entry {
 	e := &q.entries[q.next]
 	q.freeze(e)
@@ -154,11 +153,11 @@ func (q *spool) freeze(e *entry) {
 		q.state = process.StateExited
 	case process.Finished:
 		q.state = process.StateFinished
-	default: // nothing follows from the others
+	default: // the others do not change the state
 	}
 }
 
-// unsent is what was never sent and is in memory, behind all that is on the disk.
+// unsent returns the events in memory that were never sent, behind all those on disk.
 func (q *spool) unsent() []entry {
 	all, from := q.back, 0
 	if len(q.extents) == 0 {
@@ -171,7 +170,7 @@ func (q *spool) unsent() []entry {
 	return all[i:]
 }
 
-// moved says that the first n of unsent are on the disk now.
+// moved records that the first n events of unsent are on disk now.
 func (q *spool) moved(n int, x extent, free func([]byte)) {
 	loose := q.unsent()
 	for i := range loose[:n] {
@@ -199,11 +198,11 @@ func (q *spool) returned(loaded []entry) {
 	}
 }
 
-// rewind makes a new connection begin before the first event held.
+// rewind makes a new connection start before the first event.
 func (q *spool) rewind() { q.next, q.flight, q.resumed = q.head, 0, false }
 
-// resume goes on after seq; ok is false if seq is no place in the spool. What
-// hostd has already and did not ack is in flight, whichever connection sent it.
+// resume continues after seq; ok is false if seq is not in the spool. Events that hostd
+// already has and did not acknowledge are in flight, whichever connection sent them.
 func (q *spool) resume(seq uint64) (ok bool) {
 	if seq+1 < q.first() || seq > q.last || seq+1-q.first() > uint64(len(q.entries)-q.head) {
 		return false
@@ -216,11 +215,11 @@ func (q *spool) resume(seq uint64) (ok bool) {
 	return true
 }
 
-// sent is the seq of the last event that hostd may know of.
+// sent returns the seq of the last event that hostd may have.
 func (q *spool) sent() uint64 { return q.first() + uint64(q.next-q.head) - 1 }
 
-// drop forgets the events up to seq, which were sent, gives the output memory of
-// each to free, and tells how much of the flight that was.
+// drop removes the events up to seq, which were sent, passes the output memory of each to
+// free, and returns how many bytes were in flight.
 func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 	for q.head < len(q.entries) && q.entries[q.head].seq <= seq {
 		e := &q.entries[q.head]
@@ -238,7 +237,7 @@ func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 	return landed
 }
 
-// cut forgets what was never sent, wherever it is.
+// cut removes all events that were never sent, in memory and on disk.
 func (q *spool) cut(free func([]byte), back func(extent)) {
 	end := q.head
 	for end < len(q.entries) && q.entries[end].frozen {
@@ -258,7 +257,7 @@ func (q *spool) cut(free func([]byte), back func(extent)) {
 	q.entries, q.extents, q.back, q.held, q.loose = q.entries[:end], nil, nil, kept, 0
 }
 
-// clear forgets everything, and gives back what is on the disk.
+// clear removes all events and frees their extents.
 func (q *spool) clear(free func([]byte), back func(extent)) {
 	for _, x := range q.extents {
 		back(x)
@@ -271,7 +270,7 @@ func (q *spool) clear(free func([]byte), back func(extent)) {
 	*q = spool{last: q.last}
 }
 
-// release gives back the memory of e's output.
+// release frees the memory of e's output.
 func (e *entry) release(free func([]byte)) {
 	if !e.lent {
 		free(e.data)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// Whatever is pushed, sent, acked, resumed, put on the disk and brought back in
-// whatever order, a spool gives each event in its place and counts what it holds.
+// TestSpool: in whatever order events are pushed, sent, acked, resumed, written to disk and
+// read back, a spool returns each event in order and counts what it has.
 func TestSpool(t *testing.T) {
 	for seed := range uint64(200) {
 		r := newSpoolRun(seed)
@@ -53,7 +53,7 @@ func (r *spoolRun) step() error {
 			r.acked += uint64(r.rnd.IntN(int(r.got-r.acked))) + 1
 			q.drop(r.acked, func([]byte) {})
 		}
-	case 4: // a new connection to one that may have missed the last ones
+	case 4: // a new connection, whose peer may have missed the last events
 		r.got = r.acked + uint64(r.rnd.IntN(int(r.got-r.acked)+1))
 		q.rewind()
 		if !q.resume(r.got) {
@@ -97,7 +97,7 @@ func (r *spoolRun) check() error {
 	return nil
 }
 
-func TestSpoolRefusesPlacesItDoesNotHave(t *testing.T) {
+func TestSpoolRejectsUnknownPositions(t *testing.T) {
 	q := spool{last: 1}
 	for range 10 {
 		q.push(entry{})

@@ -2,23 +2,22 @@ package shim
 
 import "time"
 
-// standstill tells how long the shim could not run because its sandbox was
-// paused: no process's own time passes then. It is told by a beat that stayed
-// away; a busy host that skips beats gives a process a little more time than it
-// was to have, never less. Shim.mu guards it.
+// standstill measures how long the sandbox was paused, which does not count towards the
+// timeouts of its processes. It detects a pause by a timer that fires late. A busy host
+// whose timers are late gives a process slightly more time, never less. Shim.mu guards it.
 type standstill struct {
-	beats  *time.Timer // nil: no process has a time of its own
-	last   time.Time   // when the shim is known to have run
+	beats  *time.Timer // nil: no process has a timeout
+	last   time.Time   // when the shim last ran for certain
 	lost   time.Duration
-	needed int // processes that have a time of their own
+	needed int // processes with a timeout
 }
 
 const (
 	beatEvery = 500 * time.Millisecond
-	stillFrom = 4 * beatEvery // what is less is a busy host
+	stillFrom = 4 * beatEvery // a shorter gap is a busy host
 )
 
-// at gives how long the sandbox has stood still by now.
+// at returns the total time paused until now.
 func (w *standstill) at(now time.Time) time.Duration {
 	if gap := now.Sub(w.last); gap > stillFrom && !w.last.IsZero() {
 		w.lost += gap - beatEvery
@@ -27,8 +26,8 @@ func (w *standstill) at(now time.Time) time.Duration {
 	return w.lost
 }
 
-// watchTime ends p after d, in which the sandbox's standing still does not count.
-// Shim.mu is held.
+// watchTime kills p after d, not counting time in which the sandbox is paused. Shim.mu is
+// held.
 func (p *proc) watchTime(d time.Duration) {
 	s := p.s
 	w := &s.still
@@ -41,7 +40,7 @@ func (p *proc) watchTime(d time.Duration) {
 	p.timer = time.AfterFunc(d, p.timeout)
 }
 
-// unwatchTime says that p's own time does not matter any more. Shim.mu is held.
+// unwatchTime ends p's timeout. Shim.mu is held.
 func (p *proc) unwatchTime() {
 	if p.timed {
 		p.timed = false
@@ -61,8 +60,8 @@ func (s *Shim) beat() {
 	w.beats.Reset(beatEvery)
 }
 
-// spared reports whether p is to have more time, and gives it: what it lost while
-// the sandbox stood still. Shim.mu is held.
+// spared reports whether p's timeout is extended by time that the sandbox was paused, and
+// extends it. Shim.mu is held.
 func (p *proc) spared() bool {
 	lost := p.s.still.at(time.Now())
 	more := lost - p.stillAt

@@ -13,12 +13,12 @@ func TestStandstill(t *testing.T) {
 		now  time.Time
 		want time.Duration
 	}{
-		{"nothing is known at first", at(0), 0},
-		{"beats that come", at(0.5), 0},
+		{"the first call", at(0), 0},
+		{"regular ticks", at(0.5), 0},
 		{"a busy host", at(2), 0},
 		{"a pause", at(62), 59500 * time.Millisecond},
 		{"counts once", at(62), 59500 * time.Millisecond},
-		{"beats again", at(62.5), 59500 * time.Millisecond},
+		{"ticks again", at(62.5), 59500 * time.Millisecond},
 		{"another pause", at(72.5), 69 * time.Second},
 	}
 	for _, s := range steps {

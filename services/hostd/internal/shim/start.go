@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// maxStarts is how many processes of a user are started at a time. Each may be held up by
-// what runs here already as that user, until its time is over.
+// maxStarts is the maximum number of processes of one user that start concurrently. Other
+// processes of that user can hold up a start until its timeout.
 const maxStarts = 16
 
-// start spawns a process, once however often hostd asks. It does not wait until that is
-// done: what is to be done to the process then waits behind it. A connection that was cut is
-// not heard: the next one may have been told which processes there are, and may be that of
-// another sandbox, to which this one is nothing.
+// start spawns a process, once however often hostd repeats the frame. It does not wait for
+// the spawn; later commands for the process queue behind it. A closed connection is
+// ignored: the next one may already have received the list of processes, and may belong to
+// another sandbox.
 func (c *session) start(f *wire.Start) error {
 	spec, err := process.ParseSpec(f.Spec)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *session) start(f *wire.Start) error {
 	return nil
 }
 
-// refusal says why nothing can be started right now.
+// refusal returns why nothing can be started at the moment.
 func (s *Shim) refusal() error {
 	switch {
 	case s.ending:
@@ -61,7 +61,7 @@ func (s *Shim) refusal() error {
 
 func errEnding() error { return kind.New(kind.Unavailable, "start", "", "the sandbox is ending") }
 
-// launch spawns p, or says why it does not.
+// launch spawns p, or records why it cannot start.
 func (p *proc) launch(spec *process.Spec) {
 	if refusal := p.spawnInTurn(spec); refusal != nil {
 		p.s.mu.Lock()
@@ -70,7 +70,7 @@ func (p *proc) launch(spec *process.Spec) {
 	}
 }
 
-// spawnInTurn is spawn when it is p's turn among those of its user.
+// spawnInTurn waits for a start slot of p's user and spawns p.
 func (p *proc) spawnInTurn(spec *process.Spec) error {
 	s := p.s
 	who, err := s.lookup(spec.User)
@@ -84,12 +84,12 @@ func (p *proc) spawnInTurn(spec *process.Spec) error {
 	unwanted := s.ending || p.finished
 	s.mu.Unlock()
 	if unwanted {
-		return errEnding() // of one that is forgotten nobody hears it
+		return errEnding() // for a forgotten process, this is not recorded
 	}
 	return p.spawn(spec, &who)
 }
 
-// turn has a value for each process of a user that is being started.
+// turn returns the start slots of a user: one value for each start in progress.
 func (s *Shim) turn(uid int) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,25 +99,25 @@ func (s *Shim) turn(uid int) chan struct{} {
 	return s.turns[uid]
 }
 
-// refused says that p does not start. Shim.mu is held.
+// refused records that p does not start. Shim.mu is held.
 func (p *proc) refused(why error) {
 	p.launched()
 	p.fail(process.Failed{Kind: uint32(kind.Of(why)), Message: kind.Message(why)})
 	p.catchUp()
 }
 
-// launched says that it is known what became of a start, before anything else is said of p:
-// hostd need not ask for it again, when p may be forgotten. Shim.mu is held.
+// launched records that the outcome of a start is known, before any other event of p: hostd
+// need not repeat the start, and p may be forgotten. Shim.mu is held.
 func (p *proc) launched() {
 	s := p.s
 	s.spawning--
 	p.starting = false
-	if p.rev > 0 { // else nobody asked for it, or another sandbox did
+	if p.rev > 0 { // else hostd did not request it, or another sandbox did
 		s.taken(p.rev)
 	}
 }
 
-// catchUp does what waited for the start. Shim.mu is held.
+// catchUp applies the commands that waited for the start. Shim.mu is held.
 func (p *proc) catchUp() {
 	commands := p.waiting
 	p.waiting, p.waits = nil, 0
@@ -126,9 +126,9 @@ func (p *proc) catchUp() {
 	}
 }
 
-// child is one that the forker made. Shim.mu guards it.
+// child is a process made by the forker. Shim.mu guards it.
 type child struct {
 	pid    int
-	ended  bool // before its process was known
+	ended  bool // before its proc was known
 	status syscall.WaitStatus
 }

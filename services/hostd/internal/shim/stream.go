@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	takeWhole   = 16 << 10 // a longer read gives its memory to the spool instead of a copy
-	smallGrow   = 4 << 10  // an event that grows past this gets a whole block
-	readsAtOnce = 8        // after so many it is sent although there may be more
+	takeWhole   = 16 << 10 // a longer read gives its block to the spool instead of a copy
+	smallGrow   = 4 << 10  // an event that grows beyond this gets a whole block
+	readsAtOnce = 8        // reads after which output is sent even if there may be more
 	ttySlack    = 64 << 10
 
-	spareBlocks = 4 // that are kept when nothing is spooled
+	spareBlocks = 4 // kept when nothing is spooled
 	maxSpare    = 64
 )
 
@@ -28,18 +28,18 @@ type stream struct {
 	f  *os.File
 	rc syscall.RawConn
 
-	mu      sync.Mutex // held while reading, so that whoever reads appends in order; taken before Shim.mu
+	mu      sync.Mutex // held while reading, so that output is appended in order; taken before Shim.mu
 	fd      int
-	block   *[blockSize]byte // to read into; nil: none yet
+	block   *[blockSize]byte // buffer for reading; nil: none
 	offset  uint64           // of the next byte
-	full    bool             // stopped reading for want of room
+	full    bool             // stopped reading for lack of space
 	eof     bool
-	hung    bool // the last read found a terminal without its other end
+	hung    bool // the last read found the other end of the terminal closed
 	exited  bool // the process was waited for
-	drained bool // nothing that the process left is unread
-	owed    int  // bytes that it left at its exit
+	drained bool // everything that the process left was read
+	owed    int  // bytes left unread at its exit
 	wide    bool // the pipe was made larger
-	reads   int  // since the last time that something was let go
+	reads   int  // since output was last queued for sending
 	gathers gather
 }
 
@@ -76,8 +76,8 @@ func (st *stream) close() {
 	st.f.Close() //nolint:errcheck // it was only read from
 }
 
-// pump reads what is at hand. It reports false when there is nothing and the
-// stream is open: wait until it is readable.
+// pump reads what is available. It reports false if the stream is open but empty: wait
+// until it is readable.
 func (st *stream) pump() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -86,8 +86,8 @@ func (st *stream) pump() bool {
 	return st.full || st.eof
 }
 
-// exit is told when the process was waited for. Whatever it left is read now if
-// there is room, so that Exited comes after it and soon.
+// exit is called after the process was waited for. It reads what the process left, if there
+// is space, so that Exited comes after it and soon.
 func (st *stream) exit() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -101,8 +101,8 @@ func (st *stream) exit() {
 	}
 	switch {
 	case st.id == process.PTY:
-		st.owed += ttySlack // what is on its way inside the terminal is not counted
-	case n == 0 && err == nil: // it needs no room in the spool, which others may fill
+		st.owed += ttySlack // bytes in transit inside the terminal are not counted
+	case n == 0 && err == nil: // it needs no space in the spool, which other processes may fill
 		st.p.s.mu.Lock()
 		st.drain()
 		st.p.s.mu.Unlock()
@@ -111,7 +111,7 @@ func (st *stream) exit() {
 	}
 }
 
-// read reads once and reports whether to go on.
+// read reads once and reports whether to continue.
 func (st *stream) read() bool {
 	s := st.p.s
 	if st.eof || !st.prepare() {
@@ -131,8 +131,8 @@ func (st *stream) read() bool {
 		s.mu.Unlock()
 		return false
 	case err == unix.EIO && !st.hung:
-		// A terminal whose other end is gone. The kernel may say so although
-		// the last words came between its two looks: what is there now is all.
+		// A terminal whose other end is closed. The kernel may return EIO although the last
+		// output arrived between its two checks: what is there now is all.
 		st.hung = true
 		return true
 	case n <= 0 || err != nil:
@@ -157,8 +157,7 @@ func (st *stream) read() bool {
 	return true
 }
 
-// prepare sees to it that there is memory to read into, and room in the spool
-// for what will be read.
+// prepare ensures a block to read into, and space in the spool for what will be read.
 func (st *stream) prepare() bool {
 	if st.block != nil {
 		return true
@@ -174,7 +173,7 @@ func (st *stream) prepare() bool {
 	return true
 }
 
-// rest gives back the memory for reading: there may be nothing to read for long.
+// rest releases the block: there may be nothing to read for a long time.
 func (st *stream) rest() {
 	if st.block != nil {
 		st.p.s.putBlock(st.block)
@@ -184,7 +183,7 @@ func (st *stream) rest() {
 	st.p.tell()
 }
 
-// widen gives a busy pipe more room, so that one read finds more.
+// widen enlarges a busy pipe, so that one read returns more.
 func (st *stream) widen(n int) {
 	st.wide = true
 	if st.id != process.PTY {
@@ -192,7 +191,7 @@ func (st *stream) widen(n int) {
 	}
 }
 
-// drain says that nothing is missing before the Exited.
+// drain records that no output is missing before Exited.
 func (st *stream) drain() {
 	if !st.drained {
 		st.drained = true
@@ -215,8 +214,8 @@ func (st *stream) atEnd() {
 	st.p.settle()
 }
 
-// take records the first n bytes of the block, and lets them be sent when there
-// is no more at hand, or enough.
+// take records the first n bytes of the block. It queues them for sending when no more is
+// available, or when there is enough.
 func (st *stream) take(n int) {
 	p, s := st.p, st.p.s
 	p.wroteAt = time.Now()
@@ -241,8 +240,8 @@ func (st *stream) take(n int) {
 	}
 }
 
-// append puts the first n bytes of the block in the spool: into the last event
-// if that was not sent yet and is of the same stream, else into a new one.
+// append adds the first n bytes of the block to the spool: to the last event if that was
+// not sent yet and belongs to the same stream, else as a new event.
 func (st *stream) append(n int) {
 	p, s := st.p, st.p.s
 	data := st.block[:n]
@@ -263,7 +262,7 @@ func (st *stream) append(n int) {
 	p.push(e)
 }
 
-// grow gives b room for n more bytes.
+// grow makes space in b for n more bytes.
 func (s *Shim) grow(b []byte, n int) []byte {
 	if len(b)+n <= cap(b) || len(b)+n <= smallGrow {
 		return b
@@ -272,8 +271,8 @@ func (s *Shim) grow(b []byte, n int) []byte {
 	return block[:copy(block[:], b)]
 }
 
-// getBlock gives memory for output. It is kept here and not in a sync.Pool,
-// which a small heap's frequent collections would empty each time.
+// getBlock returns memory for output. It is not a sync.Pool, because the frequent
+// collections of a small heap would empty that each time.
 func (s *Shim) getBlock() *[blockSize]byte {
 	if n := len(s.blocks); n > 0 {
 		b := s.blocks[n-1]
@@ -283,7 +282,7 @@ func (s *Shim) getBlock() *[blockSize]byte {
 	return new([blockSize]byte)
 }
 
-// putBlock takes memory back, and keeps about as much as is in use.
+// putBlock takes a block back and keeps about as many as are in use.
 func (s *Shim) putBlock(b *[blockSize]byte) {
 	keep := min(spareBlocks+s.bytes/blockSize, maxSpare)
 	if len(s.blocks) < keep {
@@ -301,7 +300,7 @@ func (s *Shim) free(b []byte) {
 	}
 }
 
-// withinQuota is how many of n bytes may be recorded; the rest is counted.
+// withinQuota returns how many of n bytes may be recorded and counts the rest as dropped.
 func (p *proc) withinQuota(id process.Stream, n int) int {
 	l := &p.s.limits
 	keep := min(left(l.Quota, p.recorded, n), left(l.QuotaTotal, p.s.recorded, n))
@@ -315,7 +314,7 @@ func (p *proc) withinQuota(id process.Stream, n int) int {
 	return keep
 }
 
-// drops are those of a stream.
+// drops returns the counter of a stream.
 func (p *proc) drops(id process.Stream) *drops {
 	if p.dropped == nil {
 		p.dropped = make(map[process.Stream]*drops)
@@ -326,7 +325,7 @@ func (p *proc) drops(id process.Stream) *drops {
 	return p.dropped[id]
 }
 
-// left is how many of n bytes a quota allows of which some was used.
+// left returns how many of n bytes a quota allows after used bytes.
 func left(quota, used uint64, n int) int {
 	if quota == 0 {
 		return n
@@ -334,8 +333,7 @@ func left(quota, used uint64, n int) int {
 	return int(min(uint64(n), quota-min(quota, used)))
 }
 
-// tellDropped records how much was dropped: at first, at each doubling, and at
-// the end.
+// tellDropped records how much was dropped: at first, at each doubling, and at the end.
 func (p *proc) tellDropped(last bool) {
 	for _, id := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
 		if d := p.dropped[id]; d != nil && (d.n >= 2*d.told && !last || last && d.n > d.told) {

@@ -2,8 +2,8 @@ package shim
 
 import "syscall"
 
-// becomeReaper does nothing: orphans go to launchd, and what left the shim's tree
-// outlives the sandbox.
+// becomeReaper does nothing: orphans go to launchd, and processes that left the shim's tree
+// outlive the sandbox.
 func becomeReaper(bool) error { return nil }
 
 // dieWithUs does nothing: there is no such request.

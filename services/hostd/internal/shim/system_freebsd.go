@@ -13,7 +13,7 @@ const (
 	reapAcquire = 2 // PROC_REAP_ACQUIRE
 )
 
-// becomeReaper makes orphans ours: pid 1 has them anyway.
+// becomeReaper makes the shim the reaper of orphans. Pid 1 is that already.
 func becomeReaper(pid1 bool) error {
 	if pid1 {
 		return nil
@@ -25,5 +25,5 @@ func becomeReaper(pid1 bool) error {
 	return nil
 }
 
-// dieWithUs has a child end when the shim does.
+// dieWithUs makes a child die when the shim does.
 func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -8,28 +8,27 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// keepTries is how many keys of input are remembered for a process, and so how
-// far back a client may try again.
+// keepTries is the number of input keys remembered for a process: how far back a client may
+// repeat an input.
 const keepTries = 256
 
-// tries are the inputs that may be tried again: a client that does not know what
-// became of one sends it anew, as another command with the same key. Shim.mu
-// guards them.
+// tries are the inputs with a key. A client that did not get the reply to an input sends it
+// again, as another command with the same key. Shim.mu guards them.
 type tries struct {
 	seed maphash.Seed
 	of   map[string]*try
 	keys []string // oldest first
 }
 
-// try is what became of the first command with a key.
+// try is the first command with a key, and its outcome.
 type try struct {
-	sum     uint64 // of its data
-	over    bool
-	reply   wire.Reply // counts if over
-	waiting []uint64   // later ones, until it is over
+	sum     uint64     // of its data
+	over    bool       // it has a reply
+	reply   wire.Reply // valid if over
+	waiting []uint64   // revs of later commands with the key, until over
 }
 
-// tried reports whether f's input was tried before, and answers it then.
+// tried reports whether f repeats an earlier input, and replies to it if so.
 func (p *proc) tried(f *wire.Stdin) bool {
 	before := p.tries.of[process.InputKey(f.Command)]
 	switch {
@@ -48,7 +47,7 @@ func (p *proc) tried(f *wire.Stdin) bool {
 	return true
 }
 
-// note gives where the answer to f is to be noted: nil if f has no key.
+// note registers f and returns its entry, or nil if f has no key.
 func (t *tries) note(f *wire.Stdin) *try {
 	key := process.InputKey(f.Command)
 	if key == "" {
@@ -66,6 +65,7 @@ func (t *tries) note(f *wire.Stdin) *try {
 	return first
 }
 
+// sum hashes f's data and EOF.
 func (t *tries) sum(f *wire.Stdin) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
@@ -76,8 +76,7 @@ func (t *tries) sum(f *wire.Stdin) uint64 {
 	return h.Sum64()
 }
 
-// conclude answers a command's input, and all that were sent because its answer
-// was not heard.
+// conclude replies to a command's input, and to the commands that repeated it meanwhile.
 func (s *Shim) conclude(first *try, r *wire.Reply) {
 	s.reply(r)
 	if first == nil {

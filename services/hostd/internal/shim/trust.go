@@ -6,27 +6,26 @@ import (
 	"path/filepath"
 )
 
-// trust is where the proxy's certificate is, so that what it transforms can be
-// believed. Both paths are empty if there is none.
+// trust has the paths of the proxy's certificate, with which programs verify connections
+// that the proxy terminates. Without a certificate both are empty.
 type trust struct {
-	own    string // it alone
-	bundle string // it and what the sandbox trusts besides
+	own    string // the certificate alone
+	bundle string // the certificate and the sandbox's other trusted ones
 }
 
-// bundles are where systems keep the certificates that they trust, Debian's first.
+// bundles are the usual paths of a system's trusted certificates, Debian's first.
 var bundles = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// ownPaths are where the certificate goes, the first that can be written: where
-// Debian's update-ca-certificates finds it again, or else where anybody may write.
+// ownPaths are candidates for the certificate's path, of which the first writable one is
+// used: the directory of Debian's update-ca-certificates, or else a world-writable one.
 var ownPaths = [...]string{"/usr/local/share/ca-certificates/millrace-egress.crt", "/run/millrace-egress.crt", "/tmp/millrace-egress.crt"}
 
 const maxBundle = 4 << 20
 
-// trustIn puts the certificate where programs look for such. A system's own
-// bundle that cannot be changed is copied beside it, and programs are told of the
-// copy.
+// trustIn installs the certificate where programs look for trusted ones. If the system's
+// bundle is read-only, a copy is made beside the certificate and named in the environment.
 func (s *Shim) trustIn(ca []byte) trust {
 	if len(ca) == 0 {
 		return trust{}
@@ -58,7 +57,7 @@ func (s *Shim) trustIn(ca []byte) trust {
 	return t
 }
 
-// systemBundle reads what the system trusts: where it is, or should be.
+// systemBundle reads the system's bundle; path is where it is, or should be.
 func systemBundle() (path string, text []byte) {
 	for _, path := range bundles {
 		if text, _, err := readRegular(path, maxBundle); err == nil && len(text) <= maxBundle {
@@ -68,8 +67,7 @@ func systemBundle() (path string, text []byte) {
 	return bundles[0], nil
 }
 
-// put makes a file that everybody may read, whole or not at all. One that is as
-// it should be is left alone.
+// put writes a world-readable file atomically. A file with the right content is left alone.
 func put(path string, text []byte) error {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
 		if old, _, err := readRegular(path, len(text)); err == nil && bytes.Equal(old, text) {
@@ -99,8 +97,7 @@ func put(path string, text []byte) error {
 	return err
 }
 
-// tell names the certificate to programs that do not look where the system has
-// it.
+// tell sets the variables by which programs find a certificate outside the system's bundle.
 func (t trust) tell(env map[string]string) {
 	if t.own == "" {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
-// openTTY makes a terminal: the child's side blocks, as programs expect, and
-// ours does not.
+// openTTY opens a terminal. The child's side is blocking, as programs expect; the shim's
+// side is not.
 func (e *ends) openTTY(size process.Size, who *account) error {
 	fd, child, err := stdio.Terminal(who.uid)
 	if err != nil {
@@ -30,8 +30,8 @@ func setSize(tty int, size process.Size) error {
 	return unix.IoctlSetWinsize(tty, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(size.Cols), Row: uint16(size.Rows)})
 }
 
-// foreground is the process group in a terminal's foreground, 0 if there is none, and
-// whether the terminal tells it.
+// foreground returns the foreground process group of a terminal, or 0, and whether the
+// terminal can report it.
 func foreground(tty int) (group int, told bool) {
 	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 	return group, err == nil

@@ -16,11 +16,11 @@ type account struct {
 	uid, gid   int
 }
 
-// lookup finds who is to run a process: by name, by number, or the default,
-// which is the template's, or the user that the driver named in the shim's
-// environment. That one's home is where the driver says: without isolation it is
-// not the one that the machine's own files name. A sandbox with one user only
-// has him for a default, whoever the template's is.
+// lookup finds the user of a process: by name, by number, or the default, which is the
+// template's, or the user that the driver named in the shim's environment. The home of that
+// one is the driver's: without isolation it differs from the one in the machine's passwd
+// file. In a sandbox with a single user, that user is the default, whatever the template
+// says.
 func (s *Shim) lookup(name string) (account, error) {
 	byDefault := cmp.Or(s.cfg.User, os.Getenv("USER"))
 	a, ok := s.find(cmp.Or(name, byDefault))
@@ -48,7 +48,7 @@ func (s *Shim) find(name string) (account, bool) {
 	return account{}, false
 }
 
-// self is who runs the shim.
+// self returns the account of the shim.
 func (s *Shim) self() account {
 	if a, ok := s.find(strconv.Itoa(s.uid)); ok {
 		return a
@@ -76,7 +76,7 @@ func (s *Shim) accounts(yield func(account) bool) {
 	}
 }
 
-// groups are the ids of all groups of an account.
+// groups returns the ids of all groups of an account.
 func (s *Shim) groups(a *account) []uint32 {
 	out := []uint32{uint32(a.gid)}
 	for f := range s.group.lines {
@@ -96,7 +96,8 @@ func (s *Shim) groups(a *account) []uint32 {
 	return out
 }
 
-// credential is what a child needs to run as a; nil: it already does.
+// credential returns the credential with which a child runs as a; nil if the shim already
+// runs as a.
 func (s *Shim) credential(a *account) (*syscall.Credential, error) {
 	if a.uid == s.uid && a.gid == os.Getegid() {
 		return nil, nil
@@ -107,16 +108,16 @@ func (s *Shim) credential(a *account) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid), Groups: s.groups(a), NoSetGroups: s.denied()}, nil
 }
 
-// setgroupsDenied reports whether the groups of a process cannot be set: that is
-// decided before there is a place, and for good.
+// setgroupsDenied reports whether setgroups is denied in the user namespace. That is set
+// before the shim starts and cannot change.
 func setgroupsDenied() bool {
 	b, err := os.ReadFile("/proc/self/setgroups")
 	return err == nil && strings.TrimSpace(string(b)) == "deny"
 }
 
-// environ is a process's environment: who it is, then the sandbox's, then its
-// own. Of the shim's it has the path, and the mark by which the direct driver
-// finds what hides from it.
+// environ returns the environment of a process: the account's variables, then the
+// sandbox's, then its own. From the shim's environment come only PATH and sandboxMark, by
+// which the direct driver finds processes that hide from it.
 func (s *Shim) environ(a *account, own map[string]string) map[string]string {
 	env := map[string]string{"PATH": defaultPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name}
 	if path := os.Getenv("PATH"); path != "" {

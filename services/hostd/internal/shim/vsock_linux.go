@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherListener is a listening socket of a family that package net does not know,
-// such as a guest's vsock.
+// otherListener is a listening socket of a family that package net does not support, such
+// as vsock in a guest.
 type otherListener struct {
 	f  *os.File
 	rc syscall.RawConn
@@ -22,7 +22,7 @@ func listenOther(fd uintptr) (net.Listener, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
-	if err := unix.SetNonblock(own, true); err != nil { // no thread waits for it
+	if err := unix.SetNonblock(own, true); err != nil { // so that waiting does not hold a thread
 		return nil, errors.Join(err, unix.Close(own))
 	}
 	f := os.NewFile(uintptr(own), "listener")
@@ -33,7 +33,7 @@ func listenOther(fd uintptr) (net.Listener, error) {
 	return &otherListener{f, rc}, nil
 }
 
-// Accept is net.Listener.Accept.
+// Accept implements net.Listener.
 func (l *otherListener) Accept() (net.Conn, error) {
 	var fd int
 	var failed error
@@ -50,26 +50,26 @@ func (l *otherListener) Accept() (net.Conn, error) {
 	return otherConn{os.NewFile(uintptr(fd), "connection")}, nil
 }
 
-// Close is net.Listener.Close.
+// Close implements net.Listener.
 func (l *otherListener) Close() error { return l.f.Close() }
 
-// Addr is net.Listener.Addr.
+// Addr implements net.Listener.
 func (l *otherListener) Addr() net.Addr { return otherAddr{} }
 
 // otherConn is a connection of an otherListener.
 type otherConn struct{ *os.File }
 
-// LocalAddr is net.Conn.LocalAddr.
+// LocalAddr implements net.Conn.
 func (otherConn) LocalAddr() net.Addr { return otherAddr{} }
 
-// RemoteAddr is net.Conn.RemoteAddr.
+// RemoteAddr implements net.Conn.
 func (otherConn) RemoteAddr() net.Addr { return otherAddr{} }
 
-// otherAddr is an address that nobody asks for.
+// otherAddr is a placeholder; no code uses these addresses.
 type otherAddr struct{}
 
-// Network is net.Addr.Network.
+// Network implements net.Addr.
 func (otherAddr) Network() string { return "socket" }
 
-// String is net.Addr.String.
+// String implements net.Addr.
 func (otherAddr) String() string { return "hostd" }

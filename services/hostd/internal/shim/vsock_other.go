@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// listenOther is for Linux.
+// listenOther is supported on Linux only.
 func listenOther(uintptr) (net.Listener, error) { return nil, errors.ErrUnsupported }

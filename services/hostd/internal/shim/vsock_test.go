@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A vsock needs a machine around it; any stream socket will do for the rest.
+// TestOtherListener uses a unix socket: a vsock would need a VM.
 func TestOtherListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -63,6 +63,6 @@ func TestOtherListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-ended; err == nil {
-		t.Error("accepted after the end")
+		t.Error("accepted after Close")
 	}
 }

@@ -2,8 +2,8 @@ package shim
 
 import "syscall"
 
-// wait waits for a child to end and reaps it. Without an error Shim.mu is held when it
-// returns, a moment after the pid became free for others.
+// wait waits for a child to end and reaps it. Without an error Shim.mu is held on return, a
+// moment after the pid became free.
 func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
 	if pid, err = syscall.Wait4(-1, &ws, 0, nil); err != nil {
 		return 0, 0, err

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ended waits until a child has ended, and leaves it as it is. ECHILD: there is none.
+// ended waits until a child has ended, without reaping it. ECHILD: there is no child.
 func ended() (pid int, err error) {
 	var info struct { // siginfo_t
 		signo, errno, code int32

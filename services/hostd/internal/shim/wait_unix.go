@@ -4,8 +4,8 @@ package shim
 
 import "syscall"
 
-// wait waits for a child to end and reaps it. Without an error Shim.mu is held when it
-// returns: a pid becomes free for others while nobody can take it for the child's.
+// wait waits for a child to end and reaps it. Without an error Shim.mu is held on return,
+// so that the freed pid cannot be mistaken for the child's.
 func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
 	if pid, err = ended(); err != nil {
 		return 0, 0, err

@@ -15,11 +15,11 @@ import (
 
 const (
 	maxWatches = 128
-	// pidsEnd is above every pid that the kernel gives: those of watches follow.
+	// pidsEnd is above every pid that the kernel assigns. The pids of watches follow it.
 	pidsEnd = 1 << 22
 )
 
-// watch is a process that runs in the shim. Shim.mu guards it.
+// watch is a process that runs inside the shim. Shim.mu guards it.
 type watch struct {
 	w     *files.Watcher
 	out   *os.File
@@ -28,8 +28,8 @@ type watch struct {
 	sig   syscall.Signal
 }
 
-// watch begins to watch. Each message in its pipe is read at once, so that an
-// event of the record holds whole events of the watch.
+// startWatch starts a watch. Each message in its pipe is read separately, so that an event
+// of the record holds whole events of the watch.
 func (p *proc) startWatch(spec *process.Spec) error {
 	if spec.PTY != nil {
 		return kind.New(kind.Invalid, "watch", "", "a watch has no terminal")
@@ -80,7 +80,7 @@ func (p *proc) startWatch(spec *process.Spec) error {
 }
 
 func watchEnds() (*ends, *os.File, error) {
-	syscall.ForkLock.RLock() // no child gets them
+	syscall.ForkLock.RLock() // no child inherits them
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err == nil {
 		syscall.CloseOnExec(fds[0])
@@ -101,7 +101,7 @@ func watchEnds() (*ends, *os.File, error) {
 	return e, out, nil
 }
 
-// runWatch tells what happens until the watch is stopped, and ends the process.
+// runWatch writes events until the watch is stopped, and then ends the process.
 func (p *proc) runWatch(pid int) {
 	s, wt := p.s, p.watch
 	s.mu.Lock()
@@ -109,9 +109,9 @@ func (p *proc) runWatch(pid int) {
 		wt.signal(syscall.SIGKILL)
 	}
 	s.mu.Unlock()
-	wt.w.Run(wt.out) //nolint:errcheck // how it ends is told by the signal
+	wt.w.Run(wt.out) //nolint:errcheck // the signal says how it ends
 	wt.w.Stop()
-	wt.out.Close() //nolint:errcheck // what was written is read
+	wt.out.Close() //nolint:errcheck // what was written was read
 	s.mu.Lock()
 	status := syscall.WaitStatus(1 << 8) // it ended by itself
 	if wt.sig != 0 {
@@ -122,7 +122,7 @@ func (p *proc) runWatch(pid int) {
 	}
 	s.mu.Unlock()
 	s.unwatch()
-	s.mu.Lock() // waited lets it go
+	s.mu.Lock() // waited unlocks it
 	s.waited(pid, status)
 }
 
@@ -132,7 +132,7 @@ func (s *Shim) unwatch() {
 	s.watches--
 }
 
-// signal ends the watch, or notes that somebody watches; Shim.mu is held.
+// signal ends the watch; SIGCONT instead restarts its idle timer. Shim.mu is held.
 func (wt *watch) signal(sig syscall.Signal) {
 	if sig == syscall.SIGCONT {
 		if wt.timer != nil && wt.sig == 0 {
@@ -143,6 +143,6 @@ func (wt *watch) signal(sig syscall.Signal) {
 	if wt.sig == 0 {
 		wt.sig = sig
 		wt.w.Stop()
-		wt.out.Close() //nolint:errcheck // what was written is read
+		wt.out.Close() //nolint:errcheck // what was written was read
 	}
 }
