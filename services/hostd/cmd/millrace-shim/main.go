@@ -1,5 +1,5 @@
-// Command millrace-shim is the resident process of a sandbox, as a program of its
-// own: small and quick to start, unlike the whole of millrace.
+// Command millrace-shim is the resident process of a sandbox, as a program of its own:
+// smaller and quicker to start than all of millrace.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
 			os.Exit(1)
 		case vminit.Arg:
-			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
+			vminit.Init(os.Args[2:]) //nolint:errcheck // the console has the error
 			os.Exit(1)
 		case vminit.PackArg:
 			os.Exit(vminit.Pack(os.Args[2:]))

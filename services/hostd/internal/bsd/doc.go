@@ -1,4 +1,3 @@
-// Package bsd tells of the processes of a machine that has no /proc: FreeBSD and
-// macOS, by sysctl. On Linux it is empty. It is built for both and was run on
-// neither.
+// Package bsd reads the processes of a system without /proc: FreeBSD and macOS, by sysctl.
+// On Linux it is empty. It compiles for both and has been run on neither.
 package bsd

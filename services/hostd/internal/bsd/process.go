@@ -4,19 +4,19 @@ package bsd
 
 import "time"
 
-// Process is a process at the moment of the look.
+// Process is a snapshot of a process.
 type Process struct {
 	PID, Parent int
-	Start       uint64 // microseconds since 1970; tells it from a later one with its pid
+	Start       uint64 // microseconds since 1970; distinguishes processes with the same pid
 	Zombie      bool
-	CPU         time.Duration // macOS does not tell
-	Memory      uint64        // bytes; macOS does not tell
+	CPU         time.Duration // zero on macOS
+	Memory      uint64        // bytes; zero on macOS
 }
 
 // zombie is SZOMB of sys/proc.h, the same on both systems.
 const zombie = 5
 
-// Descendants are the pids of all that descend from root and are no zombies.
+// Descendants returns the pids of all descendants of root except zombies.
 func Descendants(root int) ([]int, error) {
 	all, err := Processes()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find looks at one process; an error if there is none.
+// Find returns one process, or an error if it does not exist.
 func Find(pid int) (Process, error) {
 	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
@@ -16,7 +16,7 @@ func Find(pid int) (Process, error) {
 	return process(k), nil
 }
 
-// Processes are all that can be seen.
+// Processes returns all visible processes.
 func Processes() ([]Process, error) {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
@@ -37,8 +37,8 @@ func process(k *unix.KinfoProc) Process {
 	}
 }
 
-// Environ holds the environment that a process was started with, each variable
-// ended by a NUL, and other words; nothing where it may not be read.
+// Environ returns the initial environment of a process, each variable ended by a NUL, among
+// other words; nil if it may not be read.
 func Environ(pid int) []byte {
 	b, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
@@ -47,7 +47,7 @@ func Environ(pid int) []byte {
 	return b
 }
 
-// BootID names this boot of the kernel.
+// BootID returns an id of this boot of the kernel.
 func BootID() (string, error) {
 	if id, err := unix.Sysctl("kern.bootsessionuuid"); err == nil && id != "" {
 		return id, nil

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the fields of struct kinfo_proc are, on every 64-bit FreeBSD since 8; the
-// kernel keeps the layout for the sake of old programs.
+// Offsets in struct kinfo_proc, on every 64-bit FreeBSD since 8; the kernel keeps the
+// layout for old programs.
 const (
 	kiSize   = 0
 	kiPID    = 72
@@ -25,7 +25,7 @@ const (
 	kiLeast  = kiState + 1
 )
 
-// Find looks at one process; ESRCH if there is none.
+// Find returns one process, or ESRCH if it does not exist.
 func Find(pid int) (Process, error) {
 	b, err := unix.SysctlRaw("kern.proc.pid", pid)
 	if err != nil {
@@ -41,7 +41,7 @@ func Find(pid int) (Process, error) {
 	return all[0], nil
 }
 
-// Processes are all that can be seen.
+// Processes returns all visible processes.
 func Processes() ([]Process, error) {
 	b, err := unix.SysctlRaw("kern.proc.proc")
 	if err != nil {
@@ -58,7 +58,7 @@ func parse(b []byte) ([]Process, error) {
 		}
 		n := int(binary.NativeEndian.Uint32(b[kiSize:]))
 		if n < kiLeast || n > len(b) {
-			return nil, fmt.Errorf("kinfo_proc that says it has %d bytes", n)
+			return nil, fmt.Errorf("kinfo_proc with a size of %d bytes", n)
 		}
 		u32 := binary.NativeEndian.Uint32
 		u64 := binary.NativeEndian.Uint64
@@ -73,8 +73,8 @@ func parse(b []byte) ([]Process, error) {
 	return out, nil
 }
 
-// Environ is the environment that a process was started with, each variable
-// ended by a NUL; nothing where it may not be read.
+// Environ returns the initial environment of a process, each variable ended by a NUL; nil
+// if it may not be read.
 func Environ(pid int) []byte {
 	b, err := unix.SysctlRaw("kern.proc.env", pid)
 	if err != nil {
@@ -83,7 +83,7 @@ func Environ(pid int) []byte {
 	return b
 }
 
-// BootID names this boot of the kernel.
+// BootID returns an id of this boot of the kernel.
 func BootID() (string, error) {
 	if id, err := unix.Sysctl("kern.boot_id"); err == nil && id != "" { // FreeBSD 14
 		return strings.TrimSpace(id), nil
@@ -91,8 +91,8 @@ func BootID() (string, error) {
 	return bootTime()
 }
 
-// bootTime is the second of the boot. It moves when the clock is set: then what
-// lives is taken for gone, which is the safe mistake to make.
+// bootTime returns the second of the boot. It changes when the clock is set: running
+// processes are then taken for ended ones, which is the safe mistake.
 func bootTime() (string, error) {
 	tv, err := unix.SysctlTimeval("kern.boottime")
 	if err != nil {

@@ -9,26 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faults are the signals of faults that os/signal is given only when they are sent by kill or
-// tgkill, and kept those that C libraries keep for themselves: glibc's, and one more of musl.
+// faults are the fault signals that os/signal gets only if they were sent by kill or
+// tgkill. kept are the signals that C libraries reserve: glibc's, and one more of musl.
 func faults() []unix.Signal {
 	return []unix.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
 }
 func kept() []unix.Signal { return []unix.Signal{32, 33, 34} }
 
-// action is what the kernel keeps of a signal.
+// action is the kernel's sigaction.
 type action struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
 }
 
-// handlerFor gives the address of a handler that hands what the kernel found to faults,
-// which is another's address, and does nothing about what a process sent. It runs on the
-// stack that the runtime has for signals, and there is only one: the first faults stays.
+// handlerFor returns the address of a handler that passes real faults to the handler at
+// faults, and ignores signals that a process sent. It runs on the runtime's signal stack.
+// There is only one: the first faults stays.
 func handlerFor(faults uintptr) uintptr
 
-// Install makes the program deaf, for ever. os/signal may be used before and after. Its
-// errors are the system's. It is for a program's main to call.
+// Install protects the program, permanently. os/signal may be used before and after. Its
+// errors are the system's. It is meant for a program's main.
 func Install() error {
 	fault, err := current(unix.SIGSEGV)
 	if err != nil {
@@ -41,7 +41,7 @@ func Install() error {
 		if err != nil {
 			return err
 		}
-		if own.handler == 0 { // without cgo the runtime itself has one of them
+		if own.handler == 0 { // without cgo the runtime handles one of them
 			signals = append(signals, sig)
 		}
 	}
@@ -58,7 +58,7 @@ func current(sig unix.Signal) (a action, err error) {
 	return a, err
 }
 
-// sigaction is rt_sigaction(2), past C libraries, which refuse their own signals.
+// sigaction calls rt_sigaction(2) directly; C libraries reject their reserved signals.
 func sigaction(sig unix.Signal, now, was *action) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(was)),
 		unsafe.Sizeof(action{}.mask), 0, 0)

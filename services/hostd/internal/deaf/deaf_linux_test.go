@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// be is a deaf program, which answers each line that it reads.
+// be is a protected program, which answers each line that it reads.
 func be() {
-	for range 2 { // once more changes nothing
+	for range 2 { // the second call changes nothing
 		if err := deaf.Install(); err != nil {
 			fmt.Println(err)
 			return
@@ -43,7 +43,7 @@ func be() {
 			fmt.Println(fault())
 		case "start":
 			fmt.Println(exec.Command("/bin/sh", "-c", "kill -34 $$; exit 1").Run())
-		case "notify": // of what deaf leaves to os/signal
+		case "notify": // signals that deaf leaves to os/signal
 			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM)
 			fmt.Println()
 		default:
@@ -52,11 +52,11 @@ func be() {
 	}
 }
 
-// fault is one of the program's own.
+// fault is a fault of the program itself.
 func fault() (said any) {
 	defer func() { said = recover() }()
-	var nobody *bufio.Reader
-	return nobody.Buffered()
+	var missing *bufio.Reader
+	return missing.Buffered()
 }
 
 type program struct {
@@ -90,7 +90,7 @@ func start(t *testing.T) *program {
 
 func (p *program) ask(line string) string {
 	p.t.Helper()
-	fmt.Fprintln(p.in, line) //nolint:errcheck // then there is no answer
+	fmt.Fprintln(p.in, line) //nolint:errcheck // without it there is no answer
 	answer, err := p.out.ReadString('\n')
 	if err != nil {
 		p.t.Fatalf("no answer to %q: %v", line, err)
@@ -98,7 +98,7 @@ func (p *program) ask(line string) string {
 	return strings.TrimSpace(answer)
 }
 
-// queue sends a signal as sigqueue does.
+// queue sends a signal like sigqueue.
 func queue(pid int, sig syscall.Signal) error {
 	info := unix.Siginfo{Signo: int32(sig), Code: -1}
 	if _, _, errno := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(sig), uintptr(unsafe.Pointer(&info))); errno != 0 {
@@ -107,7 +107,7 @@ func queue(pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// arrive has the kernel send a signal because something can be read.
+// arrive makes the kernel send a signal when a pipe becomes readable.
 func arrive(pid int, sig syscall.Signal) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -124,22 +124,22 @@ func arrive(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// Whatever thread has it, and whatever that does.
+// TestSignalsOfOthersDoNothing, whichever thread gets them in whatever state.
 func TestSignalsOfOthersDoNothing(t *testing.T) {
 	p := start(t)
 	p.ask("notify")
-	ways := map[string]func(int, syscall.Signal) error{"kill": unix.Kill, "sigqueue": queue, "F_SETSIG": arrive}
+	senders := map[string]func(int, syscall.Signal) error{"kill": unix.Kill, "sigqueue": queue, "F_SETSIG": arrive}
 	for sig := syscall.Signal(1); sig <= 64; sig++ {
 		if sig == unix.SIGKILL || sig == unix.SIGSTOP || sig >= unix.SIGCONT && sig <= unix.SIGTTOU {
-			continue // they stop it, or no one can be deaf to them
+			continue // they stop the process, or cannot be handled
 		}
-		for way, send := range ways {
+		for name, send := range senders {
 			for range 5 {
 				if err := send(p.cmd.Process.Pid, sig); err != nil {
-					t.Fatalf("signal %d by %s: %v", sig, way, err)
+					t.Fatalf("signal %d by %s: %v", sig, name, err)
 				}
 				if got := p.ask("hello"); got != "hello" {
-					t.Fatalf("after signal %d by %s: %q", sig, way, got)
+					t.Fatalf("after signal %d by %s: %q", sig, name, got)
 				}
 			}
 		}
@@ -152,7 +152,7 @@ func TestItsOwnFaultsAreFaults(t *testing.T) {
 	}
 }
 
-func TestWhatItStartsIsNotDeaf(t *testing.T) {
+func TestChildrenAreNotProtected(t *testing.T) {
 	if got := start(t).ask("start"); got != "signal: signal 34" {
 		t.Errorf("got %q", got)
 	}

@@ -2,5 +2,5 @@
 
 package deaf
 
-// Install does nothing: on other systems nobody but the host reaches who calls it.
+// Install does nothing: on other systems only the host can signal the caller.
 func Install() error { return nil }

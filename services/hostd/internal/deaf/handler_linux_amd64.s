@@ -15,9 +15,9 @@ have:
 	MOVQ AX, ret+8(FP)
 	RET
 
-// DI is the signal, SI its siginfo, whose third word is above 0 where the kernel found a
-// fault, DX what the runtime needs besides. What is above 31 is no fault's signal, and
-// neither is 16 (SIGSTKFLT), for which F_SETSIG gives a word above 0, too.
+// DI is the signal, SI its siginfo, whose third word is above 0 if the kernel found a
+// fault, DX an argument of the runtime's handler. Signals above 31 are not faults, and
+// neither is 16 (SIGSTKFLT), for which F_SETSIG also sets a word above 0.
 TEXT handler<>(SB), NOSPLIT|NOFRAME, $0-0
 	CMPL DI, $31
 	JGT  sent

@@ -14,9 +14,9 @@ have:
 	MOVD R0, ret+8(FP)
 	RET
 
-// R0 is the signal, R1 its siginfo, whose third word is above 0 where the kernel found a
-// fault, R2 what the runtime needs besides. What is above 31 is no fault's signal, and
-// neither is 16 (SIGSTKFLT), for which F_SETSIG gives a word above 0, too.
+// R0 is the signal, R1 its siginfo, whose third word is above 0 if the kernel found a fault,
+// R2 an argument of the runtime's handler. Signals above 31 are not faults, and neither is
+// 16 (SIGSTKFLT), for which F_SETSIG also sets a word above 0.
 TEXT handler<>(SB), NOSPLIT|NOFRAME, $0-0
 	CMPW $31, R0
 	BGT  sent

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	messageCost = 4 << 10   // bytes that a message counts besides its own: the log's work for it
-	allowance   = 4 << 20   // bytes a second and CPU that a quiet flow may store
+	messageCost = 4 << 10   // cost of a message besides its bytes: the log's work for it
+	allowance   = 4 << 20   // bytes per second and CPU that a quiet flow may store
 	burst       = 1 << 20   // bytes that it may be ahead of that
-	window      = 512 << 10 // bytes of all loud flows on their way at a time
+	window      = 512 << 10 // bytes in flight of all loud flows
 	quantum     = 64 << 10  // bytes of a turn
-	slowRate    = allowance // bytes a second and CPU of all loud flows that are slowed down; see doc.go
+	slowRate    = allowance // bytes per second and CPU of all slowed-down flows; see doc.go
 	slowFor     = time.Second
 )
 
-// Gate lets the messages of all flows of a host through. Its zero value works;
-// its methods and those of its flows may be called concurrently.
+// Gate lets the messages of all flows of a host through. The zero value is ready to use;
+// its methods and those of its flows are safe for concurrent use.
 type Gate struct {
 	mu     sync.Mutex
-	round  []*Flow     // those with somebody waiting, in turn
-	flying int         // bytes of loud flows that are on their way
-	free   time.Time   // when the next one that is slowed down may pass
-	timer  *time.Timer // runs while all wait for free
-	heard  [2]hearing  // of two different flows, the newest first
+	round  []*Flow     // flows with waiting passes, in turn
+	flying int         // bytes in flight of loud flows
+	free   time.Time   // when the next slowed-down message may pass
+	timer  *time.Timer // runs while every flow waits for free
+	heard  [2]hearing  // of two different quiet flows, the newest first
 }
 
 // hearing is when a quiet flow last stored something.
@@ -40,31 +40,31 @@ type hearing struct {
 type Flow struct {
 	gate    *Gate
 	ahead   int       // bytes above the allowance, at seen
-	seen    time.Time // it was held back no later
+	seen    time.Time // last time it stored something or was let through
 	loud    bool
-	credit  int // of its turn
+	credit  int // bytes left of its turn
 	waiting []*Pass
 
 	held atomic.Int64 // bytes; see Hold
 }
 
-// Pass is the leave to store one message. Its zero value is that of a quiet flow.
+// Pass is the permission to store one message. The zero value is that of a quiet flow.
 type Pass struct {
 	flow  *Flow
 	cost  int
-	slow  bool // it is paced
+	slow  bool // it counts against slowRate
 	ready chan struct{}
 }
 
-// Flow gives a new flow.
+// Flow returns a new flow.
 func (g *Gate) Flow() *Flow { return &Flow{gate: g} }
 
-// Hold counts n more bytes that were taken in and are to be stored, or -n that were
-// stored or dropped, and gives how many those are.
+// Hold counts n more bytes that were received and have to be stored, or -n that were stored
+// or dropped, and returns the total.
 func (f *Flow) Hold(n int) int { return int(f.held.Add(int64(n))) }
 
-// Enter waits until a message of so many bytes may be stored; whoever stored it,
-// or did not, calls Leave. The error is ctx's.
+// Enter waits until a message of that many bytes may be stored. The caller calls Leave when
+// the message was stored or dropped. The error is ctx's.
 func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 	g := f.gate
 	g.mu.Lock()
@@ -90,7 +90,7 @@ func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 	}
 }
 
-// count adds what is about to be stored, and tells whether that is loud.
+// count counts what is about to be stored and updates loud.
 func (f *Flow) count(now time.Time, cost int) {
 	if d := now.Sub(f.seen); d < time.Second {
 		f.ahead -= int(d.Seconds() * float64(allowance*runtime.GOMAXPROCS(0)))
@@ -103,11 +103,11 @@ func (f *Flow) count(now time.Time, cost int) {
 	}
 	f.ahead += cost
 	if f.ahead > burst {
-		f.ahead, f.loud = burst, true // what was stored long ago is not held against it
+		f.ahead, f.loud = burst, true // older excess is forgiven
 	}
 }
 
-// hear notes that a quiet flow stores something.
+// hear records that a quiet flow stores something.
 func (g *Gate) hear(f *Flow, now time.Time) {
 	if g.heard[0].flow != f {
 		g.heard[1] = g.heard[0]
@@ -115,7 +115,7 @@ func (g *Gate) hear(f *Flow, now time.Time) {
 	g.heard[0] = hearing{f, now}
 }
 
-// quiet reports whether anybody but f is quiet and stores something.
+// quiet reports whether a flow other than f is quiet and stores something.
 func (g *Gate) quiet(f *Flow, now time.Time) bool {
 	h := g.heard[0]
 	if h.flow == f {
@@ -124,8 +124,8 @@ func (g *Gate) quiet(f *Flow, now time.Time) bool {
 	return h.flow != nil && now.Sub(h.at) < slowFor
 }
 
-// grant lets through whoever's turn it is, as far as there is room. Who is slowed down
-// and must wait lets others pass.
+// grant lets passes through in turn, as far as the window allows. A slowed-down flow that
+// must wait lets others pass.
 func (g *Gate) grant(now time.Time) {
 	for len(g.round) > 0 && g.flying < window {
 		i := slices.IndexFunc(g.round, func(f *Flow) bool { return !now.Before(g.free) || !g.quiet(f, now) })
@@ -146,13 +146,13 @@ func (g *Gate) grant(now time.Time) {
 		if p.slow = g.quiet(f, now); p.slow && g.free.Before(now) {
 			g.free = now
 		}
-		f.seen = now // while it was held back it could not store more
+		f.seen = now // while it waited it could not store more
 		p.pay(p.cost)
 		close(p.ready)
 	}
 }
 
-// pay counts what passes.
+// pay counts bytes that pass.
 func (p *Pass) pay(cost int) {
 	p.flow.credit -= cost
 	p.flow.gate.flying += cost
@@ -161,12 +161,12 @@ func (p *Pass) pay(cost int) {
 	}
 }
 
-// slowly is how long so many bytes of those that are slowed down take.
+// slowly returns how long that many bytes take at slowRate.
 func slowly(cost int) time.Duration {
 	return time.Duration(cost) * time.Second / time.Duration(slowRate*runtime.GOMAXPROCS(0))
 }
 
-// later has grant called again.
+// later schedules another call of grant.
 func (g *Gate) later(wait time.Duration) {
 	if g.timer != nil {
 		return
@@ -179,8 +179,7 @@ func (g *Gate) later(wait time.Duration) {
 	})
 }
 
-// Carries says how many bytes the message has after all: more may have come
-// while it waited.
+// Carries sets the final size of the message, which may have grown while it waited.
 func (p *Pass) Carries(size int) {
 	if p == nil {
 		return
@@ -205,7 +204,7 @@ func (p *Pass) Leave() {
 	g.grant(time.Now())
 }
 
-// giveUp ends a pass that nobody waits for any more, be it granted meanwhile.
+// giveUp ends a pass that is not needed any more, even if it was granted meanwhile.
 func (p *Pass) giveUp() {
 	f, g := p.flow, p.flow.gate
 	g.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// flood has a loud flow store n messages of size bytes at once; granted gets each
-// pass as it comes. Those that still wait end with ctx.
+// flood makes a loud flow store n messages of size bytes at once; granted gets each pass.
+// Those that still wait end with ctx.
 func flood(ctx context.Context, f *Flow, n, size int, granted chan<- *Pass) {
 	for range n {
 		go func() {
@@ -20,29 +20,29 @@ func flood(ctx context.Context, f *Flow, n, size int, granted chan<- *Pass) {
 	synctest.Wait()
 }
 
-// loud gives a flow that has used up its allowance.
+// loud returns a flow that has used up its allowance.
 func loud(t *testing.T, g *Gate) *Flow {
 	t.Helper()
 	f := g.Flow()
 	p, err := f.Enter(t.Context(), 2*burst)
 	if err != nil || p == nil {
-		t.Fatalf("%v, %v: a flow that stores as much must be loud", p, err)
+		t.Fatalf("%v, %v: a flow beyond its burst must be loud", p, err)
 	}
 	p.Leave()
 	return f
 }
 
-func TestAQuietFlowNeverWaits(t *testing.T) {
+func TestQuietFlowNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		noisy, quiet := loud(t, &g), g.Flow()
 		granted := make(chan *Pass, 1000)
 		flood(t.Context(), noisy, 1000, quantum, granted)
 		if n := len(granted); n == 0 || n > window/quantum {
-			t.Fatalf("%d of the flood's messages are on their way, want some, and no more than the window", n)
+			t.Fatalf("%d messages of the flood are in flight, want some, and at most the window", n)
 		}
 		begun := time.Now()
-		for range 100 { // if it waited it would wait for ever: nothing leaves
+		for range 100 { // nothing leaves: a wait would never end
 			if p, err := quiet.Enter(t.Context(), 100); err != nil || p != nil {
 				t.Fatalf("%v, %v", p, err)
 			}
@@ -54,7 +54,7 @@ func TestAQuietFlowNeverWaits(t *testing.T) {
 	})
 }
 
-// drain lets so many passes leave, each as it comes.
+// drain lets n passes leave, each as it is granted.
 func drain(granted <-chan *Pass, n int) {
 	for range n {
 		(<-granted).Leave()
@@ -75,15 +75,15 @@ func TestLoudFlowsTakeTurnsByBytes(t *testing.T) {
 			p.Leave()
 			synctest.Wait()
 		}
-		// The first had the window for itself.
+		// The first flow had the window for itself at first.
 		if d := got[many] - got[one]; d > window+8*quantum || d < -8*quantum {
-			t.Errorf("one of many messages got %d bytes, one of few large ones %d", got[many], got[one])
+			t.Errorf("the flow of many messages got %d bytes, the flow of few large ones %d", got[many], got[one])
 		}
 		drain(granted, 400)
 	})
 }
 
-func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
+func TestFloodIsSlowWhileQuietFlowsStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		noisy, quiet := loud(t, &g), g.Flow()
@@ -92,7 +92,7 @@ func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
 		begun := time.Now()
 		drain(granted, 1000)
 		if d := time.Since(begun); d != 0 {
-			t.Errorf("a flood beside nobody took %v", d)
+			t.Errorf("a flood without other flows took %v", d)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -108,18 +108,18 @@ func TestAFloodIsSlowWhileOthersStoreALittle(t *testing.T) {
 		drain(granted, 1000)
 		least := slowly(999*quantum - window) // the next one passes at once
 		if d := time.Since(begun); d < least || d > least+time.Second {
-			t.Errorf("a flood of %d bytes beside somebody quiet took %v, want %v", 1000*quantum, d, least)
+			t.Errorf("a flood of %d bytes beside a quiet flow took %v, want %v", 1000*quantum, d, least)
 		}
 		stop()
 		begun = time.Now()
 		drain(granted, 2000)
 		if d := time.Since(begun); d > 2*slowFor {
-			t.Errorf("it took %v when they were silent again", d)
+			t.Errorf("it took %v after the quiet flow stopped", d)
 		}
 	})
 }
 
-func TestWhoIsSlowedDownHoldsUpNobodyElse(t *testing.T) {
+func TestSlowedDownFlowDelaysNoOtherFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		flooded, busy := loud(t, &g), g.Flow()
@@ -149,7 +149,7 @@ func TestWhoIsSlowedDownHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestWhoIsHeldBackStaysLoud(t *testing.T) {
+func TestWaitingFlowStaysLoud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		const floods, each = 3, 500
@@ -188,7 +188,7 @@ func TestWhoIsHeldBackStaysLoud(t *testing.T) {
 	})
 }
 
-func TestALoudFlowThatIsSilentIsQuietAgain(t *testing.T) {
+func TestSilentFlowBecomesQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		f := loud(t, &g)
@@ -204,7 +204,7 @@ func TestALoudFlowThatIsSilentIsQuietAgain(t *testing.T) {
 	})
 }
 
-func TestWhoGivesUpTakesNobodysTurn(t *testing.T) {
+func TestCancelledPassTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		f := loud(t, &g)
@@ -217,7 +217,7 @@ func TestWhoGivesUpTakesNobodysTurn(t *testing.T) {
 		flood(t.Context(), f, 10, quantum, granted)
 		drain(granted, window/quantum+10)
 		if g.flying != 0 || len(g.round) != 0 || len(f.waiting) != 0 {
-			t.Errorf("%d bytes on their way, %d flows and %d messages wait", g.flying, len(g.round), len(f.waiting))
+			t.Errorf("%d bytes in flight, %d flows and %d messages wait", g.flying, len(g.round), len(f.waiting))
 		}
 	})
 }

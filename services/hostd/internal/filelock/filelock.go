@@ -1,4 +1,4 @@
-// Package filelock lets one at a time do something on a machine.
+// Package filelock serializes work on a machine with a lock file.
 package filelock
 
 import (
@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wait makes the file if there is none, and returns when nobody else holds its lock, in
-// this process or another. The lock goes with the process.
+// Wait creates the file if it does not exist, and returns once it holds the file's
+// exclusive lock. The lock excludes other holders in this and other processes, and ends
+// with the process.
 func Wait(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -1,3 +1,4 @@
-// Package fresh gives the kernel of a machine that was restored from memory what
-// others that were restored from the same do not have, and one that stood still the time.
+// Package fresh updates the kernel of a VM that was restored from memory: it reseeds the
+// random number generator, which other VMs restored from the same memory share, and sets
+// the clock, also after a pause.
 package fresh

@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aside is how far the clock may be from hostd's without being set.
+// aside is the clock error that is tolerated.
 const aside = 500 * time.Millisecond
 
-// Kernel sets its clock to now, and mixes seed, of which MaxSeed bytes count, into its
-// random numbers. A kernel that is not ours alone refuses both, and needs neither.
+// Kernel sets the clock to now and mixes seed, of which up to MaxSeed bytes are used, into
+// the random number generator. A kernel shared with the host refuses both, and needs
+// neither.
 func Kernel(now time.Time, seed []byte) {
 	if off := time.Until(now); off > aside || off < -aside {
 		set(now)
@@ -25,8 +26,8 @@ func Kernel(now time.Time, seed []byte) {
 	addEntropy(int(f.Fd()), seed)
 }
 
-// Forward sets the clock of a kernel that stood still to now, if it is behind. It never goes
-// back: what says now may have been on its way for a while.
+// Forward advances the clock of a paused kernel to now. It never sets it back, because now
+// may have been in transit for a while.
 func Forward(now time.Time) {
 	if time.Until(now) > aside {
 		set(now)
@@ -38,11 +39,10 @@ func set(now time.Time) {
 	unix.ClockSettime(unix.CLOCK_REALTIME, &ts) //nolint:errcheck // a kernel that refuses
 }
 
-// MaxSeed is how many random bytes are taken.
+// MaxSeed is the number of seed bytes that are used.
 const MaxSeed = 64
 
-// addEntropy mixes seed into the kernel's random numbers and has those that come
-// next be made of it.
+// addEntropy mixes seed into the kernel's random number generator and reseeds it.
 func addEntropy(fd int, seed []byte) {
 	pool := struct {
 		bits, size int32

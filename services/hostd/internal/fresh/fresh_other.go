@@ -4,11 +4,11 @@ package fresh
 
 import "time"
 
-// MaxSeed is how many random bytes are taken.
+// MaxSeed is the number of seed bytes that are used.
 const MaxSeed = 64
 
-// Kernel is for Linux.
+// Kernel is supported on Linux only.
 func Kernel(time.Time, []byte) {}
 
-// Forward is for Linux.
+// Forward is supported on Linux only.
 func Forward(time.Time) {}

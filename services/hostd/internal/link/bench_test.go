@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// The test binary is the shim when it is told so.
+// TestMain turns the test binary into a shim when the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("MILLRACE_TEST_SHIM") != "" {
 		os.Exit(shim.Main(os.Args[1:], os.Stderr))
@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attached gives a connection to a new shim.
+// attached returns a connection to a new shim.
 func attached(t testing.TB, pool *link.Pool) *link.Conn {
 	t.Helper()
 	return attachedFor(t, pool, nil)
 }
 
-// attachedFor is attached with streams from the shim, taken by accept.
+// attachedFor is attached with accept for the shim's streams.
 func attachedFor(t testing.TB, pool *link.Pool, accept func(*mux.Stream)) *link.Conn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "link")
@@ -86,8 +86,8 @@ func start(c *link.Conn, rev uint64, spec process.Spec) string {
 	return token
 }
 
-// drain reads one process's events to their end, acking each, and gives how many
-// bytes of output and events there were.
+// drain reads one process's events to the end, acknowledging each, and returns the number
+// of output bytes and events.
 func drain(t testing.TB, c *link.Conn, pool *link.Pool, token string, pty bool) (size, events int) {
 	t.Helper()
 	track := link.NewTrack(pty)
@@ -117,7 +117,7 @@ func drain(t testing.TB, c *link.Conn, pool *link.Pool, token string, pty bool) 
 	}
 }
 
-// The whole way of output from a pipe to hostd's memory, in MB/s.
+// BenchmarkOutput measures output from a pipe to hostd's memory, in MB/s.
 func BenchmarkOutput(b *testing.B) {
 	for _, bm := range []struct {
 		name, script string
@@ -144,7 +144,7 @@ func BenchmarkOutput(b *testing.B) {
 	}
 }
 
-// From a start command to the last event of `true`.
+// BenchmarkTrue measures from a start command to the last event of `true`.
 func BenchmarkTrue(b *testing.B) {
 	var pool link.Pool
 	c := attached(b, &pool)
@@ -154,7 +154,7 @@ func BenchmarkTrue(b *testing.B) {
 	}
 }
 
-// From a keystroke to its echo by the terminal.
+// BenchmarkEcho measures from a keystroke to its echo by the terminal.
 func BenchmarkEcho(b *testing.B) {
 	var pool link.Pool
 	c := attached(b, &pool)

@@ -17,8 +17,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// ErrHostile is what a shim that breaks the protocol gives: nothing it says can
-// be trusted any more.
+// ErrHostile reports that a shim broke the protocol: nothing that it sends can be trusted.
 var ErrHostile = errors.New("the shim broke the protocol")
 
 var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the sandbox broke")
@@ -26,44 +25,44 @@ var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the 
 const (
 	maxEvent  = 64 << 10 // bytes of an event that is not output
 	maxError  = 4 << 10  // bytes of the text in a reply
-	maxMoved  = 64 << 20 // bytes of what is said before a hello
-	maxQueue  = 80 << 20 // bytes that wait to be sent before the shim is given up: all commands of a sandbox, and more
-	movedCost = 256      // that one of it takes besides
+	maxMoved  = 64 << 20 // bytes before a hello
+	maxQueue  = 80 << 20 // unsent bytes at which the shim is given up: more than all commands of a sandbox
+	movedCost = 256      // cost of one Moved besides its bytes
 
-	largeRead  = 8 << 10 // a payload this large is read into a block, of these:
+	largeRead  = 8 << 10 // larger payloads are read into a block of one of these sizes:
 	smallSize  = wire.MaxData/4 + 256
 	middleSize = wire.MaxData/2 + 256
 	blockSize  = wire.MaxData + 256
 
 	soon = 5 * time.Millisecond
 
-	streamTurn = 32 << 10 // bytes of streams in one write, beside what else is to be sent
+	streamTurn = 32 << 10 // bytes of streams in one write, besides other frames
 )
 
-// Conn is one connection to a shim. Send may be called concurrently; Next
-// belongs to one goroutine.
+// Conn is one connection to a shim. Send may be called concurrently; Next belongs to one
+// goroutine.
 type Conn struct {
 	conn net.Conn
 	r    *wire.Reader
 	pool *Pool
 
 	streams *mux.Mux
-	version uint32 // that is spoken
+	version uint32 // negotiated version
 
 	mu     sync.Mutex
 	wake   sync.Cond
 	out    []byte
-	due    bool // out is to be written now
-	timed  bool // lazy runs
+	due    bool // out has to be written now
+	timed  bool // lazy is running
 	lazy   *time.Timer
 	closed bool
 	done   chan struct{} // closed when the writer has ended
 }
 
-// Pool gives and takes back the memory of large outputs. Its zero value works,
-// and it may be shared by all connections. What it gives is at most four times as long
-// as what is asked for: a sandbox chooses how long its outputs are, and what waits to be
-// stored of it is counted by that.
+// Pool recycles the memory of large outputs. The zero value is ready to use, and may be
+// shared by all connections. Memory from it is at most four times as long as requested: a
+// sandbox chooses the length of its outputs, and they are accounted by that length until
+// stored.
 type Pool struct{ small, middle, large sync.Pool }
 
 func (p *Pool) get(n int) []byte {
@@ -85,7 +84,7 @@ func give[Block any](of *sync.Pool) *Block {
 	return new(Block)
 }
 
-// Put takes back the memory of a Message that nobody uses any more.
+// Put takes back the memory of a Message that is not used any more.
 func (p *Pool) Put(mem []byte) {
 	switch cap(mem) {
 	case smallSize:
@@ -97,10 +96,10 @@ func (p *Pool) Put(mem []byte) {
 	}
 }
 
-// Attach opens the talk on conn, which it closes on error, and gives what the
-// shim has. A file is handed over with it where conn is a unix socket. accept is
-// mux.Config.Accept for the streams that the shim opens. io.EOF: the shim hung up
-// without a word, as an old one does on a version that it does not know.
+// Attach performs the handshake on conn, which it closes on error, and returns the shim's
+// Hello. The file is passed along if conn is a unix socket. accept is mux.Config.Accept for
+// the streams that the shim opens. io.EOF: the shim hung up without an answer, as an old
+// one does on a version that it does not support.
 func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, pool *Pool, accept func(*mux.Stream)) (*Conn, wire.Hello, error) {
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
@@ -113,7 +112,7 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close() //nolint:errcheck // the first error is told
+		conn.Close() //nolint:errcheck // the first error is returned
 		return nil, wire.Hello{}, err
 	}
 	c.version = hello.Version
@@ -146,7 +145,7 @@ func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
 	return hello, nil
 }
 
-// greeting reads the Hello, and what is said of its processes before.
+// greeting reads the Hello and the Moved frames before it.
 func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error) {
 	moved = make(map[string]*wire.Moved)
 	for size := 0; size <= maxMoved; {
@@ -164,7 +163,7 @@ func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error
 	return nil, nil, ErrHostile
 }
 
-// hand writes b, and gives the file away with its first byte if conn can.
+// hand writes b, and passes the file with its first byte if conn supports that.
 func hand(conn net.Conn, b []byte, file *os.File) error {
 	if u, ok := conn.(*net.UnixConn); ok && file != nil {
 		n, _, err := u.WriteMsgUnix(b[:1], unix.UnixRights(int(file.Fd())), nil)
@@ -195,11 +194,10 @@ func (c *Conn) shut() {
 	c.wake.Broadcast()
 }
 
-// Version is the one that is spoken (package wire): what is newer must not be sent.
+// Version returns the negotiated version (package wire): newer frames must not be sent.
 func (c *Conn) Version() uint32 { return c.version }
 
-// Open opens a stream to what target names (package wire). Errors are those of
-// mux.Mux.Open.
+// Open opens a stream to target (package wire). Errors are those of mux.Mux.Open.
 func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 	if c.version < 2 {
 		return nil, kind.New(kind.Unimplemented, "open stream", target, "the sandbox is of an older version, which has no streams")
@@ -207,7 +205,7 @@ func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 	return c.streams.Open(ctx, target)
 }
 
-// Streams reports whether the shim's version has streams and a way out.
+// Streams reports whether the shim's version has streams and egress.
 func (c *Conn) Streams() bool { return c.version >= 2 }
 
 // rouse wakes the writer for the streams.
@@ -217,8 +215,8 @@ func (c *Conn) rouse() {
 	c.wake.Signal()
 }
 
-// Send puts the frame that f appends in line. After the connection has ended it
-// does nothing: whoever needs the frame to arrive sends it on the next one.
+// Send queues the frame that f appends. After the connection has ended it does nothing; a
+// frame that must arrive has to be sent again on the next connection.
 func (c *Conn) Send(f func([]byte) []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,9 +225,8 @@ func (c *Conn) Send(f func([]byte) []byte) {
 	}
 }
 
-// SendSoon is Send for what nobody waits for: it leaves with the next frame
-// that somebody does wait for, or after a few milliseconds. Each frame on its own
-// costs the shim a wake-up.
+// SendSoon is Send for a frame that is not urgent: it is written with the next urgent one,
+// or after a few milliseconds. Each write costs the shim a wake-up.
 func (c *Conn) SendSoon(f func([]byte) []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,12 +249,12 @@ func (c *Conn) late() {
 	}
 }
 
-// put appends a frame, unless the connection has ended; c.mu is held.
+// put appends a frame, unless the connection has ended. c.mu is held.
 func (c *Conn) put(f func([]byte) []byte) bool {
 	if c.closed {
 		return false
 	}
-	if len(c.out) > maxQueue { // a shim reads at once, whatever its processes do
+	if len(c.out) > maxQueue { // a shim always reads, whatever its processes do
 		c.closed = true
 		c.conn.Close() //nolint:errcheck // nothing to be done
 	}
@@ -265,7 +262,7 @@ func (c *Conn) put(f func([]byte) []byte) bool {
 	return true
 }
 
-// flush wakes the writer; c.mu is held.
+// flush wakes the writer. c.mu is held.
 func (c *Conn) flush() {
 	c.due = true
 	c.wake.Signal()
@@ -299,19 +296,19 @@ func (c *Conn) write() {
 	}
 }
 
-// Message is what a shim says: an event of the process Token if Type is
-// wire.TypeEvent, else Reply, Rev (of a wire.TypeTaken) or nothing (TypeEnded).
+// Message is a message of a shim: an event of the process Token if Type is wire.TypeEvent,
+// else Reply, Rev (of a wire.TypeTaken) or nothing (TypeEnded).
 type Message struct {
 	Type  wire.Type
 	Token string
 	Event process.Event // shares Mem
 	Reply wire.Reply
 	Rev   uint64
-	Mem   []byte // nil but of output: to be given to Pool.Put when the event is not used any more
+	Mem   []byte // nil except for output: for Pool.Put when the event is not used any more
 }
 
-// Next gives the next message; frames of streams are dealt with on the way. Its event is well formed and of a kind that shims
-// may make; whether it fits its process is for a Track to say.
+// Next returns the next message, and handles frames of streams meanwhile. Its event is well
+// formed and of a kind that shims may send; a Track checks whether it fits its process.
 func (c *Conn) Next() (Message, error) {
 	t, b, err := c.frame()
 	if err != nil {
@@ -337,7 +334,7 @@ func (c *Conn) Next() (Message, error) {
 		err = wire.ErrMalformed
 	}
 	if t != wire.TypeOutput {
-		c.pool.Put(b) // all else was copied, and may be much less than its frame
+		c.pool.Put(b) // the rest was copied, and may be much smaller than its frame
 		m.Mem = nil
 	}
 	if err != nil {
@@ -346,7 +343,7 @@ func (c *Conn) Next() (Message, error) {
 	return m, nil
 }
 
-// frame gives the next frame that is of no stream.
+// frame returns the next frame that does not belong to a stream.
 func (c *Conn) frame() (wire.Type, []byte, error) {
 	for {
 		t, b, err := c.r.Next()
@@ -387,7 +384,7 @@ func (m *Message) event(b []byte) error {
 		return err
 	}
 	if _, ok := m.Event.Body.(process.Wrote); ok {
-		return wire.ErrMalformed // output has a frame of its own, and shares its memory
+		return wire.ErrMalformed // output has a frame of its own, whose memory it shares
 	}
 	m.Token, m.Event.Seq = e.Token, e.Seq
 	return nil

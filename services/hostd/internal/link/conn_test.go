@@ -18,8 +18,7 @@ import (
 
 const token = "01arz3ndektsv4rrffq69g5fav"
 
-// says gives hostd's end of a talk with a shim that reads what it is told and
-// says the given bytes.
+// says returns hostd's end of a connection with a shim that ignores its input and sends b.
 func says(t *testing.T, b []byte) (*link.Conn, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -45,13 +44,13 @@ func TestHostileHello(t *testing.T) {
 		bytes []byte
 	}{
 		{"another frame", wire.AppendTaken(nil, 1)},
-		{"an empty one", wire.AppendFrame(nil, wire.TypeHello, nil)},
-		{"a process twice", process(wire.Process{Token: token, First: 2, Last: 1}, wire.Process{Token: token, First: 2, Last: 1})},
-		{"a seq that is hostd's", process(wire.Process{Token: token, First: 1, Last: 1})},
+		{"an empty hello", wire.AppendFrame(nil, wire.TypeHello, nil)},
+		{"a duplicate process", process(wire.Process{Token: token, First: 2, Last: 1}, wire.Process{Token: token, First: 2, Last: 1})},
+		{"a seq reserved for hostd", process(wire.Process{Token: token, First: 1, Last: 1})},
 		{"an end before the start", process(wire.Process{Token: token, First: 9, Last: 7})},
-		{"one that moved and is none", wire.AppendFrame(nil, wire.TypeMoved, nil)},
-		{"more that moved than can be", bytes.Repeat(wire.AppendMoved(nil, &wire.Moved{Token: token, Spec: make([]byte, 1<<20)}), 65)},
-		{"a seq without end", process(wire.Process{Token: token, First: 2, Last: 1<<64 - 1})},
+		{"an empty moved", wire.AppendFrame(nil, wire.TypeMoved, nil)},
+		{"too many moved", bytes.Repeat(wire.AppendMoved(nil, &wire.Moved{Token: token, Spec: make([]byte, 1<<20)}), 65)},
+		{"a seq out of range", process(wire.Process{Token: token, First: 2, Last: 1<<64 - 1})},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,17 +87,17 @@ func TestHostileFrames(t *testing.T) {
 		ok    bool
 	}{
 		{"output", output(1), true},
-		{"as much as can be", output(wire.MaxData), true},
-		{"too much", output(wire.MaxData + 1), false},
-		{"none", output(0), false},
+		{"maximum output", output(wire.MaxData), true},
+		{"too much output", output(wire.MaxData + 1), false},
+		{"empty output", output(0), false},
 		{"an event", event(process.Started{PID: 1}), true},
-		{"output that poses as one", event(process.Wrote{Stream: 1, Data: []byte("x")}), false},
-		{"one that is too long", event(process.Failed{Message: string(make([]byte, 70<<10))}), false},
-		{"one that is none", wire.AppendEvent(nil, token, 2, func(dst []byte) []byte { return append(dst, 0xff) }), false},
-		{"a frame that is hostd's", wire.AppendEnd(nil), false},
-		{"a type nobody knows", wire.AppendFrame(nil, 200, nil), false},
+		{"output in an event frame", event(process.Wrote{Stream: 1, Data: []byte("x")}), false},
+		{"an event that is too long", event(process.Failed{Message: string(make([]byte, 70<<10))}), false},
+		{"an invalid event", wire.AppendEvent(nil, token, 2, func(dst []byte) []byte { return append(dst, 0xff) }), false},
+		{"a frame of hostd", wire.AppendEnd(nil), false},
+		{"an unknown type", wire.AppendFrame(nil, 200, nil), false},
 		{"a reply that is too long", wire.AppendReply(nil, &wire.Reply{Error: string(make([]byte, 5000))}), false},
-		{"a head that is none", []byte("\xff\xff\xff\xff\x42\x00\x00\x00"), false},
+		{"an invalid head", []byte("\xff\xff\xff\xff\x42\x00\x00\x00"), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,7 +112,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// However large a frame an event comes in, what is kept of it is only what it says.
+// TestEventHoldsNoMemoryOfItsFrame: only the event's own fields are kept, however large its
+// frame.
 func TestEventHoldsNoMemoryOfItsFrame(t *testing.T) {
 	padded := wire.AppendEvent(nil, token, 2, func(dst []byte) []byte {
 		dst = process.AppendEvent(dst, &process.Event{Time: time.Now(), Body: process.Started{PID: 1}})

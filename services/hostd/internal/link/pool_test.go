@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// What a sandbox has wait is counted by its length: the memory that it takes must not be
-// many times that, whatever length it chooses.
-func TestPoolGivesNoMoreThanFourTimes(t *testing.T) {
+// TestPoolMemoryIsAtMostFourTimesTheRequest: what waits for a sandbox is accounted by its
+// length, so the memory must not be many times that.
+func TestPoolMemoryIsAtMostFourTimesTheRequest(t *testing.T) {
 	var p Pool
 	for n := 1; n <= wire.MaxData+1024; n += 97 {
 		mem := p.get(n)

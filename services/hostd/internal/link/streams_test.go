@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// serve serves one connection after the other on a loopback port, which a shim
-// without a network of its own reaches as its own.
+// serve serves a loopback port with f, one call per connection. A shim without a network of
+// its own reaches it as a port of the sandbox.
 func serve(t testing.TB, network, addr string, f func(net.Conn)) (port string) {
 	t.Helper()
 	ln, err := net.Listen(network, addr)
@@ -41,11 +41,11 @@ func serve(t testing.TB, network, addr string, f func(net.Conn)) (port string) {
 }
 
 func echo(c net.Conn) {
-	io.Copy(c, c) //nolint:errcheck // the client judges
-	c.Close()     //nolint:errcheck // the client judges
+	io.Copy(c, c) //nolint:errcheck // the client checks
+	c.Close()     //nolint:errcheck // the client checks
 }
 
-// read takes the shim's messages, so that its streams go on.
+// read reads the shim's messages, without which its streams would block.
 func read(c *link.Conn) <-chan link.Message {
 	ch := make(chan link.Message, 1024)
 	go func() {
@@ -79,7 +79,7 @@ func TestStreamsReachPorts(t *testing.T) {
 			}
 			want := rand.Text() + strings.Repeat("bytes ", 1<<17)
 			go func() {
-				io.WriteString(s, want) //nolint:errcheck // what comes back is judged
+				io.WriteString(s, want) //nolint:errcheck // the reader checks
 				s.CloseWrite()
 			}()
 			got, err := io.ReadAll(s)
@@ -90,7 +90,7 @@ func TestStreamsReachPorts(t *testing.T) {
 	}
 }
 
-func TestClosedPortsAreToldApart(t *testing.T) {
+func TestOpenPortErrors(t *testing.T) {
 	c := attached(t, &link.Pool{})
 	read(c)
 	for target, want := range map[string]kind.Kind{"1": kind.Precondition, "0": kind.Invalid, "70000": kind.Invalid, "x": kind.Invalid, "": kind.Invalid} {
@@ -100,13 +100,13 @@ func TestClosedPortsAreToldApart(t *testing.T) {
 	}
 }
 
-// A server in the sandbox that dies in the midst of an answer must not look like
-// one that ended it.
-func TestACutPortIsNoEnd(t *testing.T) {
+// TestResetIsNotEOF: a server in the sandbox that dies in the middle of an answer must not
+// look like one that finished it.
+func TestResetIsNotEOF(t *testing.T) {
 	c := attached(t, &link.Pool{})
 	read(c)
 	s, err := openPort(t, c, serve(t, "tcp4", "127.0.0.1:0", func(c net.Conn) {
-		io.WriteString(c, "half") //nolint:errcheck // what comes is judged
+		io.WriteString(c, "half") //nolint:errcheck // the reader checks
 		var b [1]byte
 		c.Read(b[:])                  //nolint:errcheck // until the client has it
 		c.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it resets
@@ -119,13 +119,13 @@ func TestACutPortIsNoEnd(t *testing.T) {
 	if _, err := io.ReadFull(s, half[:]); err != nil {
 		t.Fatal(err)
 	}
-	s.Write([]byte("x")) //nolint:errcheck // what comes is judged
+	s.Write([]byte("x")) //nolint:errcheck // the reader checks
 	if n, err := s.Read(half[:]); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("got %d, %v", n, err)
 	}
 }
 
-// proxied is a shim whose way out is on a port of its own.
+// proxied returns a shim with an egress proxy on a free port.
 func proxied(t *testing.T, accept func(*mux.Stream)) (c *link.Conn, port string) {
 	c = attachedFor(t, &link.Pool{}, accept)
 	free, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -138,7 +138,7 @@ func proxied(t *testing.T, accept func(*mux.Stream)) (c *link.Conn, port string)
 	return c, strconv.Itoa(p)
 }
 
-func TestTheWayOutLeadsToHostd(t *testing.T) {
+func TestEgressReachesHostd(t *testing.T) {
 	c, port := proxied(t, func(s *mux.Stream) {
 		if s.Target() != wire.TargetProxy {
 			s.Abort(kind.New(kind.Denied, "", "", ""))
@@ -146,7 +146,7 @@ func TestTheWayOutLeadsToHostd(t *testing.T) {
 		}
 		s.Accept()
 		go func() {
-			io.WriteString(s, "from hostd") //nolint:errcheck // what comes is judged
+			io.WriteString(s, "from hostd") //nolint:errcheck // the reader checks
 			s.Close()
 		}()
 	})
@@ -158,7 +158,7 @@ func TestTheWayOutLeadsToHostd(t *testing.T) {
 	}
 }
 
-func TestTheWayOutCloses(t *testing.T) {
+func TestEgressCloses(t *testing.T) {
 	c, port := proxied(t, nil)
 	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, c.Version(), &wire.Network{}) })
 	script := fmt.Sprintf(`(exec 3<>/dev/tcp/127.0.0.1/%s) 2>/dev/null || echo "closed $http_proxy"`, port)
@@ -168,7 +168,7 @@ func TestTheWayOutCloses(t *testing.T) {
 	}
 }
 
-// output is all that a process prints.
+// output returns everything that a process prints.
 func output(t *testing.T, ch <-chan link.Message, token string) string {
 	t.Helper()
 	var out strings.Builder
@@ -243,7 +243,7 @@ func BenchmarkPort(b *testing.B) {
 	s.Close()
 }
 
-// How long a byte takes to a port and back.
+// BenchmarkPortEcho measures the round trip of a byte through a port.
 func BenchmarkPortEcho(b *testing.B) {
 	c := attached(b, &link.Pool{})
 	read(c)
@@ -253,7 +253,7 @@ func BenchmarkPortEcho(b *testing.B) {
 	}
 	buf := make([]byte, 1)
 	for b.Loop() {
-		s.Write(buf) //nolint:errcheck // the read tells
+		s.Write(buf) //nolint:errcheck // the read reports it
 		if _, err := io.ReadFull(s, buf); err != nil {
 			b.Fatal(err)
 		}

@@ -12,28 +12,28 @@ import (
 
 const (
 	maxID     = 256             // bytes of a command's id in an event, of which a process may have any number
-	maxAhead  = 2 * time.Minute // of a shim's clock before hostd's
+	maxAhead  = 2 * time.Minute // of a shim's clock relative to hostd's
 	maxSignal = 64
 )
 
-// Track judges the events of one process, each against those before it.
+// Track checks the events of one process, each against those before it.
 type Track struct {
-	PTY    bool        // its spec asks for a terminal
-	Last   process.Seq // the last event taken
+	PTY    bool        // it has a terminal
+	Last   process.Seq // seq of the last accepted event
 	State  process.State
-	Flight int // cost of the events taken and not yet landed
+	Flight int // cost of the accepted events that are not stored yet
 
-	offsets [4]uint64 // by stream
-	known   [4]bool   // whether the offset is: a new life of hostd learns it from the first event
+	offsets [4]uint64 // per stream
+	known   [4]bool   // offsets is valid: a new epoch of hostd takes it from the first event
 }
 
-// NewTrack follows a process whose record ends with Accepted.
+// NewTrack returns a Track of a process whose record ends with Accepted.
 func NewTrack(pty bool) *Track {
 	return &Track{PTY: pty, Last: 1, State: process.StateAccepted, known: [4]bool{true, true, true, true}}
 }
 
-// Resume makes t go on after last, as a new life of hostd must that does not
-// know what came before.
+// Resume makes t continue after last, for a new epoch of hostd, which does not have the
+// earlier events.
 func (t *Track) Resume(last process.Seq) {
 	*t = Track{PTY: t.PTY, Last: last, State: process.StateAccepted}
 	if last > 1 {
@@ -43,8 +43,8 @@ func (t *Track) Resume(last process.Seq) {
 	}
 }
 
-// Cost is what an event counts for a Flight: what it counts for its shim, also for
-// one of an older version. What it has besides output is bounded by Take.
+// Cost returns what an event counts for Flight, the same as in its shim, of whatever
+// version. Its other text is bounded by Take.
 func Cost(e *process.Event) int {
 	if w, ok := e.Body.(process.Wrote); ok {
 		return wire.EventCost + len(w.Data)
@@ -52,8 +52,8 @@ func Cost(e *process.Event) int {
 	return wire.EventCost
 }
 
-// Weight is what an event that is held counts: Cost, and the text that it has besides
-// output, which does not count for its shim.
+// Weight returns the memory that a held event counts: Cost, and the text besides output,
+// which its shim does not count.
 func Weight(e *process.Event) int {
 	switch b := e.Body.(type) {
 	case process.StdinAcked:
@@ -71,8 +71,8 @@ func Weight(e *process.Event) int {
 	return Cost(e)
 }
 
-// Take accepts e as the next event, or says what is wrong with it. A time that
-// cannot be is put right.
+// Take accepts e as the next event, or returns what is wrong with it. It corrects an
+// impossible time.
 func (t *Track) Take(e *process.Event) error {
 	if e.Seq != t.Last+1 {
 		return fmt.Errorf("%w: seq %d after %d", ErrHostile, e.Seq, t.Last)
@@ -116,7 +116,7 @@ func (t *Track) body(b process.Body) error {
 		ok = exit(&b.Exit)
 	case process.Failed:
 		ok = text(b.Message) && b.Kind <= uint32(kind.Precondition)
-	default: // Accepted, Lost and Gap are others' to say; nil is of a kind we do not know
+	default: // shims may not send Accepted, Lost and Gap; nil is an unknown kind
 		ok = false
 	}
 	if !ok {
@@ -147,7 +147,7 @@ func id(s string) bool { return len(s) <= maxID && utf8.ValidString(s) }
 
 func text(s string) bool { return len(s) <= wire.MaxText && utf8.ValidString(s) }
 
-// exit reports whether a shim may tell of such an end.
+// exit reports whether a shim may send such an exit.
 func exit(x *process.Exit) bool {
 	if !text(x.Message) || x.Signal < 0 || x.Signal > maxSignal {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// What is held of a sandbox counts with all that its shim may make long.
+// TestWeightCountsText: held events count with every text that a shim may make long.
 func TestWeightCountsText(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	exit := process.Exit{Cause: process.CauseShimLost, Message: long}
@@ -31,8 +31,8 @@ func out(s process.Stream, offset uint64, n int) process.Wrote {
 	return process.Wrote{Stream: s, Offset: offset, Data: make([]byte, n)}
 }
 
-// What a shim may say of a process, and what shows it to be hostile: the last
-// event of each list is the one in question.
+// TestTrack: which events a shim may send for a process, and which show it to be hostile.
+// The last event of each list is the one in question.
 func TestTrack(t *testing.T) {
 	started := process.Started{PID: 7}
 	tests := []struct {
@@ -41,31 +41,31 @@ func TestTrack(t *testing.T) {
 		events []process.Body
 		ok     bool
 	}{
-		{"a whole life", false, []process.Body{started, out(1, 0, 3), out(2, 0, 2), out(1, 3, 1), process.Exited{Exit: exited(0)}, process.Finished{Exit: exited(0)}}, true},
+		{"a complete record", false, []process.Body{started, out(1, 0, 3), out(2, 0, 2), out(1, 3, 1), process.Exited{Exit: exited(0)}, process.Finished{Exit: exited(0)}}, true},
 		{"output after the exit", false, []process.Body{started, process.Exited{Exit: exited(0)}, out(1, 0, 1)}, true},
 		{"a failed start", false, []process.Body{process.Failed{Kind: 1}, process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}}, true},
 		{"a terminal's output", true, []process.Body{started, out(3, 0, 1)}, true},
 		{"output before the start", false, []process.Body{out(1, 0, 1)}, false},
 		{"a hole in the output", false, []process.Body{started, out(1, 1, 1)}, false},
 		{"output twice", false, []process.Body{started, out(1, 0, 2), out(1, 0, 2)}, false},
-		{"a stream that is not", false, []process.Body{started, out(9, 0, 1)}, false},
+		{"an unknown stream", false, []process.Body{started, out(9, 0, 1)}, false},
 		{"a terminal's output without one", false, []process.Body{started, out(3, 0, 1)}, false},
 		{"stdout of a terminal", true, []process.Body{started, out(1, 0, 1)}, false},
 		{"an event after the end", false, []process.Body{started, process.Exited{Exit: exited(0)}, process.Finished{Exit: exited(0)}, out(1, 0, 1)}, false},
 		{"two exits", false, []process.Body{started, process.Exited{Exit: exited(0)}, process.Exited{Exit: exited(1)}}, false},
-		{"a claim", false, []process.Body{process.Accepted{}}, false},
-		{"a loss", false, []process.Body{started, process.Lost{}}, false},
-		{"a gap", false, []process.Body{started, process.Gap{From: 1, To: 2}}, false},
-		{"nothing known", false, []process.Body{nil}, false},
+		{"accepted", false, []process.Body{process.Accepted{}}, false},
+		{"lost", false, []process.Body{started, process.Lost{}}, false},
+		{"gap", false, []process.Body{started, process.Gap{From: 1, To: 2}}, false},
+		{"an unknown kind", false, []process.Body{nil}, false},
 		{"pid 0", false, []process.Body{process.Started{}}, false},
 		{"a code past 255", false, []process.Body{started, process.Exited{Exit: exited(256)}}, false},
 		{"a negative code", false, []process.Body{started, process.Exited{Exit: exited(-1)}}, false},
-		{"an exit nobody saw", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseExited}}}, false},
-		{"a cause that is hostd's to say", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseShimLost}}}, false},
-		{"a signal that is none", false, []process.Body{started, process.Signaled{Signal: 65}}, false},
+		{"an exit without a code", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseExited}}}, false},
+		{"a cause reserved for hostd", false, []process.Body{started, process.Exited{Exit: process.Exit{Cause: process.CauseShimLost}}}, false},
+		{"an invalid signal", false, []process.Body{started, process.Signaled{Signal: 65}}, false},
 		{"a command that is too long", false, []process.Body{started, process.Signaled{Signal: 9, Command: strings.Repeat("x", 300)}}, false},
 		{"a text that is too long", false, []process.Body{process.Failed{Message: strings.Repeat("x", 5000)}}, false},
-		{"a text that is none", false, []process.Body{process.Failed{Message: "\xff"}}, false},
+		{"an invalid text", false, []process.Body{process.Failed{Message: "\xff"}}, false},
 		{"a resize without a terminal", false, []process.Body{started, process.Resized{}}, false},
 	}
 	for _, tt := range tests {
@@ -113,7 +113,7 @@ func TestTrackWindow(t *testing.T) {
 	}
 }
 
-func TestTrackPutsTimesRight(t *testing.T) {
+func TestTrackCorrectsTimes(t *testing.T) {
 	now := time.Now()
 	for _, at := range []time.Time{{}, time.Unix(0, 0), now.Add(time.Hour), time.Unix(1<<40, 0)} {
 		e := process.Event{Seq: 2, Time: at, Body: process.Started{PID: 1}}
@@ -123,7 +123,7 @@ func TestTrackPutsTimesRight(t *testing.T) {
 	}
 }
 
-// A new life of hostd does not know the offsets; from the first on it does.
+// TestTrackResumes: after Resume the offsets are unknown until the first output.
 func TestTrackResumes(t *testing.T) {
 	track := link.NewTrack(false)
 	track.Resume(10)

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chmod changes the mode of a name in a directory; a link is not followed. By way of /proc:
-// kernels before 6.6 have no call for that.
+// Chmod changes the mode of a name in a directory without following a link. It goes through
+// /proc, because kernels before 6.6 have no system call for that.
 func Chmod(at int, name string, mode uint32) error {
 	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only named
+	defer unix.Close(fd) //nolint:errcheck // opened with O_PATH
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

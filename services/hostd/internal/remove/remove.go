@@ -1,4 +1,4 @@
-// Package remove removes trees that others wrote, whatever these are like.
+// Package remove removes directory trees with untrusted content.
 package remove
 
 import (
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree removes what is at path, if anything is; a link is not followed. It is not
-// os.RemoveAll, which holds a descriptor a level and so can be made to use up all of
-// hostd's by a tree of a hundred thousand levels, and which stops at a directory that its
-// owner may not read: a sandbox makes such a one as it likes, and the kernel for an
-// overlay. Directories are moved up to the tree's root instead of descended into, so that
-// two descriptors are enough. Who writes to the tree meanwhile, by a descriptor that another
-// sandbox has of it, can have it stay and nothing else.
+// Tree removes path, if it exists, without following a link. It replaces os.RemoveAll,
+// which holds one descriptor per level, so that a tree of a hundred thousand levels uses up
+// all of hostd's, and which stops at a directory without read permission: a sandbox can
+// create both, and the kernel creates the latter for an overlay. Directories are moved up
+// to the tree's root instead of descended into, so that two descriptors are enough. Another
+// sandbox that writes to the tree meanwhile, through a descriptor that it has, can keep the
+// tree from being removed, but nothing else.
 func Tree(path string) error {
 	err := unix.Unlink(path)
-	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // which of them is the system's choice
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // the error depends on the system
 		err = directory(path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -40,10 +40,10 @@ func directory(path string) error {
 		return err
 	}
 	defer top.Close()
-	unix.Fchmod(int(top.Fd()), 0o700) //nolint:errcheck // what it hinders says so itself
+	unix.Fchmod(int(top.Fd()), 0o700) //nolint:errcheck // later errors report it
 	r := remover{top: top}
-	// A directory that is emptied hangs its own into top, so one more pass
-	// may be needed for each level, but no more.
+	// Emptying a directory moves its subdirectories into top, so each level may need one
+	// more pass, but no more.
 	for {
 		n, err := r.empty(top, r.removeDir)
 		if err != nil {
@@ -59,11 +59,11 @@ const batch = 512 // directory entries held at a time
 
 type remover struct {
 	top   *os.File
-	moved int // directories hung into top
+	moved int // number of directories moved into top
 }
 
-// empty removes what is in dir, directories by way of remove, and returns how
-// many entries it met.
+// empty removes the entries of dir, directories by calling remove, and returns how many
+// entries it found.
 func (r *remover) empty(dir *os.File, remove func(*os.File, string) error) (int, error) {
 	if _, err := dir.Seek(0, io.SeekStart); err != nil {
 		return 0, err
@@ -91,8 +91,7 @@ func (r *remover) empty(dir *os.File, remove func(*os.File, string) error) (int,
 	}
 }
 
-// removeDir removes the directory name in parent, after hanging those in it
-// into top.
+// removeDir removes the directory name in parent, after moving its subdirectories into top.
 func (r *remover) removeDir(parent *os.File, name string) error {
 	at := int(parent.Fd())
 	if err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); err == nil {
@@ -109,7 +108,7 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
-	unix.Fchmod(fd, 0o700) //nolint:errcheck // what it hinders says so itself
+	unix.Fchmod(fd, 0o700) //nolint:errcheck // later errors report it
 	for {
 		n, err := r.empty(dir, r.hang)
 		if err != nil {
@@ -121,8 +120,8 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	}
 }
 
-// hang moves the directory name in parent into top. Who is not root needs rights on the
-// directory itself for that.
+// hang moves the directory name in parent into top. Without root that needs write
+// permission on the directory itself.
 func (r *remover) hang(parent *os.File, name string) error {
 	at := int(parent.Fd())
 	if err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); err == nil {

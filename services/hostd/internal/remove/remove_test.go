@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deep makes levels of directories below dir, with one beside each that is shut.
+// deep makes levels of directories below dir, each with an unreadable sibling.
 func deep(dir string, levels int) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	for range levels {
@@ -21,13 +21,13 @@ func deep(dir string, levels int) error {
 		if err == nil {
 			next, err = unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		}
-		unix.Close(fd) //nolint:errcheck // it was only looked at
+		unix.Close(fd) //nolint:errcheck // it was only read from
 		fd = next
 	}
 	return errors.Join(err, unix.Close(fd))
 }
 
-// few runs do with so few descriptors that a tree of some depth has more levels.
+// few calls do with a descriptor limit below the depth of the tree.
 func few(t *testing.T, do func() error) {
 	t.Helper()
 	var old unix.Rlimit
@@ -45,7 +45,7 @@ func few(t *testing.T, do func() error) {
 	}
 }
 
-func TestAHostileTree(t *testing.T) {
+func TestHostileTree(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestAHostileTree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Deeper than there are descriptors, and than a path may be long; and shut.
+	// Deeper than the descriptor limit and the path length limit, and without permissions.
 	if err := deep(tree, 3000); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAHostileTree(t *testing.T) {
 	}
 }
 
-func TestALinkIsNotFollowed(t *testing.T) {
+func TestLinkIsNotFollowed(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	if err := os.Symlink(other, filepath.Join(dir, "tree")); err != nil {
 		t.Fatal(err)
@@ -100,9 +100,9 @@ func TestALinkIsNotFollowed(t *testing.T) {
 	}
 }
 
-// A directory may become a link between when it is read and when it is moved: somebody
-// else has a descriptor of what it is in.
-func TestADirectoryThatBecomesALinkIsNotFollowed(t *testing.T) {
+// TestDirectoryReplacedByALinkIsNotFollowed: another process with a descriptor of the
+// parent may replace a directory between reading and moving it.
+func TestDirectoryReplacedByALinkIsNotFollowed(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	if err := errors.Join(os.Symlink(other, filepath.Join(dir, "link")), os.Chmod(other, 0o755)); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestADirectoryThatBecomesALinkIsNotFollowed(t *testing.T) {
 	} {
 		err := f()
 		if fi, statErr := os.Stat(other); statErr != nil || fi.Mode().Perm() != 0o755 {
-			t.Errorf("it leads to %v, %v: %v", fi, statErr, err)
+			t.Errorf("the link's target is %v, %v: %v", fi, statErr, err)
 		}
 	}
 }

@@ -13,46 +13,44 @@ import (
 	"time"
 )
 
-// closeTimeout is for the last words of a Conn, which need no more than room in
-// the stream.
+// closeTimeout limits the write of a Conn's last record, which only needs space in the
+// stream.
 const closeTimeout = 5 * time.Millisecond
 
-// deadliner is a stream that has deadlines, as files that can be polled have.
+// deadliner is a stream with deadlines, such as a file that can be polled.
 type deadliner interface {
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 }
 
-// Conn is the dialer's end of a connection. Its methods may be called at the same
-// time.
+// Conn is the dialer's end of a connection. It is safe for concurrent use.
 type Conn struct {
 	rw     io.ReadWriteCloser
 	to     byte          // version or aside
-	asked  chan struct{} // closed when the sync is written, or cannot be
-	opened chan struct{} // closed when the answer has come, or never will
+	asked  chan struct{} // closed when the sync was written, or failed
+	opened chan struct{} // closed when the answer arrived, or failed
 
 	read struct {
 		sync.Mutex
 		buf  buffer
 		sum  uint32
-		data []byte // of a record that was not wholly taken
-		err  error  // by opened until that is closed
+		data []byte // rest of a partly read record
+		err  error  // owned by open until opened is closed
 	}
 	write struct {
 		sync.Mutex
-		writer // err: by asked until that is closed
+		writer // err: owned by ask until asked is closed
 	}
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-// Dial begins a connection over rw, which belongs to it from now on, also on
-// error. Nobody else may read from the stream meanwhile. A listener that does not
-// answer is waited for until ctx ends.
+// Dial opens a connection over rw and takes ownership of it, even on error. Only the
+// connection may read from the stream. Dial waits for the listener's answer until ctx ends.
 func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) { return dial(ctx, rw, version) }
 
-// DialAside is Dial for what another program answers; see ListenAside. Only it writes, and
-// io.EOF is its own: a stream that ends is io.ErrUnexpectedEOF.
+// DialAside is Dial for a stream that another program writes; see [ListenAside]. Only that
+// program writes, and io.EOF is its end: the end of rw itself is io.ErrUnexpectedEOF.
 func DialAside(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 	return dial(ctx, rw, aside)
 }
@@ -65,13 +63,13 @@ func dial(ctx context.Context, rw io.ReadWriteCloser, to byte) (*Conn, error) {
 	return c, nil
 }
 
-// Await waits for the answer to a connection that was begun; the connection ends where there
-// is none before ctx ends. Others may write meanwhile, and close it: then Await ends, too.
+// Await waits for the answer to a connection from Begin, and closes the connection if ctx
+// ends first. Other goroutines may write meanwhile, or close it, which also ends Await.
 func (c *Conn) Await(ctx context.Context) error {
 	select {
 	case <-c.opened:
 	case <-ctx.Done():
-		c.rw.Close() //nolint:errcheck // what waits for it fails
+		c.rw.Close() //nolint:errcheck // pending calls fail
 		<-c.opened
 		c.read.err = ctx.Err()
 	}
@@ -82,9 +80,9 @@ func (c *Conn) Await(ctx context.Context) error {
 	return nil
 }
 
-// Begin is Dial for a listener that may stand still: it does not wait for the
-// answer. What is written goes after the sync as far as there is room; Read waits.
-// A deadline that passes before the answer has come ends the connection.
+// Begin is Dial without waiting for the answer, for a listener that may be paused. Written
+// data follows the sync as far as the stream has space; Read waits. A deadline that passes
+// before the answer arrives ends the connection.
 func Begin(rw io.ReadWriteCloser) *Conn { return begin(rw, version) }
 
 func begin(rw io.ReadWriteCloser, to byte) *Conn {
@@ -94,8 +92,7 @@ func begin(rw io.ReadWriteCloser, to byte) *Conn {
 	sync, sum := hello(kindSync, to, nonce)
 	answer, answerSum := hello(kindOpen, to, nonce)
 	c.write.w, c.write.sum, c.read.sum = rw, sum, answerSum
-	// At once, because the listener may be stuck in a write of the connection
-	// before.
+	// At once, because the listener may be blocked in a write of the previous connection.
 	go c.ask(append(make([]byte, 2*maxRecord), sync...))
 	go c.open(answer)
 	return c
@@ -105,7 +102,7 @@ func (c *Conn) ask(sync []byte) {
 	defer close(c.asked)
 	if _, err := c.rw.Write(sync); err != nil {
 		c.write.err = err
-		c.rw.Close() //nolint:errcheck // there will be no answer
+		c.rw.Close() //nolint:errcheck // no answer will come
 	}
 }
 
@@ -131,8 +128,8 @@ func (b *buffer) seek(r io.Reader, what []byte) error {
 	}
 }
 
-// Read is net.Conn.Read. io.EOF: the listener has closed the connection, or the
-// stream has an end. Any other error but that of a deadline is for good.
+// Read implements net.Conn. io.EOF: the listener closed the connection, or the stream
+// ended. Every other error except an expired deadline is permanent.
 func (c *Conn) Read(p []byte) (int, error) {
 	r := &c.read
 	<-c.opened
@@ -164,8 +161,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// failed is what a failed read means: an end in the middle of a record is none, nor is one
-// that a program aside has not told.
+// failed translates a read error: an end in the middle of a record, or before the last
+// record of another program, is unexpected.
 func (c *Conn) failed(err error) error {
 	if errors.Is(err, io.EOF) && (len(c.read.buf.bytes()) > 0 || c.to == aside) {
 		return io.ErrUnexpectedEOF
@@ -173,15 +170,15 @@ func (c *Conn) failed(err error) error {
 	return err
 }
 
-// Nudge sends nothing, by a record that holds none: who reads looks at the stream again, and
-// finds what was taken out of it and kept for him.
+// Nudge sends a record without data. It makes the reader poll the stream again and find
+// data that was taken out of the stream and kept for it.
 func (c *Conn) Nudge() error {
 	_, err := c.Write(nil)
 	return err
 }
 
-// Write is net.Conn.Write. After an error, also that of a deadline, the connection
-// can only be closed.
+// Write implements net.Conn. After any error, also an expired deadline, the connection can
+// only be closed.
 func (c *Conn) Write(p []byte) (int, error) {
 	<-c.asked
 	c.write.Lock()
@@ -192,12 +189,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the connection and closes the stream on this side. The listener
-// learns of it if there is room for its last words, else when somebody dials.
+// Close ends the connection and closes the stream on this side. The listener is notified if
+// the stream has space for the last record, else by the next Dial.
 func (c *Conn) Close() error {
 	if d, ok := c.rw.(deadliner); ok && c.isOpen() && c.write.TryLock() {
 		if d.SetWriteDeadline(time.Now().Add(closeTimeout)) == nil {
-			c.write.end() //nolint:errcheck // the listener learns of it when somebody dials
+			c.write.end() //nolint:errcheck // the next Dial notifies the listener
 		}
 		c.write.Unlock()
 	}
@@ -213,12 +210,12 @@ func (c *Conn) isOpen() bool {
 	}
 }
 
-// SetDeadline is net.Conn.SetDeadline; os.ErrNoDeadline if the stream has none.
+// SetDeadline implements net.Conn; os.ErrNoDeadline if the stream has no deadlines.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline is net.Conn.SetReadDeadline.
+// SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if d, ok := c.rw.(deadliner); ok {
 		return d.SetReadDeadline(t)
@@ -226,7 +223,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return os.ErrNoDeadline
 }
 
-// SetWriteDeadline is net.Conn.SetWriteDeadline.
+// SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if d, ok := c.rw.(deadliner); ok {
 		return d.SetWriteDeadline(t)
@@ -234,13 +231,13 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return os.ErrNoDeadline
 }
 
-// LocalAddr is net.Conn.LocalAddr.
+// LocalAddr implements net.Conn.
 func (c *Conn) LocalAddr() net.Addr { return addr{} }
 
-// RemoteAddr is net.Conn.RemoteAddr.
+// RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr { return addr{} }
 
-// addr is the address of every end: there is but one at each.
+// addr is the address of each end: the stream has no others.
 type addr struct{}
 
 func (addr) Network() string { return "serial" }

@@ -1,25 +1,25 @@
-// Package serial makes connections out of one byte stream that cannot be opened
-// anew, such as a pair of FIFOs or a virtio-serial port. Hostd dials, the shim
-// listens. There is one connection at a time: a new one ends the one before.
+// Package serial makes connections out of one byte stream that cannot be reopened, such as
+// a pair of FIFOs or a virtio-serial port. Hostd dials, the shim listens. There is one
+// connection at a time: a new one ends the previous one.
 //
-// # What the stream may do
-// Bytes arrive in order, but each end may be killed in the middle of a write, and
-// what is on its way may get lost when an end goes, or when a machine is restored
-// from a snapshot. Nothing of that shows in a connection: what was written in one
-// is read in the same, in order and without a hole, or the connection ends.
+// # Guarantees
+// Bytes of the stream arrive in order, but each end may be killed in the middle of a write,
+// and data in transit may be lost when an end goes away, or when a machine is restored from
+// a snapshot. A connection hides none of that: what was written to it is read from the same
+// connection, in order and without gaps, or the connection ends.
 //
 // # Records
-// A record is a kind, a length, a CRC-32C and data. Each sum goes on from that of
-// the record before, so that a lost, repeated or foreign record is as wrong as a
-// cut one. It is handed on when it is whole and right.
+// A record is a kind, a length, a CRC-32C and data. Each sum continues that of the previous
+// record, so that a lost, repeated or foreign record is as invalid as a truncated one. A
+// record is delivered when it is complete and valid.
 //
-// # How a connection begins
-// The dialer writes 2 * maxRecord zeroes, of which a record that was cut off
-// before may eat the first half, and a sync with a fresh nonce. The listener takes
-// a sync only after maxRecord zeroes in a row, and no record has as many: data
-// that looks like a sync is none. It answers with the nonce, and the dialer skips
-// all that comes before the answer, which nobody could have known.
+// # Handshake
+// The dialer writes 2 * maxRecord zeroes, of which a truncated record may consume the first
+// half, and a sync with a fresh nonce. The listener accepts a sync only after maxRecord
+// consecutive zeroes, more than any record has: data that looks like a sync is not taken
+// for one. It answers with the nonce, and the dialer skips everything before the answer,
+// which cannot be forged in advance.
 //
-// The zeroes cost 64 KiB a Dial. There are no other limits on time or size: who
-// does not read stops the writer at the other end, as in any pipe.
+// The zeroes cost 64 KiB per Dial. There are no other limits on time or size: a slow reader
+// blocks the writer at the other end, as in any pipe.
 package serial

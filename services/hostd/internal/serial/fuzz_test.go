@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// What a listener reads must be a prefix of what was written after a true sync,
-// whatever stands before and after it.
+// FuzzReader: a listener must read a prefix of what was written after a valid sync,
+// whatever comes before and after it.
 func FuzzReader(f *testing.F) {
 	sync, sum := hello(kindSync, version, make([]byte, nonceLen))
 	data, _, _ := appendRecord(nil, kindData, sum, []byte("text"))
@@ -42,14 +42,15 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 		}
-		// Only a sync with its zeroes, in what we added, can have come between.
+		// Only a sync with its zeroes, in the fuzzed bytes, can have come between.
 		if !bytes.Contains(before, make([]byte, 256)) && !bytes.Contains(after, make([]byte, 256)) {
 			t.Errorf("synced %v, read %q", synced, got)
 		}
 	})
 }
 
-// A hostile end never makes a dialer read what is not chained to the answer.
+// FuzzConn: a hostile peer never makes a dialer read data that does not continue the
+// answer.
 func FuzzConn(f *testing.F) {
 	answer, sum := hello(kindOpen, version, make([]byte, nonceLen))
 	data, next, _ := appendRecord(nil, kindData, sum, []byte("text"))
@@ -82,7 +83,8 @@ type readOnly struct{ io.Reader }
 func (readOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (readOnly) Close() error                { return nil }
 
-// The test binary as a hostd that writes numbers until it is killed.
+// The environment variable that makes the test binary a hostd that writes until it is
+// killed.
 const victim = "SERIAL_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -162,7 +164,7 @@ func benchmark(b *testing.B, toShim bool) {
 	}
 }
 
-// The pipe alone, to compare.
+// BenchmarkPipe measures the pipe alone, for comparison.
 func BenchmarkPipe(b *testing.B) {
 	s := newStream(b)
 	s.l.Close()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A stream with nobody at the other end may read as ended until somebody comes,
-// as that of a virtio-serial port does.
+// A stream without a peer may read as ended until one connects, as a virtio-serial port
+// does.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 50 * time.Millisecond
 )
 
-// Listener is the end that is dialed. It has one connection at a time, which ends
-// when the next one begins; for that, it must be read from or closed.
+// Listener is the end that is dialed. It has one connection at a time, which ends when the
+// next one begins; until then it must be read from or closed.
 type Listener struct {
 	rw    io.ReadWriteCloser
-	ready chan net.Conn // what Accept gives next
+	ready chan net.Conn // next result of Accept
 	done  chan struct{} // closed by Close
 	once  sync.Once
 	aside func(nonce []byte) error
@@ -27,28 +27,28 @@ type Listener struct {
 	reader reader
 
 	mu  sync.Mutex // held while writing
-	now *session   // whose records may be written; nil: nobody's
+	now *session   // the session that may write; nil: none
 	out writer
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen accepts the connections of those who dial at the other end of rw, which
-// belongs to the Listener.
+// Listen accepts the connections that are dialed at the other end of rw, and takes
+// ownership of rw.
 func Listen(rw io.ReadWriteCloser) *Listener { return ListenAside(rw, nil) }
 
-// ListenAside is Listen where another program answers those who DialAside: other is called
-// for each of them, and what it starts writes to the stream what Resume does with the nonce.
-// Until it returns, nobody else writes or reads; with an error the connection is broken.
-// Nil: they are not answered.
+// ListenAside is Listen with another program that answers DialAside: other is called for
+// each DialAside, and the program that it starts writes to the stream what Resume writes
+// for the nonce. Until other returns, nothing else writes to or reads from the stream; an
+// error of other breaks the connection. If other is nil, DialAside is not answered.
 func ListenAside(rw io.ReadWriteCloser, other func(nonce []byte) error) *Listener {
 	l := &Listener{rw: rw, aside: other, ready: make(chan net.Conn, 1), done: make(chan struct{}), out: writer{w: rw}}
 	go l.read()
 	return l
 }
 
-// Accept is net.Listener.Accept. A connection that nobody accepted before the
-// next one began is not given.
+// Accept implements net.Listener. A connection that was not accepted before the next one
+// began is dropped.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.ready:
@@ -58,13 +58,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and closes the stream. The connection of the moment fails.
+// Close ends Accept and closes the stream. The current connection fails.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.rw.Close()
 }
 
-// Addr is net.Listener.Addr.
+// Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return addr{} }
 
 // read reads the stream for all connections, until it fails.
@@ -92,7 +92,7 @@ func (l *Listener) read() {
 			s = l.begin(r.data)
 		case kindData:
 			if s != nil {
-				s.feed.Write(r.data) //nolint:errcheck // it has been closed, and listens no more
+				s.feed.Write(r.data) //nolint:errcheck // it was closed and is not read any more
 			}
 		case kindEnd:
 			end(io.EOF)
@@ -117,12 +117,12 @@ func (l *Listener) fill(b *buffer) error {
 	}
 }
 
-// begin puts a connection in the place of the one before.
+// begin replaces the current connection by a new one.
 func (l *Listener) begin(nonce []byte) *session {
 	ours, feed := net.Pipe()
 	s := &session{Conn: ours, feed: feed, l: l}
 	answer, sum := hello(kindOpen, version, nonce)
-	l.mu.Lock() // whoever writes is freed by the dialer, who reads
+	l.mu.Lock() // a blocked writer is unblocked by the dialer, which reads
 	l.now = s
 	l.out = writer{w: l.rw, sum: sum, buf: answer}
 	l.out.flush()
@@ -135,7 +135,7 @@ func (l *Listener) begin(nonce []byte) *session {
 	return s
 }
 
-// stepAside has another program answer.
+// stepAside lets another program answer.
 func (l *Listener) stepAside(nonce []byte) {
 	if l.aside == nil {
 		return
@@ -144,13 +144,13 @@ func (l *Listener) stepAside(nonce []byte) {
 	defer l.mu.Unlock()
 	l.now = nil
 	if err := l.aside(nonce); err != nil {
-		// No record of a connection, also behind a half.
-		l.rw.Write(make([]byte, 2*maxRecord)) //nolint:errcheck // who reads learns it from that
+		// Invalid as a record, even behind half of one.
+		l.rw.Write(make([]byte, 2*maxRecord)) //nolint:errcheck // the reader detects the error by it
 	}
 }
 
-// Resume is the connection of one who dialed aside, for the program that answers: it
-// begins with the answer, and ends with Close, which does not close w.
+// Resume returns the connection of a DialAside, for the program that answers: it begins
+// with the answer and ends with Close, which does not close w.
 func Resume(w io.Writer, nonce []byte) io.WriteCloser {
 	answer, sum := hello(kindOpen, aside, nonce)
 	return &resumed{writer{w: w, sum: sum, buf: answer}}

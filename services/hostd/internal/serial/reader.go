@@ -2,7 +2,7 @@ package serial
 
 import "bytes"
 
-// record is one that a listener has read. Its data is good until the next.
+// record is a record that a listener has read. Its data is valid until the next read.
 type record struct {
 	kind byte // kindSync (data is the nonce), kindData, kindEnd; 0: the connection is broken
 	to   byte // of a sync: version or aside
@@ -10,16 +10,16 @@ type record struct {
 	data []byte
 }
 
-// reader is how a listener reads the stream. It is hunting for a sync, or it is
-// open and at the start of a record.
+// reader reads a listener's stream. Its state is either searching for a sync, or open and
+// at the start of a record.
 type reader struct {
 	buf    buffer
 	open   bool
-	sum    uint32 // of the record before
-	zeroes int    // in a row, while hunting
+	sum    uint32 // of the previous record
+	zeroes int    // consecutive ones, while searching
 }
 
-// next gives the next record; its error is fill's.
+// next returns the next record; its error is fill's.
 func (r *reader) next(fill func(*buffer) error) (record, error) {
 	for {
 		step := r.hunt
@@ -35,7 +35,7 @@ func (r *reader) next(fill func(*buffer) error) (record, error) {
 	}
 }
 
-// hunt looks for a sync; more tells that it needs more bytes.
+// hunt searches for a sync; more reports that it needs more bytes.
 func (r *reader) hunt(b []byte) (rec record, more bool) {
 	for {
 		for len(b) > 0 && b[0] == 0 {
@@ -69,12 +69,12 @@ func (r *reader) hunt(b []byte) (rec record, more bool) {
 	}
 }
 
-// follow takes the next record of a connection.
+// follow reads the next record of a connection.
 func (r *reader) follow(b []byte) (rec record, more bool) {
 	if len(b) == 0 {
 		return rec, true
 	}
-	if b[0] == 0 { // somebody dials: the one before has gone
+	if b[0] == 0 { // a new dial: the previous dialer is gone
 		r.open, r.zeroes = false, 0
 		return record{kind: kindEnd}, false
 	}
@@ -87,6 +87,6 @@ func (r *reader) follow(b []byte) (rec record, more bool) {
 		r.sum = rec.sum
 	}
 	r.open, r.zeroes = rec.kind == kindData, 0
-	r.buf.skip(n) // all of what is broken: what follows it is padding, not data
+	r.buf.skip(n) // the whole invalid record: padding follows it, not data
 	return rec, false
 }

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// ErrBroken ends a connection whose stream lost bytes, or got foreign ones.
+// ErrBroken ends a connection whose stream lost or gained bytes.
 var ErrBroken = errors.New("serial: the stream is broken")
 
 // The kinds of a record. None is zero, which is padding.
@@ -26,17 +26,17 @@ const (
 	helloLen  = 1 + nonceLen // data of a sync and of its answer: version or aside, nonce
 	nonceLen  = 16
 	version   = 1
-	aside     = 2 // instead of the version: a connection that another program answers
+	aside     = 2 // instead of the version: another program answers
 
-	batch = 8 * maxRecord // of one write: each one wakes the other end
+	batch = 8 * maxRecord // bytes of one write: each write wakes the other end
 	small = 4 << 10       // buffer of an idle end
 )
 
-// sums gives the table of all sums; making it again costs nothing.
+// sums returns the CRC table, which is computed only once.
 func sums() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// appendRecord appends a record whose sum goes on from sum, and gives its own sum.
-// Its data is what it takes of bufs, at most maxData bytes; it gives the rest.
+// appendRecord appends a record whose sum continues sum, and returns its own sum. Its data
+// is at most maxData bytes of bufs; the rest of bufs is returned.
 func appendRecord(dst []byte, kind byte, sum uint32, bufs ...[]byte) ([]byte, uint32, [][]byte) {
 	start := len(dst)
 	dst = append(dst, kind, 0, 0, 0, 0, 0, 0, 0)
@@ -58,8 +58,8 @@ func appendRecord(dst []byte, kind byte, sum uint32, bufs ...[]byte) ([]byte, ui
 	return dst, sum, bufs
 }
 
-// parseRecord takes the record at the start of b. n is its length; 0: b does not
-// hold all of it. err is ErrBroken if it is not what must follow sum.
+// parseRecord parses the record at the start of b. n is its length, or 0 if b has only a
+// part of it. err is ErrBroken if the record does not follow sum.
 func parseRecord(b []byte, sum uint32) (kind byte, data []byte, n int, err error) {
 	if len(b) < headLen {
 		return 0, nil, 0, nil
@@ -78,17 +78,17 @@ func parseRecord(b []byte, sum uint32) (kind byte, data []byte, n int, err error
 	return b[0], data, n, nil
 }
 
-// sumOf is the sum in a record's head.
+// sumOf returns the sum in a record's head.
 func sumOf(head []byte) uint32 { return binary.LittleEndian.Uint32(head[4:headLen]) }
 
-// hello is a sync, or the answer to it, and its sum; to is version or aside.
+// hello returns a sync, or the answer to it, and its sum; to is version or aside.
 func hello(kind, to byte, nonce []byte) ([]byte, uint32) {
 	b, sum, _ := appendRecord(nil, kind, 0, []byte{to}, nonce)
 	return b, sum
 }
 
-// buffer holds what was read of a stream and not yet used. It is small as long as
-// little comes.
+// buffer holds what was read of a stream and not yet used. It stays small while little data
+// arrives.
 type buffer struct {
 	mem        []byte
 	start, end int
@@ -118,7 +118,7 @@ func (b *buffer) fill(r io.Reader) error {
 	n, err := r.Read(b.mem[b.end:])
 	b.end += n
 	if n > 0 {
-		return nil // an error comes again
+		return nil // a permanent error is returned again
 	}
 	return err
 }
@@ -128,11 +128,10 @@ type writer struct {
 	w   io.Writer
 	sum uint32
 	buf []byte
-	err error // of a write that was cut off: there can be none after it
+	err error // of a truncated write, which must be the last
 }
 
-// write writes all of bufs, which it uses up, in as few records and writes as can
-// be.
+// write writes all of bufs, which it modifies, in as few records and writes as possible.
 func (w *writer) write(bufs [][]byte) error {
 	for len(bufs) > 0 && w.err == nil {
 		if len(w.buf)+maxRecord > batch {
@@ -144,7 +143,7 @@ func (w *writer) write(bufs [][]byte) error {
 	return w.err
 }
 
-// end tells that there is no more to come. The error is that of all that was written.
+// end writes the last record. It returns the first error of all writes.
 func (w *writer) end() error {
 	if w.err != nil {
 		return w.err
@@ -161,7 +160,7 @@ func (w *writer) flush() {
 		_, err := w.w.Write(w.buf)
 		w.err = err
 	}
-	if len(w.buf) < small && cap(w.buf) > small { // a busy time is over
+	if len(w.buf) < small && cap(w.buf) > small { // idle again
 		w.buf = nil
 	}
 	w.buf = w.buf[:0]

@@ -18,7 +18,7 @@ import (
 
 const patience = 20 * time.Second
 
-// stream is one that outlives who dials on it, as a pair of FIFOs does.
+// stream is a pair of FIFOs, which outlives its dialers.
 type stream struct {
 	toShim, toHostd string
 	l               *Listener
@@ -32,7 +32,7 @@ func newStream(t testing.TB) *stream {
 		if err := unix.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		hold := openPair(t, path, path) // as the driver makes it, with more room
+		hold := openPair(t, path, path) // as the driver does, with more space
 		unix.FcntlInt(hold.In.Fd(), unix.F_SETPIPE_SZ, 256<<10)
 		t.Cleanup(func() { hold.Close() })
 	}
@@ -91,17 +91,17 @@ func TestBytesArriveWhole(t *testing.T) {
 	s := newStream(t)
 	want := noise(1, 5<<20)
 	c, d := s.dial(t), s.accept(t)
-	for _, way := range []struct {
+	for _, tt := range []struct {
 		name     string
 		from, to net.Conn
 	}{{"to the shim", c, d}, {"to hostd", d, c}} {
-		t.Run(way.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			wrote := make(chan error, 1)
 			go func() {
 				r := rand.New(rand.NewPCG(1, 2))
 				for left := want; len(left) > 0; {
 					n := min(len(left), r.IntN(1+1<<r.IntN(18)))
-					if m, err := way.from.Write(left[:n]); err != nil || m != n {
+					if m, err := tt.from.Write(left[:n]); err != nil || m != n {
 						wrote <- err
 						return
 					}
@@ -110,8 +110,8 @@ func TestBytesArriveWhole(t *testing.T) {
 				wrote <- nil
 			}()
 			got := make([]byte, len(want))
-			if _, err := io.ReadFull(way.to, got); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("other bytes, or %v", err)
+			if _, err := io.ReadFull(tt.to, got); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("wrong bytes, or error %v", err)
 			}
 			if err := <-wrote; err != nil {
 				t.Error(err)
@@ -131,11 +131,11 @@ func TestBuffersArriveInOrder(t *testing.T) {
 	go d.(interface{ WriteBuffers([][]byte) error }).WriteBuffers(bufs)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("other bytes, or %v", err)
+		t.Errorf("wrong bytes, or error %v", err)
 	}
 }
 
-func TestCloseIsSeenAtTheOtherEnd(t *testing.T) {
+func TestCloseEndsTheOtherSide(t *testing.T) {
 	s := newStream(t)
 	c, d := s.dial(t), s.accept(t)
 	d.Write([]byte("last"))
@@ -154,21 +154,21 @@ func TestCloseIsSeenAtTheOtherEnd(t *testing.T) {
 	}
 }
 
-func TestDialEndsTheConnectionBefore(t *testing.T) {
+func TestDialEndsThePreviousConnection(t *testing.T) {
 	s := newStream(t)
 	first := s.hostd(t)
 	if _, err := Dial(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	old := s.accept(t)
-	old.Write([]byte("nobody reads this"))
-	first.Close() // as a kill does: no last words
+	old.Write([]byte("never read"))
+	first.Close() // as a kill does: without a last record
 	c, d := s.dial(t), s.accept(t)
 	if n, err := old.Read(make([]byte, 9)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("the one before: %d, %v; want EOF", n, err)
+		t.Errorf("the previous connection: %d, %v; want EOF", n, err)
 	}
 	if _, err := old.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("write on the one before: %v, want %v", err, net.ErrClosed)
+		t.Errorf("write on the previous connection: %v, want %v", err, net.ErrClosed)
 	}
 	old.Close()
 	d.Write([]byte("new"))
@@ -178,7 +178,7 @@ func TestDialEndsTheConnectionBefore(t *testing.T) {
 	}
 }
 
-// cut is a stream that takes some bytes and then no more.
+// cut is a stream that fails after some bytes.
 type cut struct {
 	Pair
 	left int
@@ -198,9 +198,9 @@ func (c *cut) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Wherever the dialer is cut off, what came before is read, nothing else is, and
-// the next one is heard.
-func TestDialerCutOffAnywhere(t *testing.T) {
+// TestTruncatedDialer: wherever the dialer's bytes end, the listener reads only a prefix,
+// and the next connection works.
+func TestTruncatedDialer(t *testing.T) {
 	s := newStream(t)
 	sync, _ := hello(kindSync, version, make([]byte, nonceLen))
 	preface := 2*maxRecord + len(sync)
@@ -237,7 +237,7 @@ func TestDialerCutOffAnywhere(t *testing.T) {
 		}
 		s.dialAgain(t, at)
 		if got := <-read; !bytes.HasPrefix(text, got) {
-			t.Fatalf("cut after %d: read %d bytes, which are not those that were sent", at, len(got))
+			t.Fatalf("cut after %d: read %d bytes that differ from those sent", at, len(got))
 		}
 	}
 }
@@ -253,17 +253,17 @@ func (s *stream) dialAgain(t *testing.T, at int) {
 	d.Close()
 }
 
-func TestFullStreamDelaysNobodyElse(t *testing.T) {
+func TestFullStreamDelaysNoOtherConnection(t *testing.T) {
 	s := newStream(t)
 	c, d := s.dial(t), s.accept(t)
 	stuck := make(chan struct{})
-	go func() { // nobody reads it
+	go func() { // not read
 		d.Write(make([]byte, 1<<20))
 		close(stuck)
 	}()
 	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	if _, err := c.Write(make([]byte, 1<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("write to who does not read: %v", err)
+		t.Errorf("write to a peer that does not read: %v", err)
 	}
 	c.Close()
 	go io.Copy(io.Discard, d)
@@ -275,7 +275,7 @@ func TestFullStreamDelaysNobodyElse(t *testing.T) {
 	}
 }
 
-// Who begins does not wait for a listener that stands still.
+// TestBegin: Begin does not wait for a paused listener.
 func TestBegin(t *testing.T) {
 	s := newStream(t)
 	s.l.Close()
@@ -298,7 +298,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// A nudge is nothing to who reads, also before the answer; it wakes whoever waits for the
+// TestNudge: a nudge delivers no data, also before the answer; it wakes the reader of the
 // stream.
 func TestNudge(t *testing.T) {
 	s := newStream(t)
@@ -317,9 +317,9 @@ func TestNudge(t *testing.T) {
 	}
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(s.accept(t), got); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("other bytes, or %v", err)
+		t.Errorf("wrong bytes, or error %v", err)
 	}
-	s.l.Close() // with nobody there, what is written is left to be read
+	s.l.Close() // without a listener, written data stays in the stream
 	if err := c.Nudge(); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestReadGoesOnAfterADeadline(t *testing.T) {
+func TestReadContinuesAfterADeadline(t *testing.T) {
 	s := newStream(t)
 	c, d := s.dial(t), s.accept(t)
 	record, _, _ := appendRecord(nil, kindData, s.l.out.sum, []byte("whole"))
@@ -403,7 +403,7 @@ func TestForeignBytesBreakTheConnection(t *testing.T) {
 	}
 }
 
-// aside is a listener at whose stream another program answers; here a function.
+// aside replaces the listener by one with another program, here a function, for DialAside.
 func (s *stream) aside(t *testing.T, answer func(nonce []byte) error) {
 	t.Helper()
 	s.l.Close()
@@ -411,8 +411,8 @@ func (s *stream) aside(t *testing.T, answer func(nonce []byte) error) {
 	t.Cleanup(func() { s.l.Close() })
 }
 
-// Who dials aside gets what another program writes, whole or not at all; and who dials
-// after that the listener.
+// TestAside: DialAside returns what another program writes, completely or with an error.
+// After that, Dial reaches the listener again.
 func TestAside(t *testing.T) {
 	s := newStream(t)
 	want, broken := noise(1, 1<<20), errors.New("broken")
@@ -443,7 +443,7 @@ func TestAside(t *testing.T) {
 			t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
 		}
 		if _, err := listener.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("who was connected reads %v", err)
+			t.Errorf("the previous connection reads %v", err)
 		}
 		c.Close()
 		old.Close()
@@ -451,8 +451,8 @@ func TestAside(t *testing.T) {
 	}
 }
 
-// A stream that ends between two records of who is aside has not told all.
-func TestAsideIsCutOff(t *testing.T) {
+// TestTruncatedAside: a stream of DialAside that ends between two records is incomplete.
+func TestTruncatedAside(t *testing.T) {
 	answer, sum := hello(kindOpen, aside, make([]byte, nonceLen))
 	data, next, _ := appendRecord(nil, kindData, sum, []byte("text"))
 	end, _, _ := appendRecord(nil, kindEnd, next)
@@ -472,8 +472,8 @@ func TestAsideIsCutOff(t *testing.T) {
 	}
 }
 
-// Where nobody answers, who dials aside waits as long as he likes.
-func TestNobodyAside(t *testing.T) {
+// TestDialAsideWithoutProgram waits until its context ends.
+func TestDialAsideWithoutProgram(t *testing.T) {
 	s := newStream(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -11,15 +11,15 @@ import (
 
 // session is the listener's end of a connection.
 type session struct {
-	net.Conn // the reading half: an end of a pipe
+	net.Conn // the read side: an end of a pipe
 	feed     net.Conn
 	l        *Listener
 
 	mu  sync.Mutex
-	why error // what Read ends with
+	why error // result of Read at the end
 }
 
-// fail ends the connection for whoever reads it, after what it has.
+// fail ends the connection after the data that was received.
 func (s *session) fail(why error) {
 	s.mu.Lock()
 	s.why = why
@@ -27,7 +27,7 @@ func (s *session) fail(why error) {
 	s.feed.Close() //nolint:errcheck // never fails
 }
 
-// Read is net.Conn.Read. io.EOF: the dialer has gone, or dials anew;
+// Read implements net.Conn. io.EOF: the dialer is gone, or dials again;
 // io.ErrUnexpectedEOF: the stream is broken.
 func (s *session) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
@@ -39,8 +39,8 @@ func (s *session) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write is net.Conn.Write. It waits as long as the stream is full; the end of the
-// connection lets it go only when the next dialer reads.
+// Write implements net.Conn. It blocks while the stream is full; after the connection ends,
+// it blocks until the next dialer reads.
 func (s *session) Write(p []byte) (int, error) {
 	if err := s.WriteBuffers([][]byte{p}); err != nil {
 		return 0, err
@@ -48,7 +48,7 @@ func (s *session) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteBuffers writes all of bufs, which it uses up, in as few writes as can be.
+// WriteBuffers writes all of bufs, which it modifies, in as few writes as possible.
 func (s *session) WriteBuffers(bufs [][]byte) error {
 	l := s.l
 	l.mu.Lock()
@@ -59,10 +59,10 @@ func (s *session) WriteBuffers(bufs [][]byte) error {
 	return l.out.write(bufs)
 }
 
-// Close is net.Conn.Close. It does not wait.
+// Close implements net.Conn. It does not block.
 func (s *session) Close() error {
 	if s.Conn.Close() == nil {
-		go s.end() // it may wait for room in the stream
+		go s.end() // it may wait for space in the stream
 	}
 	return nil
 }
@@ -72,17 +72,17 @@ func (s *session) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.now == s {
-		l.out.end() //nolint:errcheck // nobody is left to tell
+		l.out.end() //nolint:errcheck // the error has no receiver
 		l.now = nil
 	}
 }
 
-// SetDeadline is net.Conn.SetDeadline, for reading only.
+// SetDeadline implements net.Conn, for reading only.
 func (s *session) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
 
-// SetWriteDeadline is net.Conn.SetWriteDeadline: there is none.
+// SetWriteDeadline is not supported.
 func (s *session) SetWriteDeadline(t time.Time) error {
 	if t.IsZero() {
 		return nil

@@ -114,7 +114,7 @@ func (a *account) resolve(path string) (string, error) {
 	case strings.HasPrefix(path, "~/"):
 		return filepath.Join(a.home, path[2:]), nil
 	case strings.HasPrefix(path, "~"):
-		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': ~ can only name the user's own home", path)
+		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': only one's own home can be named by ~", path)
 	case !filepath.IsAbs(path):
 		return filepath.Join(a.home, path), nil
 	}

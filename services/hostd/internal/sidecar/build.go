@@ -17,12 +17,11 @@ import (
 
 const report = 10 * time.Second
 
-// Tell tells of something, with names and values.
+// Tell logs a message with names and values.
 type Tell func(msg string, args ...any)
 
-// Build finds the program, or builds it, which takes as little of the machine as
-// can be. One who builds the same at the same time is waited for. tell gets its
-// progress, as the methods of a slog.Logger do.
+// Build finds the program or builds it, at low priority. A concurrent build of the same
+// program is waited for. tell logs the progress, like the methods of a slog.Logger.
 func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 	if path, err := p.Find(); err == nil {
 		return path, nil
@@ -39,12 +38,12 @@ func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if executable(to) { // whoever had the lock
+	if executable(to) { // built by the previous holder of the lock
 		return to, nil
 	}
 	tmp := to + ".new"
 	if err := p.compile(ctx, tmp, tell); err != nil {
-		os.Remove(tmp) //nolint:errcheck // there may be none
+		os.Remove(tmp) //nolint:errcheck // it may not exist
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)
@@ -56,8 +55,8 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		return err
 	}
 	start := time.Now()
-	tell("a program is built from source, once", "program", p.Name)
-	// A service may go before others: a compiler must not.
+	tell("building program from source, once", "program", p.Name)
+	// Services may have a raised priority; a compiler must not.
 	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
 	cmd.Dir = filepath.Join(root, p.Main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -72,7 +71,7 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		return err
 	}
 	last := follow(out, func(packages int) {
-		tell("a program is being built", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
+		tell("building program", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
 	})
 	if err := cmd.Wait(); err != nil {
 		if ctx.Err() != nil {
@@ -80,18 +79,18 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		}
 		return fmt.Errorf("%w: %s", err, last)
 	}
-	tell("a program is built", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
+	tell("built program", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
 	return nil
 }
 
-// follow reads what go says, a line for each package that it compiles or an error,
-// tells now and then how many lines there were, and gives the last ones.
+// follow reads the output of go build -v, a line for each compiled package or error,
+// reports the number of lines periodically, and returns the last ones.
 func follow(out io.Reader, tell func(lines int)) string {
 	var lines atomic.Int64
 	done := make(chan struct{})
-	told := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(stopped)
 		tick := time.NewTicker(report)
 		defer tick.Stop()
 		for {
@@ -103,7 +102,7 @@ func follow(out io.Reader, tell func(lines int)) string {
 			}
 		}
 	}()
-	defer func() { close(done); <-told }()
+	defer func() { close(done); <-stopped }()
 	const keep = 8
 	var last []string
 	for s := bufio.NewScanner(out); s.Scan(); {

@@ -1,8 +1,8 @@
-// Package sidecar finds the programs of ours that hostd starts besides its own:
-// beside this program, as a release has them; else in a directory of the user's
-// cache, where Build has put them. Build needs the source that this program was
-// built from and the Go toolchain, so that `go run . up` is all there is to do.
+// Package sidecar finds our helper programs that hostd starts: beside this program, as a
+// release has them; else in the user's cache directory, where Build has put them. Build
+// needs this program's source and the Go toolchain, so that `go run . up` works without
+// further steps.
 //
-// What is in the cache is named after its source: another version is built anew,
-// and the one before stays for those who still use it.
+// The name of a cached program contains a hash of its source: another version is built
+// separately, and older versions stay for processes that still use them.
 package sidecar

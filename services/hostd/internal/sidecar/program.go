@@ -14,20 +14,20 @@ import (
 	"strings"
 )
 
-// Program is a program that hostd needs, or a template.
+// Program is a helper program of hostd, or of a template.
 type Program struct {
-	Name   string   // of its file
-	Main   string   // the directory of its main package, from the root of the source
+	Name   string   // file name
+	Main   string   // directory of the main package, relative to the source root
 	Module bool     // Main is a module of its own
-	Inputs []string // files and directories that it is made of, from the root of the source
+	Inputs []string // source files and directories, relative to the source root
 }
 
-// Runsc is gVisor's runsc, for the driver "gvisor". It takes minutes to build.
+// Runsc returns gVisor's runsc, for the driver "gvisor". Its build takes minutes.
 func Runsc() Program {
 	return Program{Name: "millrace-runsc", Main: "runsc", Module: true, Inputs: []string{"runsc"}}
 }
 
-// Shim is the small shim. It takes seconds to build.
+// Shim returns the small shim. Its build takes seconds.
 func Shim() Program {
 	return Program{
 		Name: "millrace-shim", Main: "services/hostd/cmd/millrace-shim",
@@ -35,12 +35,12 @@ func Shim() Program {
 	}
 }
 
-// MCPGateway is the mcp-gateway of templates. It takes seconds to build.
+// MCPGateway returns the mcp-gateway of templates. Its build takes seconds.
 func MCPGateway() Program {
 	return Program{Name: "millrace-mcp-gateway", Main: "mcpgateway", Module: true, Inputs: []string{"mcpgateway"}}
 }
 
-// ErrNoSource says that a program is neither there nor can be built here.
+// ErrNoSource reports that a program does not exist and cannot be built here.
 var ErrNoSource = errors.New("the source of this program is not on this machine")
 
 func (p Program) beside() (string, error) {
@@ -48,7 +48,7 @@ func (p Program) beside() (string, error) {
 	return filepath.Join(filepath.Dir(exe), p.Name), err
 }
 
-// Find gives the path of the program. Its error says where it was looked for.
+// Find returns the path of the program. Its error says where it looked.
 func (p Program) Find() (string, error) {
 	beside, err := p.beside()
 	if err != nil {
@@ -62,9 +62,9 @@ func (p Program) Find() (string, error) {
 		return cached, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("there is no %s, and %w", beside, err)
+		return "", fmt.Errorf("%s does not exist, and %w", beside, err)
 	}
-	return "", fmt.Errorf("there is no %s, and it has not been built from source yet: %w", beside, fs.ErrNotExist)
+	return "", fmt.Errorf("%s does not exist and has not been built from source yet: %w", beside, fs.ErrNotExist)
 }
 
 // Check returns nil if the program exists or can be built here, which needs its source
@@ -84,7 +84,7 @@ func executable(path string) bool {
 	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
 }
 
-// cached is where Build puts the program.
+// cached returns the path where Build puts the program.
 func (p Program) cached() (string, error) {
 	root, err := source()
 	if err != nil {
@@ -100,7 +100,7 @@ func (p Program) cached() (string, error) {
 
 func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
-	if err != nil { // a service without a home
+	if err != nil { // a service without a home directory
 		if os.Geteuid() != 0 {
 			return "", err
 		}
@@ -109,7 +109,7 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "millrace", "bin"), nil
 }
 
-// source is the root of the source that this program was built from.
+// source returns the root of the source that this program was built from.
 func source() (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) { // -trimpath
@@ -127,10 +127,10 @@ func source() (string, error) {
 	return root, nil
 }
 
-// fingerprint stands for all that decides about what is built.
+// fingerprint returns a hash of everything that determines the built program.
 func (p Program) fingerprint(root string) (string, error) {
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, p.Main) //nolint:errcheck // a hash takes all
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, p.Main) //nolint:errcheck // a hash never fails
 	for _, in := range p.Inputs {
 		err := filepath.WalkDir(filepath.Join(root, in), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !isInput(d.Name()) {
@@ -141,7 +141,7 @@ func (p Program) fingerprint(root string) (string, error) {
 				return err
 			}
 			defer f.Close()                                          //nolint:errcheck // it was only read
-			fmt.Fprintf(sum, "%s\n", strings.TrimPrefix(path, root)) //nolint:errcheck // a hash takes all
+			fmt.Fprintf(sum, "%s\n", strings.TrimPrefix(path, root)) //nolint:errcheck // a hash never fails
 			if _, err := io.Copy(sum, f); err != nil {
 				return err
 			}

@@ -7,9 +7,8 @@ import (
 	"path/filepath"
 )
 
-// FindSame is Find for a program that must be of the very source that this one
-// was built from: what is in the cache counts only if the source is no younger
-// than this program.
+// FindSame is Find for a program that must have the same source as this one: a cached
+// program counts only if the source is not newer than this program.
 func (p Program) FindSame() (string, error) {
 	path, err := p.Find()
 	if err != nil {
@@ -29,8 +28,8 @@ func (p Program) BuildSame(ctx context.Context, tell Tell) (string, error) {
 	return p.Build(ctx, tell)
 }
 
-// same is ErrNoSource where a source is here, but is not, or need not be, the one
-// that this program was built from.
+// same returns ErrNoSource if the source may differ from the one that this program was
+// built from.
 func (p Program) same() error {
 	root, err := source()
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A source that was changed since this program was built is not its source.
-func TestSameRefusesAYoungerSource(t *testing.T) {
+// TestSameRejectsANewerSource: a source that changed after this program was built is not
+// its own.
+func TestSameRejectsANewerSource(t *testing.T) {
 	root, err := source()
 	if err != nil {
 		t.Skip(err)
@@ -34,6 +35,6 @@ func TestSameRefusesAYoungerSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.same(); !errors.Is(err, ErrNoSource) {
-		t.Errorf("a younger source: %v", err)
+		t.Errorf("a newer source: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What the tests of drivers need is built here, with the time that it takes.
-func TestBuildsWhatWeNeed(t *testing.T) {
+// TestBuildsAllPrograms builds what the tests of drivers need here, which takes time.
+func TestBuildsAllPrograms(t *testing.T) {
 	for _, p := range []Program{Shim(), MCPGateway(), Runsc()} {
 		path, err := p.Build(t.Context(), slog.Info)
 		if errors.Is(err, exec.ErrNotFound) {
@@ -31,10 +31,10 @@ func TestBuildsWhatWeNeed(t *testing.T) {
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("finding %s took %v", p.Name, took)
 		}
-		// It starts, and knows that it was told nothing.
+		// It starts, and rejects an unknown flag.
 		var exit *exec.ExitError
 		if err := exec.Command(path, "-no-such-flag").Run(); !errors.As(err, &exit) {
-			t.Errorf("%s: %v, want that it refuses the flag", path, err)
+			t.Errorf("%s: %v, want that it rejects the flag", path, err)
 		}
 	}
 }
@@ -48,11 +48,11 @@ func TestBuildEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := p.Find(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("find: %v, want that there is none", err)
+		t.Errorf("find: %v, want fs.ErrNotExist", err)
 	}
 }
 
-func TestBuildTellsWhatIsWrong(t *testing.T) {
+func TestBuildReportsTheError(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	p := Program{Name: "none", Main: "services/hostd/internal/sidecar", Inputs: []string{"go.mod"}}
 	t.Setenv("GOFLAGS", "-mod=nonsense")

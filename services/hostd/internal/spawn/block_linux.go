@@ -11,30 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A block is all memory that a child uses. It is not Go's: nothing moves it, or gives it
-// to others, before the child is through. The assembly has some of these places, too.
+// A block is all the memory that a child uses. It is outside Go's heap, so that it is
+// neither moved nor reused before the child is done. The assembly uses some of these
+// offsets, too.
 const (
 	allMask   = 0   // every signal
 	oldMask   = 8   // those that the forking thread blocks
-	errnoAt   = 24  // why the child did not become the program; 0: it did, or was killed
-	defaultAt = 32  // a sigaction of zeros
-	stepsAt   = 128 // the first makes the child
+	errnoAt   = 24  // why the child did not execute the program; 0: it did, or was killed
+	defaultAt = 32  // a zero sigaction
+	stepsAt   = 128 // the first creates the child
 
 	stepSize  = 64 // number, six arguments, mode
 	maxSteps  = 96
 	stackAt   = stepsAt + maxSteps*stepSize
-	stackSize = 1 << 10 // the kernel wants one, the child does not
+	stackSize = 1 << 10 // required by the kernel, not used by the child
 	dataAt    = stackAt + stackSize
 
 	wordSize  = 8
 	cloneArgs = 8 * wordSize // a clone_args of the first version
 )
 
-// What a step's result is to be.
+// The required result of a step.
 const (
 	must  = 0 // no error
-	may   = 1 // anything
-	equal = 2 // the first argument, of a call that has none
+	may   = 1 // any
+	equal = 2 // the first argument, for a call without arguments
 )
 
 type block struct {
@@ -43,15 +44,15 @@ type block struct {
 	used  int
 }
 
-// spare is a block that nobody uses, for the next who needs one.
+// spare holds a free block for the next child.
 type spare struct {
 	mu sync.Mutex
 	k  *block
 }
 
-const spareSize = 32 << 10 // that most children find room in
+const spareSize = 32 << 10 // large enough for most children
 
-// get gives a block with room for so many bytes.
+// get returns a block with space for that many bytes.
 func (s *spare) get(data int) (*block, error) {
 	size := max(dataAt+data, spareSize)
 	s.mu.Lock()
@@ -73,7 +74,7 @@ func (s *spare) get(data int) (*block, error) {
 	return &block{b: b}, nil
 }
 
-// put takes a block back, of which nothing is kept.
+// put clears a block and keeps or frees it.
 func (s *spare) put(k *block) {
 	k.clear()
 	s.mu.Lock()
@@ -83,11 +84,11 @@ func (s *spare) put(k *block) {
 	}
 	s.mu.Unlock()
 	if !kept {
-		unix.Munmap(k.b) //nolint:errcheck // it is what Mmap gave
+		unix.Munmap(k.b) //nolint:errcheck // it comes from Mmap
 	}
 }
 
-// clear makes a block as new.
+// clear resets a block.
 func (k *block) clear() {
 	clear(k.b[:k.used])
 	k.steps, k.used = 0, dataAt
@@ -109,14 +110,14 @@ func (k *block) step(mode uint64, number uintptr, args ...uintptr) {
 	k.steps++
 }
 
-// text puts a string, which ends with a zero: no byte of a block is used twice.
+// text adds a string with a final NUL; no byte of a block is used twice.
 func (k *block) text(s string) uintptr {
 	at := k.used
 	k.used += copy(k.b[at:], s) + 1
 	return k.at(at)
 }
 
-// texts puts a list of strings, which ends with a nil.
+// texts adds a list of strings with a final nil.
 func (k *block) texts(list []string) uintptr {
 	k.align()
 	first := k.used
@@ -149,10 +150,10 @@ func (k *block) words(list ...uint64) uintptr {
 	return k.at(first)
 }
 
-// room is how many bytes what a child gets takes at most.
+// room returns an upper bound of the bytes that a child needs.
 func room(path string, argv []string, attr *syscall.ProcAttr) int {
 	const limits = 2 * 2 * wordSize
-	const slack = 8 * wordSize // what align skips, the ends of both lists, and the place after the last
+	const slack = 8 * wordSize // alignment, the ends of both lists, and the offset behind the last byte
 	n := cloneArgs + limits + slack + len(path) + 1 + len(attr.Dir) + 1
 	for _, list := range [][]string{argv, attr.Env} {
 		for _, s := range list {

@@ -1,15 +1,15 @@
-// Package spawn starts programs without waiting for them, so that one who holds a program
-// up before it runs holds up nothing else.
+// Package spawn starts programs without waiting for them, so that a program whose execution
+// is delayed delays nothing else.
 //
-// syscall.ForkExec's child borrows the parent's thread until it has executed its program,
-// and with the thread what the runtime needs to collect garbage. By then the child is the
-// user's that the program is to run as: whoever is that user may stop it, or hold a lease
-// on the program, and the parent stands still as a whole.
+// The child of syscall.ForkExec borrows the parent's thread until it has executed its
+// program, and with the thread what the runtime needs to collect garbage. At that point the
+// child already runs as the program's user: other processes of that user can stop it, or
+// hold a lease on the program, which stops the whole parent.
 //
 // # How
-// Start's child has a stack of its own, and runs none of Go's code: it goes through a table
-// of system calls, the last of which is execve, in memory that is nobody else's. Start
-// returns once there is a child; Child.Wait tells whether it became the program.
+// Start's child has a stack of its own and runs no Go code: it makes a table of system
+// calls, the last of which is execve, in memory that is used for nothing else. Start
+// returns once the child exists; Child.Wait reports whether it executed the program.
 //
 // On other systems than Linux, and other machines than amd64 and arm64, Start is
 // syscall.ForkExec.

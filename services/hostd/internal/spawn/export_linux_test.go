@@ -2,7 +2,7 @@
 
 package spawn
 
-// Old makes s one of a kernel without clone3.
+// Old makes s behave as on a kernel without clone3.
 func (s *Spawner) Old() *Spawner {
 	s.old = true
 	return s

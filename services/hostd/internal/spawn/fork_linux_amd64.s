@@ -1,12 +1,12 @@
 #include "textflag.h"
 
-// The numbers are those of linux/amd64; block_linux.go says what is where in a block.
+// The numbers are those of linux/amd64; block_linux.go describes the layout of a block.
 
 // func fork(block uintptr) uintptr
 TEXT ·fork(SB), NOSPLIT, $0-16
 	MOVQ block+0(FP), R12
 
-	// No signal is handled from here on: the child has the handlers, and they are Go's.
+	// Block all signals: the child shares the handlers, which are Go's.
 	MOVQ $14, AX // rt_sigprocmask(SIG_SETMASK, all, old, 8)
 	MOVQ $2, DI
 	MOVQ R12, SI
@@ -14,7 +14,7 @@ TEXT ·fork(SB), NOSPLIT, $0-16
 	MOVQ $8, R10
 	SYSCALL
 
-	LEAQ 128(R12), R13 // the first step makes the child
+	LEAQ 128(R12), R13 // the first step creates the child
 	MOVQ 0(R13), AX
 	MOVQ 8(R13), DI
 	MOVQ 16(R13), SI
@@ -34,7 +34,7 @@ TEXT ·fork(SB), NOSPLIT, $0-16
 	SYSCALL
 	RET
 
-next: // the child, and for ever
+next: // the child, which never returns
 	ADDQ $64, R13
 	MOVQ 0(R13), AX
 	MOVQ 8(R13), DI

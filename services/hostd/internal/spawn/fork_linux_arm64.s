@@ -1,12 +1,12 @@
 #include "textflag.h"
 
-// The numbers are those of linux/arm64; block_linux.go says what is where in a block.
+// The numbers are those of linux/arm64; block_linux.go describes the layout of a block.
 
 // func fork(block uintptr) uintptr
 TEXT ·fork(SB), NOSPLIT, $0-16
 	MOVD block+0(FP), R19
 
-	// No signal is handled from here on: the child has the handlers, and they are Go's.
+	// Block all signals: the child shares the handlers, which are Go's.
 	MOVD $2, R0 // rt_sigprocmask(SIG_SETMASK, all, old, 8)
 	MOVD R19, R1
 	ADD  $8, R19, R2
@@ -14,7 +14,7 @@ TEXT ·fork(SB), NOSPLIT, $0-16
 	MOVD $135, R8
 	SVC
 
-	ADD  $128, R19, R20 // the first step makes the child
+	ADD  $128, R19, R20 // the first step creates the child
 	MOVD 0(R20), R8
 	MOVD 8(R20), R0
 	MOVD 16(R20), R1
@@ -33,7 +33,7 @@ TEXT ·fork(SB), NOSPLIT, $0-16
 	SVC
 	RET
 
-next: // the child, and for ever
+next: // the child, which never returns
 	ADD  $64, R20
 	MOVD 0(R20), R8
 	MOVD 8(R20), R0

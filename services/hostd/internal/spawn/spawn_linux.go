@@ -18,45 +18,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fork makes a child that goes through the block's steps, and gives its pid or, above
-// -4096, an error.
+// fork creates a child that runs the block's steps. It returns the pid, or an errno as a
+// value above -4096.
 func fork(block uintptr) uintptr
 
-// Spawner starts programs. There is one in a process.
+// Spawner starts programs. A process has at most one.
 type Spawner struct {
-	Processes uint64 // what programs may raise their user's limit of processes to; 0: what this process may
+	Processes uint64 // maximum process limit that programs may set; 0: that of this process
 
-	nofile *unix.Rlimit // what programs get instead of ours; nil: nothing else
-	old    bool         // there is no clone3, or it cannot clear handlers; guarded by syscall.ForkLock
+	nofile *unix.Rlimit // descriptor limit of programs; nil: the same as this process's
+	old    bool         // clone3 is missing, or cannot clear handlers; guarded by syscall.ForkLock
 	spare  spare
 }
 
-// New makes a Spawner. From then on syscall.ForkExec gives what it starts the limit of
-// descriptors that this process has.
+// New returns a Spawner. From then on programs started by syscall.ForkExec get this
+// process's current descriptor limit.
 func New() *Spawner {
 	var ours, theirs unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &ours) != nil {
 		return &Spawner{}
 	}
-	// The runtime has raised the limit, and keeps what it was to itself. Exec puts that
-	// back, and then there is nothing to execute.
-	syscall.Exec("", []string{""}, nil) //nolint:errcheck // there is no such file
+	// The runtime has raised the limit and keeps the original value private. Exec restores
+	// it, and then fails because the file does not exist.
+	syscall.Exec("", []string{""}, nil) //nolint:errcheck // the file does not exist
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &theirs) != nil || theirs == ours {
 		return &Spawner{}
 	}
-	unix.Prlimit(0, unix.RLIMIT_NOFILE, &ours, nil) //nolint:errcheck // it was so before
+	unix.Prlimit(0, unix.RLIMIT_NOFILE, &ours, nil) //nolint:errcheck // this was the value before
 	return &Spawner{nofile: &theirs}
 }
 
-// Start makes a child that is to become a program, as syscall.ForkExec would, but does
-// not wait until it is. Of attr.Sys it knows Setsid, Setctty with Ctty, Credential and
-// Pdeathsig; attr.Files are three. Of other descriptors the child closes all, whether they
-// are marked for that or not. Wait is to be called.
+// Start creates a child that executes a program, as syscall.ForkExec would, but does not
+// wait for that. Of attr.Sys it supports Setsid, Setctty with Ctty, Credential and
+// Pdeathsig; attr.Files must be three. The child closes all other descriptors, whether or
+// not they are close-on-exec. The caller must call Wait.
 func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Child, error) {
 	if err := check(path, argv, attr); err != nil {
 		return nil, err
 	}
-	syscall.ForkLock.Lock() // no child has the pipe of another
+	syscall.ForkLock.Lock() // no child inherits the pipe of another
 	defer syscall.ForkLock.Unlock()
 	r, w, err := pipe()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 		k, err = s.spare.get(room(path, argv, attr))
 	}
 	if err != nil {
-		unix.Close(r) //nolint:errcheck // nothing came
+		unix.Close(r) //nolint:errcheck // nothing was read
 		return nil, err
 	}
 	s.plan(k, path, argv, attr, files, w)
@@ -82,7 +82,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	}
 	if pid < 0 {
 		s.spare.put(k)
-		unix.Close(r) //nolint:errcheck // nothing came
+		unix.Close(r) //nolint:errcheck // nothing was read
 		return nil, syscall.Errno(-pid)
 	}
 	return &Child{PID: pid, s: s, done: os.NewFile(uintptr(r), "child"), block: k}, nil
@@ -91,7 +91,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 // firstFree is the first descriptor that is not one of the program's.
 const firstFree = 3
 
-// pipe makes one whose writing end stays where it is in the child.
+// pipe makes a pipe whose write end keeps its number in the child.
 func pipe() (r, w int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -101,15 +101,15 @@ func pipe() (r, w int, err error) {
 		return p[0], p[1], nil
 	}
 	w, err = unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, firstFree)
-	unix.Close(p[1]) //nolint:errcheck // there is another
+	unix.Close(p[1]) //nolint:errcheck // w is a duplicate
 	if err != nil {
-		unix.Close(p[0]) //nolint:errcheck // nothing came
+		unix.Close(p[0]) //nolint:errcheck // nothing was read
 	}
 	return p[0], w, err
 }
 
-// lift gives files that have none of the numbers that the program's will have, by copies
-// of those that do.
+// lift returns files whose numbers do not collide with the program's, by copying those that
+// do.
 func lift(files []uintptr) (lifted, copies []int, err error) {
 	for _, f := range files {
 		fd := int(f)
@@ -130,7 +130,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// check refuses what could not be passed on.
+// check rejects what cannot be passed on.
 func check(path string, argv []string, attr *syscall.ProcAttr) error {
 	for _, list := range [][]string{{path, attr.Dir}, argv, attr.Env} {
 		for _, s := range list {
@@ -152,15 +152,15 @@ func check(path string, argv []string, attr *syscall.ProcAttr) error {
 	return nil
 }
 
-// plan writes down what the child does. It is still the parent's user for as long as it
-// has the parent's descriptors.
+// plan writes the steps of the child. While it has the parent's descriptors, it still runs
+// as the parent's user.
 func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcAttr, files []int, pipe int) {
 	sys := cmp.Or(attr.Sys, &syscall.SysProcAttr{})
 	k.clear()
 	if s.old {
 		k.step(must, unix.SYS_CLONE, unix.CLONE_VM|uintptr(unix.SIGCHLD), k.at(stackAt)+stackSize)
 		planSignals(k)
-	} else { // what we handle, the child does not; what we ignore stays ignored
+	} else { // handled signals get their default, ignored ones stay ignored
 		const flags = unix.CLONE_VM | unix.CLONE_CLEAR_SIGHAND
 		k.step(must, unix.SYS_CLONE3, k.words(flags, 0, 0, 0, uint64(unix.SIGCHLD), uint64(k.at(stackAt)), stackSize, 0), cloneArgs)
 	}
@@ -170,7 +170,7 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 	for i, fd := range files {
 		k.step(must, unix.SYS_DUP3, uintptr(fd), uintptr(i), 0)
 	}
-	if pipe > firstFree { // an older kernel closes them when it executes the program
+	if pipe > firstFree { // an older kernel closes them at execve
 		k.step(may, unix.SYS_CLOSE_RANGE, firstFree, uintptr(pipe)-1, 0)
 	}
 	k.step(may, unix.SYS_CLOSE_RANGE, uintptr(pipe)+1, math.MaxUint32, 0)
@@ -184,23 +184,24 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 		}
 		k.step(must, unix.SYS_SETGID, uintptr(cred.Gid))
 		k.step(must, unix.SYS_SETUID, uintptr(cred.Uid))
-		// Before 5.16 a core dump ends all who share the memory, and a new user may have one
-		// (fs.suid_dumpable). It counts for the parent, too, which had lost that by the change.
+		// Before 5.16 a core dump kills all processes that share the memory, and a process
+		// that changed its user may dump core (fs.suid_dumpable). The flag also applies to
+		// the parent, whose dumpability the change has already cleared.
 		k.step(may, unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
 	}
 	if attr.Dir != "" {
 		k.step(must, unix.SYS_CHDIR, k.text(attr.Dir))
 	}
-	if sys.Pdeathsig != 0 { // a new user has none, so that it comes after
+	if sys.Pdeathsig != 0 { // after setuid, which clears it
 		k.step(must, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(sys.Pdeathsig))
-		k.step(equal, unix.SYS_GETPPID, uintptr(os.Getpid())) // it may be dead already
+		k.step(equal, unix.SYS_GETPPID, uintptr(os.Getpid())) // the parent may have died already
 	}
 	k.step(must, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, k.at(oldMask), 0, wordSize)
 	k.step(must, unix.SYS_EXECVE, k.text(path), k.texts(argv), k.texts(attr.Env))
 }
 
-// planLimits gives the child the limit of descriptors that we were started with, unless
-// somebody gave us another since, and keeps it from raising that of processes.
+// planLimits restores the descriptor limit that this process was started with, unless it
+// was changed since, and keeps the child from raising the process limit.
 func (s *Spawner) planLimits(k *block) {
 	var now unix.Rlimit
 	if n := s.nofile; n != nil && unix.Getrlimit(unix.RLIMIT_NOFILE, &now) == nil && now.Cur == now.Max-1 && now.Max == n.Max {
@@ -211,7 +212,7 @@ func (s *Spawner) planLimits(k *block) {
 	}
 }
 
-// planSignals has the child handle no signal as we do, where clone3 does not see to it.
+// planSignals resets the handled signals in the child, if clone3 cannot do it.
 func planSignals(k *block) {
 	const (
 		byDefault, ignored = 0, 1
@@ -229,22 +230,22 @@ func planSignals(k *block) {
 	}
 }
 
-// Child is who is to become a program.
+// Child is a child that executes a program.
 type Child struct {
 	PID   int
 	s     *Spawner
-	done  *os.File // ends when the child has become the program, or has ended
+	done  *os.File // at EOF when the child has executed the program, or ended
 	block *block
 }
 
-// parts is in how many parts a time limit is waited for: whoever stood still as a whole
-// has lost one of them.
+// parts is the number of parts in which Wait waits: a pause of this process uses up only
+// one of them.
 const parts = 10
 
-// Wait waits until the child has become the program: then there is no error. It is the
-// system's if the child has ended instead, or os.ErrDeadlineExceeded where it is neither
-// yet after a limit above 0, and Wait is to be called again. Who was killed meanwhile
-// counts as a program. The caller reaps it, whatever it became.
+// Wait waits until the child has executed the program and returns nil, or the system's
+// error if the child ended instead. After a limit above 0 it returns
+// os.ErrDeadlineExceeded, and must be called again. A child that was killed meanwhile
+// counts as executed. The caller reaps the child in every case.
 func (c *Child) Wait(limit time.Duration) error {
 	err := os.ErrDeadlineExceeded
 	for left := parts; left > 0 && errors.Is(err, os.ErrDeadlineExceeded); left-- {
@@ -252,13 +253,13 @@ func (c *Child) Wait(limit time.Duration) error {
 		if limit > 0 {
 			until = time.Now().Add(limit / parts)
 		}
-		c.done.SetReadDeadline(until) //nolint:errcheck // then it is waited for as long as it takes
+		c.done.SetReadDeadline(until) //nolint:errcheck // without a deadline it waits as long as it takes
 		_, err = c.done.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, io.EOF) {
 		return err
 	}
-	c.done.Close() //nolint:errcheck // nothing came
+	c.done.Close() //nolint:errcheck // nothing was written
 	errno := syscall.Errno(binary.NativeEndian.Uint64(c.block.b[errnoAt:]))
 	c.s.spare.put(c.block)
 	if errno != 0 {
@@ -267,9 +268,9 @@ func (c *Child) Wait(limit time.Duration) error {
 	return nil
 }
 
-// Abort kills a child that is not the program yet, of which not a step is run then: the
-// error is os.ErrDeadlineExceeded, and Wait is to be called again. Else it is Wait's. The
-// child has not been reaped.
+// Abort kills a child that has not executed the program, which then runs none of it, and
+// returns os.ErrDeadlineExceeded; Wait must be called again. Otherwise it returns Wait's
+// result. The child must not have been reaped.
 func (c *Child) Abort() error {
 	syscall.Kill(c.PID, syscall.SIGSTOP) //nolint:errcheck // it may have ended
 	if c.through() {
@@ -280,7 +281,7 @@ func (c *Child) Abort() error {
 	return os.ErrDeadlineExceeded
 }
 
-// through reports whether Wait would not wait.
+// through reports whether Wait would return at once.
 func (c *Child) through() (is bool) {
 	rc, err := c.done.SyscallConn()
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 
 const patience = time.Minute
 
-// TestMain makes the test binary one that ignores a signal, and has a limit below what
-// it may have.
+// TestMain restarts the test binary with an ignored signal and a soft limit below the hard
+// one.
 func TestMain(m *testing.M) {
 	const mark = "MILLRACE_TEST_SPAWN"
 	if os.Getenv(mark) != fmt.Sprint(os.Getpid()) {
@@ -40,12 +40,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, syscall.Exec("/bin/sh", argv, os.Environ()))
 		os.Exit(1)
 	}
-	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // there may be none
+	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // there may be no others
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
 	os.Exit(m.Run())
 }
 
-// starter starts a program and gives its pid.
+// starter starts a program and returns its pid.
 type starter func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
 
 func start(s *spawn.Spawner) starter {
@@ -70,7 +70,7 @@ func reap(pid int) (ws syscall.WaitStatus) {
 	}
 }
 
-// says gives what a program prints, and how it ends.
+// says returns what a program prints and how it ends.
 func says(t testing.TB, start starter, path string, argv []string, attr *syscall.ProcAttr) (said string, pid int) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -109,7 +109,7 @@ func bin(t testing.TB, name string) string {
 	return path
 }
 
-// script writes a file into a directory that all may enter.
+// script writes a file into a world-readable directory.
 func script(t *testing.T, name, text string, mode os.FileMode) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "spawn")
@@ -124,7 +124,7 @@ func script(t *testing.T, name, text string, mode os.FileMode) string {
 	return path
 }
 
-// terminal gives the number of a terminal's end that is a program's.
+// terminal returns the program's side of a new terminal.
 func terminal(t *testing.T) uintptr {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -172,28 +172,29 @@ func facts(t *testing.T) []fact {
 		{name: "a terminal", path: sh, argv: ttys,
 			attr: syscall.ProcAttr{Files: []uintptr{tty, 1, tty}, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true}}},
 		{name: "no terminal", path: sh, argv: fds, attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setctty: true}}},
-		{name: "a death with the parent", path: cat, argv: status, attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}},
+		{name: "a death signal", path: cat, argv: status, attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}},
 		{name: "a user", path: cat, argv: status, attr: syscall.ProcAttr{Dir: "/", Sys: nobody}, root: true},
-		{name: "a user's groups as they are", path: cat, argv: status, attr: syscall.ProcAttr{Sys: noGroups}, root: true},
-		{name: "a user who may not", path: closed, argv: []string{"x"}, attr: syscall.ProcAttr{Sys: nobody}, root: true},
-		{name: "a user who may not be there", path: cat, argv: status, attr: syscall.ProcAttr{Dir: "/root", Sys: nobody}, root: true},
+		{name: "a user without setgroups", path: cat, argv: status, attr: syscall.ProcAttr{Sys: noGroups}, root: true},
+		{name: "a user without permission for the program", path: closed, argv: []string{"x"}, attr: syscall.ProcAttr{Sys: nobody}, root: true},
+		{name: "a user without permission for the directory", path: cat, argv: status, attr: syscall.ProcAttr{Dir: "/root", Sys: nobody}, root: true},
 		{name: "no such file", path: missing, argv: []string{"x"}},
 		{name: "no such directory", path: cat, argv: status, attr: syscall.ProcAttr{Dir: missing}},
 		{name: "not executable", path: closed, argv: []string{"x"}},
-		{name: "no program", path: script(t, "empty", "", 0o755), argv: []string{"x"}},
-		{name: "no interpreter", path: script(t, "lost", "#!"+missing+"\n", 0o755), argv: []string{"x"}},
+		{name: "an empty program", path: script(t, "empty", "", 0o755), argv: []string{"x"}},
+		{name: "a missing interpreter", path: script(t, "lost", "#!"+missing+"\n", 0o755), argv: []string{"x"}},
 		{name: "too long", path: cat, argv: []string{"x", strings.Repeat("x", 1<<20)}},
 		{name: "a zero byte", path: cat, argv: []string{"x\x00y"}},
 		{name: "a zero byte in the environment", path: cat, argv: []string{"x"}, attr: syscall.ProcAttr{Env: []string{"A=\x00"}}},
 	}
 }
 
-// Whatever syscall.ForkExec makes of a child is what it is to be. It gives the limit that
-// there was in the beginning only while there is no Spawner, hence a process of its own.
-func TestAsForkExec(t *testing.T) {
+// TestSameAsForkExec: children must be as those of syscall.ForkExec. That restores the
+// original descriptor limit only while the process has no Spawner, hence a process of its
+// own.
+func TestSameAsForkExec(t *testing.T) {
 	const mark = "MILLRACE_TEST_FRESH"
 	if os.Getenv(mark) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestAsForkExec$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSameAsForkExec$")
 		cmd.Env = append(os.Environ(), mark+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
@@ -231,8 +232,8 @@ func TestAsForkExec(t *testing.T) {
 	}
 }
 
-// Who has used up his processes gets no more.
-func TestNoMoreProcesses(t *testing.T) {
+// TestProcessLimitApplies: a user at its process limit gets no more.
+func TestProcessLimitApplies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts processes of others")
 	}
@@ -251,14 +252,14 @@ func TestNoMoreProcesses(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &none); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Setrlimit(unix.RLIMIT_NPROC, &was) //nolint:errcheck // it was so before
+	defer unix.Setrlimit(unix.RLIMIT_NPROC, &was) //nolint:errcheck // the value before
 	want, _ := says(t, syscall.ForkExec, bin(t, "true"), []string{"true"}, attr)
 	if got, _ := says(t, start(spawn.New()), bin(t, "true"), []string{"true"}, attr); got != want || got != "error "+syscall.EAGAIN.Error() {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A program's files may have any numbers, also each other's.
+// TestFilesOfAnyNumber: a program's files may have any numbers, also each other's.
 func TestFilesOfAnyNumber(t *testing.T) {
 	s := spawn.New()
 	other, err := os.Open(t.TempDir())
@@ -283,16 +284,16 @@ func TestFilesOfAnyNumber(t *testing.T) {
 	}
 }
 
-// leased gives a script that can be executed only once let was called.
-func leased(t *testing.T) (path string, let func()) {
+// leased returns a script that cannot be executed until release is called.
+func leased(t *testing.T) (path string, release func()) {
 	t.Helper()
 	path = script(t, "leased", "#!/bin/sh\nexit 7\n", 0o755)
 	return path, spawntest.Lease(t, path)
 }
 
-// Who is held up holds up neither the runtime, nor Wait for longer than it is to.
-func TestHeldUp(t *testing.T) {
-	path, let := leased(t)
+// TestSlowExec: a delayed exec delays neither the runtime, nor Wait beyond its limit.
+func TestSlowExec(t *testing.T) {
+	path, release := leased(t)
 	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +302,7 @@ func TestHeldUp(t *testing.T) {
 	if err := c.Wait(50 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want a deadline exceeded", err)
 	}
-	let()
+	release()
 	if err := c.Wait(patience); err != nil {
 		t.Error(err)
 	}
@@ -310,8 +311,8 @@ func TestHeldUp(t *testing.T) {
 	}
 }
 
-// Who is killed before it is the program counts as one.
-func TestKilledBefore(t *testing.T) {
+// TestKilledBeforeExec counts as executed.
+func TestKilledBeforeExec(t *testing.T) {
 	path, _ := leased(t)
 	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 	if err != nil {
@@ -328,10 +329,11 @@ func TestKilledBefore(t *testing.T) {
 	}
 }
 
-// Who is the program by now is not aborted; who is not runs no step of it.
+// TestAbort: a child that has executed the program is not aborted; another one runs none of
+// it.
 func TestAbort(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		path, let := leased(t)
+		path, release := leased(t)
 		c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 		if err != nil {
 			t.Fatal(err)
@@ -340,13 +342,13 @@ func TestAbort(t *testing.T) {
 			t.Errorf("got %v, want a deadline exceeded", err)
 		}
 		if !held {
-			let()
+			release()
 			if err := unix.Waitid(unix.P_PID, c.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := c.Abort(); errors.Is(err, os.ErrDeadlineExceeded) != held || !held && err != nil {
-			t.Errorf("held up %v: %v", held, err)
+			t.Errorf("delayed %v: %v", held, err)
 		}
 		if held {
 			if err := c.Wait(patience); err != nil {
@@ -354,15 +356,15 @@ func TestAbort(t *testing.T) {
 			}
 		}
 		if ws := reap(c.PID); held != (ws.Signal() == syscall.SIGKILL) || !held && ws.ExitStatus() != 7 {
-			t.Errorf("held up %v: got %v", held, ws)
+			t.Errorf("delayed %v: got %v", held, ws)
 		}
 	}
 }
 
-// Many at a time, while the runtime collects garbage all the time, and signals come.
+// TestManyStarts starts many programs at a time, during garbage collections and signals.
 func TestManyStarts(t *testing.T) { manyStarts(t, spawn.New()) }
 
-func TestManyStartsOfOld(t *testing.T) { manyStarts(t, spawn.New().Old()) }
+func TestManyStartsWithoutClone3(t *testing.T) { manyStarts(t, spawn.New().Old()) }
 
 func manyStarts(t *testing.T, s *spawn.Spawner) {
 	t.Helper()
@@ -377,7 +379,7 @@ func manyStarts(t *testing.T, s *spawn.Spawner) {
 			case <-over:
 				return
 			default:
-				syscall.Kill(os.Getpid(), unix.SIGTERM) //nolint:errcheck // it is us
+				syscall.Kill(os.Getpid(), unix.SIGTERM) //nolint:errcheck // own process
 				runtime.GC()
 			}
 		}

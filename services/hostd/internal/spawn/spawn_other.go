@@ -9,13 +9,13 @@ import (
 
 // Spawner starts programs.
 type Spawner struct {
-	Processes uint64 // is not heeded
+	Processes uint64 // ignored
 }
 
-// New makes a Spawner.
+// New returns a Spawner.
 func New() *Spawner { return &Spawner{} }
 
-// Child is who has become a program.
+// Child is a child that has executed a program.
 type Child struct{ PID int }
 
 // Start is syscall.ForkExec.
@@ -27,8 +27,8 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	return &Child{PID: pid}, nil
 }
 
-// Wait does nothing: the child is the program.
+// Wait does nothing: Start has waited.
 func (c *Child) Wait(time.Duration) error { return nil }
 
-// Abort does nothing, as Wait.
+// Abort does nothing: Start has waited.
 func (c *Child) Abort() error { return nil }

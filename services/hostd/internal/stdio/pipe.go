@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe makes a pipe whose ends are closed in every program that is started meanwhile.
+// pipe makes a pipe with close-on-exec ends.
 func pipe() (r, w int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

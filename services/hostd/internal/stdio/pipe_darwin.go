@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// pipe makes a pipe whose ends are closed in every program that is started meanwhile.
+// pipe makes a pipe with close-on-exec ends.
 func pipe() (r, w int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -40,9 +40,9 @@ func Terminal(uid int) (ours, program int, err error) {
 	return ours, program, nil
 }
 
-// give hands a pipe to a user. Where the kernel refuses, the program still has its ends, and
-// only opening them by a path fails: gVisor keeps the mode of a pipe at 0600, and FreeBSD
-// and macOS have owners of files alone.
+// give changes the owner and mode of a pipe. If the kernel refuses, the program still has
+// its ends, and only opening them by path fails: gVisor keeps the mode of a pipe at 0600,
+// and on FreeBSD and macOS only files have owners.
 func give(pipe, uid int, mode uint32) {
 	unix.Fchmod(pipe, mode) //nolint:errcheck // see above
 	chown(pipe, uid)

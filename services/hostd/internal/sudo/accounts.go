@@ -17,15 +17,15 @@ type account struct {
 	uid, gid          int
 }
 
-// system is the place as sudo finds it; tests have others.
+// system is the environment of a call; tests use others than the real one.
 type system struct {
 	etc string // the directory of passwd and group
-	uid int    // who asks
+	uid int    // of the caller
 	gid int
 	env []string
 }
 
-const userID = 1000 // who may ask, besides root
+const userID = 1000 // the user that may call sudo, besides root
 
 // accountOf finds an account by name, or by "#" and its number.
 func (s *system) accountOf(name string) (account, bool) {
@@ -44,7 +44,7 @@ func (s *system) accountOf(name string) (account, bool) {
 	return account{}, false
 }
 
-// groupOf finds a group's number as accountOf finds an account.
+// groupOf finds a group id by name, or by "#" and its number.
 func (s *system) groupOf(name string) (int, bool) {
 	number, byNumber := strings.CutPrefix(name, "#")
 	for _, f := range s.lines("group", 4) {
@@ -56,7 +56,7 @@ func (s *system) groupOf(name string) (int, bool) {
 	return 0, false
 }
 
-// groupsOf are all groups of an account, gid first.
+// groupsOf returns all group ids of an account, gid first.
 func (s *system) groupsOf(a *account, gid int) []int {
 	all := []int{gid}
 	if gid != a.gid {
@@ -71,7 +71,7 @@ func (s *system) groupsOf(a *account, gid int) []int {
 	return all
 }
 
-// lines are those of a file with as many fields.
+// lines returns the lines of a file that have at least that many fields, split.
 func (s *system) lines(name string, fields int) [][]string {
 	b, err := os.ReadFile(filepath.Join(s.etc, name))
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *system) lines(name string, fields int) [][]string {
 	return all
 }
 
-// parties are who asks, and as whom the command is to run, in which group.
+// parties returns the caller's account, and the account and group that the command runs as.
 func (s *system) parties(c *call) (from, to account, gid int, err error) {
 	from, ok := s.accountOf("#" + strconv.Itoa(s.uid))
 	switch {
@@ -114,12 +114,12 @@ func (s *system) parties(c *call) (from, to account, gid int, err error) {
 	return from, to, gid, nil
 }
 
-// outsider says that somebody may run nothing.
+// outsider is the error for a caller that may run nothing.
 type outsider struct{ name string }
 
 func (o *outsider) Error() string { return o.name + " is not in the sudoers file." }
 
-// alone reports whether a place has one user only: then there is no root.
+// alone reports whether a user namespace has a single user: then there is no root.
 func alone(uidMap string) bool {
 	f := strings.Fields(uidMap)
 	return len(f) == 3 && f[2] == "1"

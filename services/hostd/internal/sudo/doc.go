@@ -1,21 +1,20 @@
-// Package sudo is the sudo of places that are made of the host's own files, whose
-// sudoers are not theirs. It is part of the shim's binary; what is called sudo there is
-// a set-uid stub that executes it (package namespace).
+// Package sudo is the sudo of sandboxes that are made from the host's own files, whose
+// sudoers do not apply to them. It is part of the shim's binary; the sandbox's `sudo` is a
+// set-uid stub that executes it (package namespace).
 //
-// # Who may do what
-// `user` (uid 1000) and root may run anything as anybody, without a password, as in
-// E2B's templates; nobody else may run anything. Root is the place's: it reaches no
-// further than a process that a client starts as root.
+// # Policy
+// `user` (uid 1000) and root may run anything as any user, without a password, as in E2B's
+// templates; other users may run nothing. Root is the sandbox's: it has no more rights than
+// a process that a client starts as root.
 //
-// # As the original
-// The command replaces this program, so that its signals, its end and its place in a
-// terminal are its own; only -b leaves it in the background. The environment is made
-// anew as Debian's sudo makes it, and keeps besides what tells programs of the way to
-// the network. Options are the original's; what needs another policy than this one
-// (-R, -D, -T, -e, -a, -c, -r, -t, -U, --host) is refused. Errors of its own end with 1,
-// a command that cannot be executed with 126 or 127.
+// # Compatibility
+// The command replaces this program, so its signals, its exit and its place in a terminal
+// are its own; only -b runs it in the background. The environment is reset as by Debian's
+// sudo, but keeps the variables of the egress proxy. Options are the original's; options
+// that need another policy (-R, -D, -T, -e, -a, -c, -r, -t, -U, --host) are rejected.
+// Sudo's own errors exit with 1, a command that cannot be executed with 126 or 127.
 //
-// # Where there is no root
-// A place that has one user only, as under a hostd that is not root, runs the command as
-// he is. He owns all that root would own.
+// # Without root
+// A sandbox with a single user, as under a hostd without root, runs the command as that
+// user, which owns everything that root would own.
 package sudo

@@ -10,8 +10,8 @@ import (
 
 const securePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// kept are the variables that Debian's sudo keeps, and those by which the shim tells
-// programs of the proxy and of what it signs with: without them root had no network.
+// kept reports whether a variable is kept: those that Debian's sudo keeps, and those of the
+// egress proxy and its certificate, without which root would have no network.
 func kept(name string) bool {
 	switch name {
 	case "COLORS", "DISPLAY", "HOSTNAME", "KRB5CCNAME", "LS_COLORS", "PS1", "PS2", "XAUTHORITY", "XAUTHORIZATION", "XDG_CURRENT_DESKTOP",
@@ -22,7 +22,8 @@ func kept(name string) bool {
 	return checked(name)
 }
 
-// checked are kept if their values name no file and no format.
+// checked reports whether a variable is kept only with a value that names no file or
+// format.
 func checked(name string) bool {
 	switch name {
 	case "COLORTERM", "LANG", "LANGUAGE", "LINGUAS", "TERM", "TZ":
@@ -31,22 +32,22 @@ func checked(name string) bool {
 	return strings.HasPrefix(name, "LC_")
 }
 
-// leads reports whether a variable leads programs to code, or to what they take for
-// their own: -E keeps those neither.
+// leads reports whether a variable can make programs load code or trust its content: -E
+// does not keep it.
 func leads(name string) bool {
 	switch name {
 	case "IFS", "CDPATH", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "NLSPATH", "PATH_LOCALE", "GCONV_PATH", "GETCONF_DIR",
 		"TERMINFO", "TERMINFO_DIRS", "TERMPATH", "TERMCAP", "ENV", "BASH_ENV", "PS4", "GLOBIGNORE", "BASHOPTS", "SHELLOPTS",
 		"JAVA_TOOL_OPTIONS", "PERLIO_DEBUG", "PERLLIB", "PERL5LIB", "PERL5OPT", "PERL5DB", "FPATH", "NULLCMD", "READNULLCMD",
 		"ZDOTDIR", "TMPPREFIX", "PYTHONHOME", "PYTHONPATH", "PYTHONINSPECT", "PYTHONUSERBASE", "RUBYLIB", "RUBYOPT",
-		"GOTRACEBACK": // which Go has set in here
+		"GOTRACEBACK": // set here by Go
 		return true
 	}
 	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "BASH_FUNC_") ||
 		strings.HasPrefix(name, "SUDO_")
 }
 
-// sound reports whether a checked value is none that leads to a file.
+// sound reports whether a checked value does not lead to a file.
 func sound(name, value string) bool {
 	if name == "TZ" {
 		return !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ":") && !strings.Contains(value, "..")
@@ -54,7 +55,7 @@ func sound(name, value string) bool {
 	return !strings.ContainsAny(value, "/%")
 }
 
-// environ is the command's environment.
+// environ returns the command's environment.
 func (s *system) environ(c *call, from, to *account, command []string) []string {
 	env := map[string]string{}
 	for _, v := range s.env {

@@ -4,8 +4,8 @@ package sudo
 
 import "io"
 
-// Called is for Linux.
+// Called is supported on Linux only.
 func Called([]string) bool { return false }
 
-// Main is for Linux.
+// Main is supported on Linux only.
 func Main([]string, io.Writer, io.Writer) int { return 1 }

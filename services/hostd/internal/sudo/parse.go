@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// call is what a command line asks for.
+// call is a parsed command line.
 type call struct {
-	mode byte // the option that says what to do: one of modes; 0: run a command
+	mode byte // the option that selects an action, one of modes; 0: run a command
 
 	user, group string
 	login       bool // -i
@@ -20,19 +20,19 @@ type call struct {
 	background  bool // -b
 	forget      bool // -k
 
-	keep []string // the names of variables to keep
+	keep []string // names of variables to keep
 	env  []string // NAME=value
 	args []string // the command
 }
 
 const (
-	modes   = "hKlVv" // what is done instead of a command
+	modes   = "hKlVv" // actions other than running a command
 	flags   = "ABbEeHhiKklNnPSsVv"
 	valued  = "aCcDgpRrTtUu"
 	refused = "aceDRrTtU"
 )
 
-// long are the options' other names.
+// long returns the long names of the options.
 func long() map[string]byte {
 	return map[string]byte{
 		"askpass": 'A', "auth-type": 'a', "background": 'b', "bell": 'B', "chdir": 'D', "chroot": 'R', "close-from": 'C',
@@ -43,11 +43,11 @@ func long() map[string]byte {
 	}
 }
 
-// errUsage says that a command line is none.
+// errUsage reports an invalid command line.
 var errUsage = errors.New("usage")
 
-// parse reads a command line, without the program's name. Options end at the first word
-// that is neither one nor NAME=value.
+// parse parses a command line without the program's name. Options end at the first word
+// that is neither an option nor NAME=value.
 func parse(args []string) (call, error) {
 	var c call
 	for len(args) > 0 {
@@ -75,7 +75,7 @@ func parse(args []string) (call, error) {
 	return c, c.check()
 }
 
-// short reads a word of options of one letter; rest are the words behind it.
+// short parses a word of one-letter options; rest are the words after it.
 func (c *call) short(word string, rest []string) ([]string, error) {
 	for i := range len(word) {
 		o := word[i]
@@ -100,7 +100,7 @@ func (c *call) short(word string, rest []string) ([]string, error) {
 	return rest, nil
 }
 
-// long reads an option without the dashes before it.
+// long parses an option without its leading dashes.
 func (c *call) long(word string, rest []string) ([]string, error) {
 	name, value, has := strings.Cut(word, "=")
 	o, ok := long()[name]
@@ -121,7 +121,7 @@ func (c *call) long(word string, rest []string) ([]string, error) {
 	return rest, c.option(o, value)
 }
 
-// option takes an option. Those of passwords, of which there are none, change nothing.
+// option applies an option. Options about passwords, which are not used, have no effect.
 func (c *call) option(o byte, value string) error {
 	switch {
 	case strings.IndexByte(refused, o) >= 0:
@@ -156,7 +156,7 @@ func (c *call) option(o byte, value string) error {
 	return nil
 }
 
-// check finds what contradicts itself, and what asks for nothing.
+// check rejects contradictory and empty command lines.
 func (c *call) check() error {
 	what := 0
 	for _, set := range []bool{c.login, c.shell, c.mode != 0} {
@@ -179,7 +179,7 @@ func (c *call) check() error {
 	return nil
 }
 
-// usageError is an errUsage that says nothing more.
+// usageError is an errUsage without a text of its own.
 type usageError struct{}
 
 func (*usageError) Error() string        { return "" }

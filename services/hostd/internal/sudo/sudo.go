@@ -15,13 +15,13 @@ import (
 )
 
 // Called reports whether this program was started as sudo: by that name, or with rights
-// that who started it does not have. It is no other program then, whatever its arguments.
+// that its caller does not have. It then acts as no other program, whatever its arguments.
 func Called(args []string) bool {
 	return os.Geteuid() != os.Getuid() || len(args) > 0 && filepath.Base(args[0]) == "sudo"
 }
 
-// Main runs sudo with the arguments args, without its name, and gives its exit code,
-// unless the command has taken its place. It changes the user of this process.
+// Main runs sudo with the arguments args, without its name, and returns its exit code,
+// unless the command replaces this process. It changes the user of this process.
 func Main(args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args)
 	code := 1
@@ -40,27 +40,27 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return code
 	}
-	say := "sudo: " + err.Error() + "\n"
-	var who *outsider
+	text := "sudo: " + err.Error() + "\n"
+	var denied *outsider
 	switch {
-	case err == errUsage: //nolint:errorlint // that one has nothing to say
-		say = usage
+	case err == errUsage: //nolint:errorlint // only that value has no text
+		text = usage
 	case errors.Is(err, errUsage):
-		say += usage
-	case errors.As(err, &who):
-		say = err.Error() + "\n"
+		text += usage
+	case errors.As(err, &denied):
+		text = err.Error() + "\n"
 	}
-	io.WriteString(stderr, say) //nolint:errcheck // nobody is left to tell
+	io.WriteString(stderr, text) //nolint:errcheck // stderr is the last resort
 	return code
 }
 
-// do does what c asks for.
+// do executes c.
 func (s *system) do(c *call, stdout io.Writer) (code int, err error) {
 	from, to, gid, err := s.parties(c)
 	if err != nil {
 		return 1, err
 	}
-	// -k and -K forget passwords that nobody gave, -v asks for none.
+	// -k, -K and -v concern passwords, which are not used.
 	switch {
 	case c.mode == 'l':
 		err = list(c, &from, stdout)
@@ -73,7 +73,7 @@ func (s *system) do(c *call, stdout io.Writer) (code int, err error) {
 	return 0, nil
 }
 
-// list says what from may run, or where a command is.
+// list prints what from may run, or the path of a command.
 func list(c *call, from *account, stdout io.Writer) error {
 	if len(c.args) > 0 {
 		path, err := find(c.args[0])
@@ -89,13 +89,13 @@ func list(c *call, from *account, stdout io.Writer) error {
 	return err
 }
 
-// run makes this process the command. It returns on error, and with -b.
+// run replaces this process by the command. It returns on error, and with -b.
 func (s *system) run(c *call, from, to *account, gid int) (int, error) {
-	place, err := os.ReadFile("/proc/self/uid_map")
+	uidMap, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return 1, err
 	}
-	lone := os.Geteuid() != 0 && alone(string(place))
+	lone := os.Geteuid() != 0 && alone(string(uidMap))
 	switch {
 	case lone && to.uid != 0 && to.uid != s.uid:
 		return 1, errors.New("the sandbox has one user only")
@@ -116,24 +116,24 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 	}
 	if c.login {
 		if err := os.Chdir(to.home); err != nil {
-			fmt.Fprintf(os.Stderr, "sudo: unable to change directory to %s\n", to.home) //nolint:errcheck // nobody is left to tell
+			fmt.Fprintf(os.Stderr, "sudo: unable to change directory to %s\n", to.home) //nolint:errcheck // stderr is the last resort
 		}
 	}
 	unix.Umask(unix.Umask(0o022) | 0o022)
-	// What is open besides is not the command's.
-	unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // an older kernel has only what runs it
+	// The command inherits only the standard three.
+	unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // with an older kernel no others are passed in
 	if c.background {
 		_, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}})
 		return failed(path, err)
 	}
 	err = syscall.Exec(path, argv, env)
-	if errors.Is(err, syscall.ENOEXEC) { // a script without a first line
+	if errors.Is(err, syscall.ENOEXEC) { // a script without a #! line
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), env)
 	}
 	return failed(path, err)
 }
 
-// failed is the code for a command that cannot be executed.
+// failed returns the exit code for a command that cannot be executed.
 func failed(path string, err error) (int, error) {
 	switch {
 	case err == nil:
@@ -144,7 +144,7 @@ func failed(path string, err error) (int, error) {
 	return 126, fmt.Errorf("unable to execute %s: %w", path, err)
 }
 
-// command is the program that c wants, and its arguments.
+// command returns the program that c runs, and its arguments.
 func (s *system) command(c *call, from, to *account) (path string, argv []string, err error) {
 	switch {
 	case c.login:
@@ -167,7 +167,7 @@ func (s *system) command(c *call, from, to *account) (path string, argv []string
 	return path, argv, nil
 }
 
-// quote makes words of a line for a shell; as in the original, a $ keeps its meaning.
+// quote joins words into a shell command; as in the original, $ keeps its meaning.
 func quote(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -186,7 +186,7 @@ func quote(words []string) string {
 	return b.String()
 }
 
-// find looks a command up where root does.
+// find looks a command up in root's path.
 func find(name string) (string, error) {
 	dirs := strings.Split(securePath, ":")
 	if strings.Contains(name, "/") {
@@ -204,7 +204,7 @@ func find(name string) (string, error) {
 	return "", fmt.Errorf("%s: command not found", name)
 }
 
-// become makes this process to's, in the group gid, for good.
+// become changes this process to the user to and the group gid, permanently.
 func (s *system) become(to *account, gid int) error {
 	if err := syscall.Setgroups(s.groupsOf(to, gid)); err != nil {
 		return fmt.Errorf("unable to set supplementary group IDs: %w", err)

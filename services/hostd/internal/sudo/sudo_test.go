@@ -56,15 +56,15 @@ func TestParse(t *testing.T) {
 		}
 	}
 	if _, err := parse([]string{""}); err == nil || errors.Is(err, errUsage) {
-		t.Errorf("no command's name: %v", err)
+		t.Errorf("empty command: %v", err)
 	}
 	if _, err := parse([]string{"-u", "", "x"}); !errors.Is(err, errUsage) {
-		t.Errorf("no user's name: %v", err)
+		t.Errorf("empty user: %v", err)
 	}
 }
 
-// place is one with a few users, as uid sees it.
-func place(t *testing.T, uid int, env ...string) *system {
+// testSystem returns a system with a few users, called by uid.
+func testSystem(t *testing.T, uid int, env ...string) *system {
 	t.Helper()
 	s := &system{etc: t.TempDir(), uid: uid, gid: uid, env: env}
 	for name, text := range map[string]string{
@@ -78,7 +78,7 @@ func place(t *testing.T, uid int, env ...string) *system {
 	return s
 }
 
-func TestWhoMayRunAsWhom(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		uid   int
 		c     call
@@ -100,7 +100,7 @@ func TestWhoMayRunAsWhom(t *testing.T) {
 		{33, call{user: "www-data"}, "", 0, "www-data is not in the sudoers file."},
 		{4711, call{}, "", 0, "you do not exist in the passwd database"},
 	} {
-		_, to, gid, err := place(t, tt.uid).parties(&tt.c)
+		_, to, gid, err := testSystem(t, tt.uid).parties(&tt.c)
 		if err != nil {
 			if err.Error() != tt.fails {
 				t.Errorf("%d, %+v: %v, want %q", tt.uid, tt.c, err, tt.fails)
@@ -111,7 +111,7 @@ func TestWhoMayRunAsWhom(t *testing.T) {
 			t.Errorf("%d, %+v: %s in %d, want %s in %d or %q", tt.uid, tt.c, to.name, gid, tt.to, tt.gid, tt.fails)
 		}
 	}
-	s := place(t, 1000)
+	s := testSystem(t, 1000)
 	user, _ := s.accountOf("user")
 	if got := s.groupsOf(&user, 50); !slices.Equal(got, []int{50, 1000, 27}) {
 		t.Errorf("groups %v", got)
@@ -134,13 +134,13 @@ func TestEnvironment(t *testing.T) {
 		c    call
 		more []string
 	}{
-		"anew":       {call{}, []string{"HOME=/root", "MAIL=/var/mail/root", "SHELL=/bin/bash"}},
-		"kept":       {call{keepAll: true}, []string{"HOME=/home/user", "LC_ALL=../x", "SECRET=1", "SHELL=/bin/sh", "TZ=/etc/x"}},
-		"his home":   {call{keepAll: true, home: true}, []string{"HOME=/root", "LC_ALL=../x", "SECRET=1", "SHELL=/bin/sh", "TZ=/etc/x"}},
-		"some":       {call{keep: []string{"SECRET", "HOME"}}, []string{"HOME=/home/user", "MAIL=/var/mail/root", "SECRET=1", "SHELL=/bin/bash"}},
-		"told to be": {call{env: []string{"SECRET=2", "LD_X=y"}}, []string{"HOME=/root", "LD_X=y", "MAIL=/var/mail/root", "SECRET=2", "SHELL=/bin/bash"}},
+		"reset":          {call{}, []string{"HOME=/root", "MAIL=/var/mail/root", "SHELL=/bin/bash"}},
+		"-E":             {call{keepAll: true}, []string{"HOME=/home/user", "LC_ALL=../x", "SECRET=1", "SHELL=/bin/sh", "TZ=/etc/x"}},
+		"-E -H":          {call{keepAll: true, home: true}, []string{"HOME=/root", "LC_ALL=../x", "SECRET=1", "SHELL=/bin/sh", "TZ=/etc/x"}},
+		"--preserve-env": {call{keep: []string{"SECRET", "HOME"}}, []string{"HOME=/home/user", "MAIL=/var/mail/root", "SECRET=1", "SHELL=/bin/bash"}},
+		"NAME=value":     {call{env: []string{"SECRET=2", "LD_X=y"}}, []string{"HOME=/root", "LD_X=y", "MAIL=/var/mail/root", "SECRET=2", "SHELL=/bin/bash"}},
 	} {
-		s := place(t, 1000, env...)
+		s := testSystem(t, 1000, env...)
 		from, to, _, err := s.parties(&tt.c)
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +153,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestCommand(t *testing.T) {
-	s := place(t, 1000, "SHELL=/bin/zsh")
+	s := testSystem(t, 1000, "SHELL=/bin/zsh")
 	from, to, _, err := s.parties(&call{})
 	if err != nil {
 		t.Fatal(err)

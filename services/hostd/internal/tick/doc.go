@@ -1,18 +1,20 @@
-// Package tick has each CPU look more often who is to run on it.
+// Package tick makes the scheduler of each CPU run more often.
 //
 // # Why
-// Who yields (cpu.idle) runs where nobody else wants to, and whoever wakes up on his CPU
-// takes it at once. But who has run there for a slice while he waited is owed nothing any
-// more, and he is: Linux lets him run then, though others wait, until somebody else wakes
-// up or the clock ticks. It ticks each 4 ms on Debian's kernel, each 1 ms on others. A
-// command that meets that takes 6 ms instead of 2, one in a hundred does, and an idle CPU
-// beside it does not help.
+// A deprioritized sandbox (cpu.idle) runs on a CPU that has nothing else to run, and a
+// process that wakes up there preempts it at once. But a process that has just used up its
+// slice while the deprioritized one waited is no longer ahead of it in virtual time: Linux
+// then runs the deprioritized one, although others wait, until the next wake-up or clock
+// tick. The clock ticks every 4 ms on Debian's kernel and every 1 ms on others. A command
+// that meets this takes 6 ms instead of 2. That happens to one in a hundred, and an idle
+// CPU nearby does not help.
 //
 // # How
-// A child process has a thread on each CPU that does nothing but wake up each millisecond;
-// with that whoever yields is off the CPU, and then has run far more than he is owed. It
-// takes some 1 % of each CPU, so that it is there only while somebody yields.
+// A child process has a thread on each CPU that only wakes up every millisecond. Each
+// wake-up takes the CPU from the deprioritized sandbox, which has then run far more than
+// its share. It costs about 1 % of each CPU, so it runs only while a sandbox is
+// deprioritized.
 package tick
 
-// Arg is the argument by which Main is called for.
+// Arg is the argument that selects Main.
 const Arg = "tick"

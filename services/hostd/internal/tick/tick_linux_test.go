@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestEachCPUIsLookedAtUntilTheEnd(t *testing.T) {
+func TestEachCPUTicksUntilStop(t *testing.T) {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestEachCPUIsLookedAtUntilTheEnd(t *testing.T) {
 	defer cancel()
 	for ticked := 0; ticked < cpus.Count(); {
 		if ctx.Err() != nil {
-			t.Fatalf("%d of %d CPUs are looked at", ticked, cpus.Count())
+			t.Fatalf("%d of %d CPUs tick", ticked, cpus.Count())
 		}
 		ticked = 0
 		for _, n := range wakes(t, ticker.PID()) {
@@ -47,11 +47,12 @@ func TestEachCPUIsLookedAtUntilTheEnd(t *testing.T) {
 	}
 	ticker.Stop()
 	if err := unix.Kill(ticker.PID(), 0); err != unix.ESRCH {
-		t.Errorf("the child is still there: %v", err)
+		t.Errorf("the child still runs: %v", err)
 	}
 }
 
-// wakes is how often each thread of a process that is bound to one CPU has woken up there.
+// wakes returns how often the threads of a process that are bound to one CPU have woken up,
+// per CPU.
 func wakes(t *testing.T, pid int) map[int]int {
 	t.Helper()
 	out := map[int]int{}
@@ -69,7 +70,7 @@ func wakes(t *testing.T, pid int) map[int]int {
 			name, value, _ := strings.Cut(line, ":")
 			is[name] = strings.TrimSpace(value)
 		}
-		cpu, err := strconv.Atoi(is["Cpus_allowed_list"]) // fails where it may be on several
+		cpu, err := strconv.Atoi(is["Cpus_allowed_list"]) // fails for a thread with several CPUs
 		if n, bad := strconv.Atoi(is["voluntary_ctxt_switches"]); err == nil && bad == nil {
 			out[cpu] += n
 		}

@@ -7,19 +7,19 @@ import (
 	"errors"
 )
 
-// Ticker is of Linux alone.
+// Ticker is supported on Linux only.
 type Ticker struct{}
 
-// Wanted reports that nobody yields here.
+// Wanted returns false: sandboxes are not deprioritized here.
 func Wanted() bool { return false }
 
-// Start is refused.
+// Start returns errors.ErrUnsupported.
 func Start(context.Context, string) (*Ticker, error) { return nil, errors.ErrUnsupported }
 
-// Main is never called for.
+// Main is not used.
 func Main() int { return 1 }
 
-// PID is nobody's.
+// PID returns 0.
 func (*Ticker) PID() int { return 0 }
 
 // Stop does nothing.

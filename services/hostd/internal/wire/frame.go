@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// ErrMalformed is what a payload that cannot be read gives.
+// ErrMalformed reports a payload that cannot be parsed.
 var ErrMalformed = errors.New("malformed frame")
 
-// AppendFrame appends a frame whose payload is what f appends.
+// AppendFrame appends a frame with the payload that f appends.
 func AppendFrame(dst []byte, t Type, f func([]byte) []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, byte(t), 0, 0, 0)
@@ -25,19 +25,19 @@ func AppendFrame(dst []byte, t Type, f func([]byte) []byte) []byte {
 // Reader reads frames. It belongs to one goroutine.
 type Reader struct {
 	br *bufio.Reader
-	// Alloc gives the memory for a payload of n bytes; nil: made anew.
+	// Alloc returns memory for a payload of n bytes; nil: it is allocated.
 	Alloc func(n int) []byte
 }
 
-// readBuffer is small, because every idle sandbox has one; a large payload goes
-// past it into its own memory.
+// readBuffer is small, because every idle sandbox has one; a large payload is read directly
+// into its own memory.
 const readBuffer = 8 << 10
 
-// NewReader gives a reader of r's frames.
+// NewReader returns a reader of r's frames.
 func NewReader(r io.Reader) *Reader { return &Reader{br: bufio.NewReaderSize(r, readBuffer)} }
 
-// Next gives the next frame. The payload is the caller's to keep. io.EOF is the
-// end of the stream between two frames.
+// Next returns the next frame. The caller owns the payload. io.EOF is the end of the stream
+// between two frames.
 func (r *Reader) Next() (Type, []byte, error) {
 	head, err := r.br.Peek(headLen)
 	if err != nil {
@@ -80,7 +80,7 @@ func parseHead(head []byte) (Type, uint32, error) {
 	return t, n, nil
 }
 
-// Cut takes the first frame off b, in whose memory the payload stays.
+// Cut parses the first frame of b; the payload shares b's memory.
 func Cut(b []byte) (t Type, payload, rest []byte, err error) {
 	if len(b) < headLen {
 		return 0, nil, nil, ErrMalformed
@@ -93,8 +93,8 @@ func Cut(b []byte) (t Type, payload, rest []byte, err error) {
 	return t, b[:n:n], b[n:], nil
 }
 
-// dec reads a payload's fields in turn; after the first that is not there, all
-// are zero and err is set.
+// dec reads the fields of a payload in order. After the first missing one all are zero and
+// err is set.
 type dec struct {
 	b   []byte
 	err error
@@ -132,7 +132,7 @@ func (d *dec) u8() uint8 {
 	return v
 }
 
-// bytes reads a length and as many bytes; they share the payload's memory.
+// bytes reads a length and that many bytes, which share the payload's memory.
 func (d *dec) bytes() []byte {
 	n := d.u32()
 	if uint64(n) > uint64(len(d.b)) {
@@ -157,7 +157,7 @@ func (d *dec) token() string {
 	return v
 }
 
-// end is the error of the whole payload: nothing may be left of it.
+// end returns the error of the whole payload, which must have been read completely.
 func (d *dec) end() error {
 	if d.err == nil && len(d.b) != 0 {
 		return ErrMalformed
@@ -172,7 +172,7 @@ func putBytes[T string | []byte](dst []byte, v T) []byte {
 	return append(putU32(dst, uint32(len(v))), v...)
 }
 
-// putToken writes a token at its fixed length, whatever it was given.
+// putToken writes a token at its fixed length, whatever the length of t.
 func putToken(dst []byte, t string) []byte {
 	var fixed [TokenLen]byte
 	copy(fixed[:], t)

@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Attach is the first frame of a connection. A shim listens to the newest
-// connection with the highest epoch.
+// Attach is the first frame of a connection. A shim uses the newest connection with the
+// highest epoch.
 type Attach struct {
-	Version uint32 // to be spoken; 0: Version
+	Version uint32 // newest version of hostd; 0: Version
 	Epoch   uint64
 	Sandbox string
 	Env     map[string]string // of every process of the sandbox
 	Limits  Limits
 
-	// What a shim needs that was restored from memory. Since version 3.
+	// For a shim that was restored from memory. Since version 3.
 	Now  int64  // the host's time: Unix nanoseconds
 	Seed []byte // random bytes
 }
 
-// Limits is how much a shim keeps and lets through. The zero value of a field is
-// the shim's own default.
+// Limits bounds what a shim keeps and lets through. The zero value of a field is the shim's
+// default.
 type Limits struct {
-	SpoolProcess uint64        // bytes of a process that wait to be acked
-	SpoolTotal   uint64        // bytes of all processes that wait to be acked
+	SpoolProcess uint64        // bytes of a process that wait for Ack
+	SpoolTotal   uint64        // bytes of all processes that wait for Ack
 	Quota        uint64        // bytes of output a process may record; 0: no limit
-	Grace        time.Duration // silence after an exit that ends a record whose pipes are still held
+	Grace        time.Duration // silence after an exit that ends a record whose pipes are still open
 	GraceMax     time.Duration // the longest a record stays open after the exit
 
-	// Since version 2. For these zero is: none, or no limit.
-	Disk       uint64 // bytes of all processes that wait on the disk, above those in memory
-	Rate       uint64 // bytes of output a second that are read of a process
-	RateTotal  uint64 // the same, of all processes
-	QuotaTotal uint64 // bytes of output that all processes may record
+	// Since version 2. Zero means none, or no limit.
+	Disk       uint64 // bytes of all processes that wait on disk, in addition to memory
+	Rate       uint64 // bytes of output per second that are read of a process
+	RateTotal  uint64 // the same for all processes
+	QuotaTotal uint64 // bytes of output that all processes together may record
 }
 
 // AppendAttach appends a as a frame.
@@ -64,9 +64,8 @@ func AppendAttach(dst []byte, a *Attach) []byte {
 	})
 }
 
-// ParseAttach reads what AppendAttach wrote, or of a newer version what this one
-// knows; its Version is the one to be spoken. ErrMalformed also if it is another
-// protocol.
+// ParseAttach parses what AppendAttach wrote, or the known part of a newer version. The
+// Version of the result is the one to use. ErrMalformed also reports another protocol.
 func ParseAttach(b []byte) (Attach, error) {
 	d := dec{b: b}
 	if d.u32() != magic {
@@ -99,7 +98,7 @@ func ParseAttach(b []byte) (Attach, error) {
 	return a, d.end()
 }
 
-// Start asks for a process. Its record has Accepted as seq 1 already.
+// Start starts a process. Its record already has Accepted as seq 1.
 type Start struct {
 	Rev   uint64
 	Token string
@@ -113,14 +112,14 @@ func AppendStart(dst []byte, s *Start) []byte {
 	})
 }
 
-// ParseStart reads what AppendStart wrote; Spec shares b's memory.
+// ParseStart parses what AppendStart wrote; Spec shares b's memory.
 func ParseStart(b []byte) (Start, error) {
 	d := dec{b: b}
 	s := Start{Rev: d.u64(), Token: d.token(), Spec: d.bytes()}
 	return s, d.end()
 }
 
-// Stdin is input for a process; then the end of its input if EOF.
+// Stdin is input for a process, followed by EOF if set.
 type Stdin struct {
 	Rev     uint64
 	Token   string
@@ -137,14 +136,14 @@ func AppendStdin(dst []byte, s *Stdin) []byte {
 	})
 }
 
-// ParseStdin reads what AppendStdin wrote; Data shares b's memory.
+// ParseStdin parses what AppendStdin wrote; Data shares b's memory.
 func ParseStdin(b []byte) (Stdin, error) {
 	d := dec{b: b}
 	s := Stdin{Rev: d.u64(), Token: d.token(), Command: d.str(), EOF: d.u8() != 0, Data: d.bytes()}
 	return s, d.end()
 }
 
-// Signal is for a process's group.
+// Signal sends a signal to a process group.
 type Signal struct {
 	Rev     uint64
 	Token   string
@@ -159,7 +158,7 @@ func AppendSignal(dst []byte, s *Signal) []byte {
 	})
 }
 
-// ParseSignal reads what AppendSignal wrote.
+// ParseSignal parses what AppendSignal wrote.
 func ParseSignal(b []byte) (Signal, error) {
 	d := dec{b: b}
 	s := Signal{Rev: d.u64(), Token: d.token(), Command: d.str(), Signal: int32(d.u32())}
@@ -180,15 +179,15 @@ func AppendResize(dst []byte, r *Resize) []byte {
 	})
 }
 
-// ParseResize reads what AppendResize wrote.
+// ParseResize parses what AppendResize wrote.
 func ParseResize(b []byte) (Resize, error) {
 	d := dec{b: b}
 	r := Resize{Rev: d.u64(), Token: d.token(), Cols: d.u32(), Rows: d.u32()}
 	return r, d.end()
 }
 
-// Mark names a place in a process's record. As a Resume it lets the shim send
-// what comes after Seq; as an Ack, forget what comes up to Seq.
+// Mark names a position in a process's record. As a Resume it makes the shim send the
+// events after Seq; as an Ack it lets the shim forget the events up to Seq.
 type Mark struct {
 	Token string
 	Seq   uint64
@@ -199,64 +198,65 @@ func AppendMark(dst []byte, t Type, m Mark) []byte {
 	return AppendFrame(dst, t, func(dst []byte) []byte { return putU64(putToken(dst, m.Token), m.Seq) })
 }
 
-// ParseMark reads what AppendMark wrote.
+// ParseMark parses what AppendMark wrote.
 func ParseMark(b []byte) (Mark, error) {
 	d := dec{b: b}
 	m := Mark{Token: d.token(), Seq: d.u64()}
 	return m, d.end()
 }
 
-// AppendForget appends a frame that ends a process nobody may record any more.
+// AppendForget appends a frame that ends a process whose record must not be written any
+// more.
 func AppendForget(dst []byte, token string) []byte {
 	return AppendFrame(dst, TypeForget, func(dst []byte) []byte { return putToken(dst, token) })
 }
 
-// ParseForget reads what AppendForget wrote.
+// ParseForget parses what AppendForget wrote.
 func ParseForget(b []byte) (string, error) {
 	d := dec{b: b}
 	t := d.token()
 	return t, d.end()
 }
 
-// AppendEnd appends a frame that ends everything in the sandbox.
+// AppendEnd appends a frame that ends all processes of the sandbox.
 func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
 
-// AppendConclude appends a frame that comes after End, where that takes too long: the record
-// of each process that is gone ends, and of what was not sent yet it is only told how much
-// that was. Since version 7.
+// AppendConclude appends a frame that follows End if that takes too long: the record of
+// each ended process is concluded, and of the output that was not sent yet only the size is
+// recorded. Since version 7.
 func AppendConclude(dst []byte) []byte { return AppendFrame(dst, TypeConclude, nil) }
 
-// AppendReboot appends a frame that ends all processes in the sandbox before any
-// that is started after it. Since version 6.
+// AppendReboot appends a frame that ends all processes of the sandbox before any later one
+// is started. Since version 6.
 func AppendReboot(dst []byte) []byte { return AppendFrame(dst, TypeReboot, nil) }
 
-// AppendTime appends a frame that says what time it is, in Unix nanoseconds: the sandbox
-// stood still. Since version 8.
+// AppendTime appends a frame with the current time in Unix nanoseconds, after the sandbox
+// was paused. Since version 8.
 func AppendTime(dst []byte, now int64) []byte {
 	return AppendFrame(dst, TypeTime, func(dst []byte) []byte { return putU64(dst, uint64(now)) })
 }
 
-// ParseTime reads what AppendTime wrote.
+// ParseTime parses what AppendTime wrote.
 func ParseTime(b []byte) (int64, error) {
 	d := dec{b: b}
 	now := int64(d.u64())
 	return now, d.end()
 }
 
-// Network says which way out the sandbox has.
+// Network configures the egress of the sandbox.
 type Network struct {
-	Proxy uint16 // the port of the loopback that leads to hostd's proxy; 0: none
+	Proxy uint16 // loopback port for hostd's proxy; 0: no proxy
 
-	// CA is a certificate, as PEM, that programs of the sandbox are to trust: the
-	// proxy's own. Empty: none. Since version 4.
+	// CA is a certificate, as PEM, that programs of the sandbox should trust: the proxy's
+	// own. Empty: no certificate. Since version 4.
 	CA []byte
 
-	// DNS is the address of the name server of a sandbox that has an interface of
-	// its own; empty: it has none. Since version 5.
+	// DNS is the address of the name server, if the sandbox has a network interface;
+	// otherwise empty. Since version 5.
 	DNS string
 }
 
-// AppendNetwork appends n as a frame of the version that is spoken.
+// AppendNetwork appends n as a frame of the negotiated version.
 func AppendNetwork(dst []byte, version uint32, n *Network) []byte {
 	return AppendFrame(dst, TypeNetwork, func(dst []byte) []byte {
 		dst = putU32(dst, uint32(n.Proxy))
@@ -270,8 +270,8 @@ func AppendNetwork(dst []byte, version uint32, n *Network) []byte {
 	})
 }
 
-// ParseNetwork reads what AppendNetwork wrote in the version that is spoken; CA
-// shares b's memory.
+// ParseNetwork parses what AppendNetwork wrote in the negotiated version; CA shares b's
+// memory.
 func ParseNetwork(version uint32, b []byte) (Network, error) {
 	d := dec{b: b}
 	port := d.u32()

@@ -9,18 +9,18 @@ import (
 
 // Hello is the shim's answer to Attach.
 type Hello struct {
-	Version   uint32 // that is spoken; 0: Version
+	Version   uint32 // the negotiated one; 0: Version
 	Processes []Process
 }
 
-// Process is one that the shim has not forgotten.
+// Process is a process that the shim has not forgotten.
 type Process struct {
 	Token string
-	PID   uint32 // 0: none
-	First uint64 // seq of the first event that was not acked
-	Last  uint64 // seq of the last event made; First-1 if all were acked
-	Rev   uint64 // of the last command taken for it
-	Moved *Moved // nil: it was started in this sandbox; not part of the frame
+	PID   uint32 // 0: it never ran
+	First uint64 // seq of the first unacknowledged event
+	Last  uint64 // seq of the last event; First-1 if all are acknowledged
+	Rev   uint64 // of the last command taken
+	Moved *Moved // nil: started in this sandbox; not part of the frame
 }
 
 // AppendHello appends h as a frame.
@@ -36,8 +36,8 @@ func AppendHello(dst []byte, h *Hello) []byte {
 	})
 }
 
-// ParseHello reads what AppendHello wrote; ErrMalformed also if it is another
-// protocol, or a version that nobody proposed.
+// ParseHello parses what AppendHello wrote. ErrMalformed also reports another protocol, or
+// a version that was not proposed.
 func ParseHello(b []byte) (Hello, error) {
 	d := dec{b: b}
 	if d.u32() != magic {
@@ -53,12 +53,12 @@ func ParseHello(b []byte) (Hello, error) {
 	return h, d.end()
 }
 
-// Moved says, before Hello, that a process goes on from a sandbox whose memory
-// this one began with. Its record begins anew: what is After in the old one is the
-// first of the new one besides Started. It is said until an event was acked.
+// Moved is sent before Hello for a process that comes from the sandbox whose memory this
+// one was restored from. Its record begins anew: besides Started, its first events are
+// those after After in the old record. It is repeated until an event is acknowledged.
 type Moved struct {
 	Token string
-	After uint64 // the last event that was acked there
+	After uint64 // the last event that was acknowledged there
 	Spec  []byte // process.AppendSpec
 }
 
@@ -69,15 +69,15 @@ func AppendMoved(dst []byte, m *Moved) []byte {
 	})
 }
 
-// ParseMoved reads what AppendMoved wrote; Spec shares b's memory.
+// ParseMoved parses what AppendMoved wrote; Spec shares b's memory.
 func ParseMoved(b []byte) (Moved, error) {
 	d := dec{b: b}
 	m := Moved{Token: d.token(), After: d.u64(), Spec: d.bytes()}
 	return m, d.end()
 }
 
-// Output is a process.Wrote: the hot frame. Its data is never copied on the
-// shim's side, so that its head is written apart.
+// Output is a process.Wrote: the hot frame. Its data is never copied by the shim, so its
+// head is written separately.
 type Output struct {
 	Token  string
 	Seq    uint64
@@ -89,7 +89,7 @@ type Output struct {
 
 const outputHead = TokenLen + 8 + 8 + 8 + 1
 
-// AppendOutputHead appends all of o's frame but the data, which must follow.
+// AppendOutputHead appends o's frame without the data, which must follow.
 func AppendOutputHead(dst []byte, o *Output) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(outputHead+len(o.Data)))
 	dst = append(dst, byte(TypeOutput), 0, 0, 0)
@@ -97,7 +97,7 @@ func AppendOutputHead(dst []byte, o *Output) []byte {
 	return append(dst, o.Stream)
 }
 
-// ParseOutput reads an output frame; Data shares b's memory.
+// ParseOutput parses an output frame; Data shares b's memory.
 func ParseOutput(b []byte) (Output, error) {
 	d := dec{b: b}
 	o := Output{Token: d.token(), Seq: d.u64(), Time: int64(d.u64()), Offset: d.u64(), Stream: d.u8()}
@@ -117,7 +117,7 @@ func AppendEvent(dst []byte, token string, seq uint64, f func([]byte) []byte) []
 	return AppendFrame(dst, TypeEvent, func(dst []byte) []byte { return f(putU64(putToken(dst, token), seq)) })
 }
 
-// ParseEvent reads what AppendEvent wrote; Event shares b's memory.
+// ParseEvent parses what AppendEvent wrote; Event shares b's memory.
 func ParseEvent(b []byte) (Event, error) {
 	d := dec{b: b}
 	e := Event{Token: d.token(), Seq: d.u64()}
@@ -125,13 +125,13 @@ func ParseEvent(b []byte) (Event, error) {
 	return e, d.err
 }
 
-// Reply tells what became of the command with that Rev. It counts when the
-// process's event After is stored; 0: at once.
+// Reply is the result of the command with that Rev. It is valid once the process's event
+// After is stored; 0: at once.
 type Reply struct {
 	Rev    uint64
 	After  uint64
-	Kind   kind.Kind // meaningful with Error
-	Error  string    // empty: done
+	Kind   kind.Kind // valid with Error
+	Error  string    // empty: success
 	Offset uint64
 }
 
@@ -139,11 +139,11 @@ type Reply struct {
 func AppendReply(dst []byte, r *Reply) []byte {
 	return AppendFrame(dst, TypeReply, func(dst []byte) []byte {
 		dst = putU32(putU64(putU64(dst, r.Rev), r.After), uint32(r.Kind))
-		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), "") // the empty field is of version 1
+		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), "") // an unused field since version 1
 	})
 }
 
-// ParseReply reads what AppendReply wrote.
+// ParseReply parses what AppendReply wrote.
 func ParseReply(b []byte) (Reply, error) {
 	d := dec{b: b}
 	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64()}
@@ -151,19 +151,19 @@ func ParseReply(b []byte) (Reply, error) {
 	return r, d.end()
 }
 
-// AppendTaken appends a frame that says: the command is the shim's affair from
-// here on, hostd may forget it. Its Reply follows.
+// AppendTaken appends a frame that makes the shim responsible for the command: hostd may
+// forget it. Its Reply follows.
 func AppendTaken(dst []byte, rev uint64) []byte {
 	return AppendFrame(dst, TypeTaken, func(dst []byte) []byte { return putU64(dst, rev) })
 }
 
-// ParseTaken reads what AppendTaken wrote.
+// ParseTaken parses what AppendTaken wrote.
 func ParseTaken(b []byte) (uint64, error) {
 	d := dec{b: b}
 	rev := d.u64()
 	return rev, d.end()
 }
 
-// AppendEnded appends a frame that says: after End, every record is complete and
-// nothing of the sandbox runs.
+// AppendEnded appends a frame that reports, after End, that every record is complete and no
+// process of the sandbox runs.
 func AppendEnded(dst []byte) []byte { return AppendFrame(dst, TypeEnded, nil) }

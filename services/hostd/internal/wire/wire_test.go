@@ -15,7 +15,7 @@ import (
 
 const token = "01arz3ndektsv4rrffq69g5fav"
 
-// frames are one frame of each type, and what parsing its payload must give.
+// frames has one frame of each type, and what parsing its payload must return.
 var frames = []struct {
 	name  string
 	frame []byte
@@ -73,7 +73,7 @@ func parsed[T any](f func([]byte) (T, error)) func([]byte) (any, error) {
 	}
 }
 
-func TestFramesComeBack(t *testing.T) {
+func TestFramesRoundTrip(t *testing.T) {
 	var stream []byte
 	for _, f := range frames {
 		stream = append(stream, f.frame...)
@@ -93,31 +93,31 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
-// iotestOneByte gives a byte a read: a stream may be cut anywhere.
+// iotestOneByte returns one byte per read: a stream may be split anywhere.
 type iotestOneByte struct{ r io.Reader }
 
 func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
 
-// A payload cut short anywhere is malformed, never a panic or a wrong value.
-func TestCutPayloadsAreMalformed(t *testing.T) {
+// TestTruncatedPayloadsAreMalformed: never a panic or a wrong value.
+func TestTruncatedPayloadsAreMalformed(t *testing.T) {
 	for _, f := range frames {
 		if f.name == "output" || f.name == "event" {
-			continue // what is at their end has no length of its own
+			continue // their last field has no length
 		}
 		payload := f.frame[headLen:]
 		for n := range payload {
 			if got, err := f.parse(payload[:n]); !errors.Is(err, ErrMalformed) {
-				t.Errorf("%s cut at %d: %+v, %v", f.name, n, got, err)
+				t.Errorf("%s truncated at %d: %+v, %v", f.name, n, got, err)
 			}
 		}
 		if _, err := f.parse(append(payload[:len(payload):len(payload)], 0)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s with a byte more: %v", f.name, err)
+			t.Errorf("%s with an extra byte: %v", f.name, err)
 		}
 	}
 }
 
-// What a shim of version 1 was told, byte for byte, and what it answered.
-func TestVersion1IsSpoken(t *testing.T) {
+// TestVersion1IsSupported compares the bytes sent to a shim of version 1, and its answer.
+func TestVersion1IsSupported(t *testing.T) {
 	const attach = "\x54\x00\x00\x00\x01\x00\x00\x00" + "hsrm\x01\x00\x00\x00" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x01\x00\x00\x00s" +
 		"\x01\x00\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00\x00\x00\x00\x00" + "\x03\x00\x00\x00\x00\x00\x00\x00" +
 		"\x00\xca\x9a\x3b\x00\x00\x00\x00" + "\x00\x58\x47\xf8\x0d\x00\x00\x00" +
@@ -144,11 +144,11 @@ func attachOf(version uint32) *Attach {
 	return a
 }
 
-// An Attach of a version to come is read as far as this one knows it, and the
-// answer proposes this one.
-func TestANewerVersionIsAnsweredWithOurs(t *testing.T) {
+// TestNewerVersionIsAnsweredWithOurs: the known part of an Attach of a newer version is
+// read, and the answer proposes this version.
+func TestNewerVersionIsAnsweredWithOurs(t *testing.T) {
 	b := AppendAttach(nil, attachOf(Version+1))[headLen:]
-	got, err := ParseAttach(append(b, "whatever it has more"...))
+	got, err := ParseAttach(append(b, "fields of the newer version"...))
 	if err != nil || !reflect.DeepEqual(got, *attach()) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -157,7 +157,7 @@ func TestANewerVersionIsAnsweredWithOurs(t *testing.T) {
 	}
 }
 
-func TestCutTakesFramesOff(t *testing.T) {
+func TestCutRemovesOneFrame(t *testing.T) {
 	var b []byte
 	for _, f := range frames {
 		b = append(b, f.frame...)
@@ -185,8 +185,8 @@ func TestBadHeads(t *testing.T) {
 		want        error
 	}{
 		{"longer than any frame", "\x01\x00\x20\x00\x42\x00\x00\x00", ErrMalformed},
-		{"as long as can be", "\xff\xff\xff\xff\x42\x00\x00\x00", ErrMalformed},
-		{"not zero where it must be", "\x00\x00\x00\x00\x42\x00\x01\x00", ErrMalformed},
+		{"maximum length", "\xff\xff\xff\xff\x42\x00\x00\x00", ErrMalformed},
+		{"nonzero padding", "\x00\x00\x00\x00\x42\x00\x01\x00", ErrMalformed},
 		{"half a head", "\x00\x00\x00", io.ErrUnexpectedEOF},
 		{"half a payload", "\x05\x00\x00\x00\x42\x00\x00\x00ab", io.ErrUnexpectedEOF},
 		{"nothing", "", io.EOF},
@@ -212,7 +212,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A shim may have far more processes that were not acked than run, and says so in one frame.
+// TestHelloOfManyProcesses: a shim may have far more unacknowledged processes than running
+// ones, and sends them in one frame.
 func TestHelloOfManyProcesses(t *testing.T) {
 	many := &Hello{Version: Version, Processes: make([]Process, 100_000)}
 	for i := range many.Processes {
@@ -227,6 +228,6 @@ func TestHelloOfManyProcesses(t *testing.T) {
 	}
 	head := AppendFrame(nil, TypeHello+1, func(b []byte) []byte { return append(b, make([]byte, MaxFrame+1)...) })
 	if _, _, err := NewReader(bytes.NewReader(head)).Next(); !errors.Is(err, ErrMalformed) {
-		t.Errorf("another frame of as much: %v", err)
+		t.Errorf("another frame of that size: %v", err)
 	}
 }

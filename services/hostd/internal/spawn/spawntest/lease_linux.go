@@ -1,4 +1,4 @@
-// Package spawntest holds up, for tests, whoever executes a program.
+// Package spawntest delays, for tests, the execution of a program.
 package spawntest
 
 import (
@@ -10,19 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease has nobody open or execute a file until let is called, the test ends, or the kernel's
-// time for it is over, which is 45 s. It is skipped where the file system has no leases.
-func Lease(t testing.TB, path string) (let func()) {
+// Lease takes a lease on a file, so that opening or executing it blocks until release is
+// called, the test ends, or the kernel breaks the lease after 45 s. It skips the test if
+// the file system has no leases.
+func Lease(t testing.TB, path string) (release func()) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	let = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
-	t.Cleanup(let)
+	release = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
+	t.Cleanup(release)
 	signal.Ignore(unix.SIGIO)
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("no leases: ", err)
 	}
-	return let
+	return release
 }
