@@ -15,8 +15,8 @@ const (
 	lastPause  = 50 * time.Millisecond
 )
 
-// Listener is the end that is dialed. It has one connection at a time, which ends when the
-// next one begins; until then it must be read from or closed.
+// Listener is the end that is dialed. It has one connection at a time. When the next one is
+// dialed the connection ends; for that it must be read from or closed.
 type Listener struct {
 	rw    io.ReadWriteCloser
 	ready chan net.Conn // next result of Accept

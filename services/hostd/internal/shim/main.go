@@ -27,16 +27,16 @@ const ListenFD = 3
 // is its listening unix socket. Of its environment it uses PATH, HOME and USER: those of
 // the default user. Arguments:
 //
-// -user NAME      default user instead of USER, with its own home
-// -workdir DIR    default working directory, if it exists
-// -oom-fd N       open memory.events or memory.oom_control of the sandbox's cgroup
-// -memory MIB     memory limit of that cgroup
-// -forks-fd N     see driver.ForksFd
-// -serial IN,OUT  two descriptors of a stream to hostd (package serial) instead of a socket
-// -pack A,B       directories of a guest's files; see package vminit
-// -gather D       Config.Gather: for a kernel with slow system calls
-// -execute D      Config.Execute
-// -rehearse       Config.Rehearse
+//	-user NAME      default user instead of USER, with its own home
+//	-workdir DIR    default working directory, if it exists
+//	-oom-fd N       open memory.events or memory.oom_control of the sandbox's cgroup
+//	-memory MIB     memory limit of that cgroup
+//	-forks-fd N     see driver.ForksFd
+//	-serial IN,OUT  two descriptors of a stream to hostd (package serial) instead of a socket
+//	-pack A,B       directories of a guest's files; see package vminit
+//	-gather D       Config.Gather: for a kernel with slow system calls
+//	-execute D      Config.Execute
+//	-rehearse       Config.Rehearse
 func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("shim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
