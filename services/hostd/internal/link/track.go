@@ -52,7 +52,7 @@ func Cost(e *process.Event) int {
 	return wire.EventCost
 }
 
-// Weight returns the memory that a held event counts: Cost, and the text besides output,
+// Weight returns the memory that a pending event counts: Cost, and the text besides output,
 // which its shim does not count.
 func Weight(e *process.Event) int {
 	switch b := e.Body.(type) {

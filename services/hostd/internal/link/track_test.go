@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// TestWeightCountsText: held events count with every text that a shim may make long.
+// TestWeightCountsText: pending events count with every text that a shim may make long.
 func TestWeightCountsText(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	exit := process.Exit{Cause: process.CauseShimLost, Message: long}

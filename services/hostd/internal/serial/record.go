@@ -40,18 +40,18 @@ func sums() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 func appendRecord(dst []byte, kind byte, sum uint32, bufs ...[]byte) ([]byte, uint32, [][]byte) {
 	start := len(dst)
 	dst = append(dst, kind, 0, 0, 0, 0, 0, 0, 0)
-	room := maxData
-	for len(bufs) > 0 && room > 0 {
-		n := min(room, len(bufs[0]))
+	space := maxData
+	for len(bufs) > 0 && space > 0 {
+		n := min(space, len(bufs[0]))
 		dst = append(dst, bufs[0][:n]...)
-		room -= n
+		space -= n
 		if n < len(bufs[0]) {
 			bufs[0] = bufs[0][n:]
 			break
 		}
 		bufs = bufs[1:]
 	}
-	head, n := dst[start:start+headLen], maxData-room
+	head, n := dst[start:start+headLen], maxData-space
 	head[1], head[2], head[3] = byte(n), byte(n>>8), byte(n>>16)
 	sum = crc32.Update(crc32.Update(sum, sums(), head[:4]), sums(), dst[start+headLen:])
 	binary.LittleEndian.PutUint32(head[4:], sum)

@@ -28,13 +28,13 @@ type outEnd struct {
 	fd int
 }
 
-func openEnds(spec *process.Spec, who *account) (*ends, error) {
+func openEnds(spec *process.Spec, acct *account) (*ends, error) {
 	e := &ends{}
 	var err error
 	if spec.PTY != nil {
-		err = e.openTTY(*spec.PTY, who)
+		err = e.openTTY(*spec.PTY, acct)
 	} else {
-		err = e.openPipes(spec.Stdin, who)
+		err = e.openPipes(spec.Stdin, acct)
 	}
 	if err != nil {
 		e.closeChild()
@@ -57,9 +57,9 @@ func (e *ends) closeOurs() {
 	}
 }
 
-func (e *ends) openPipes(stdin bool, who *account) error {
+func (e *ends) openPipes(stdin bool, acct *account) error {
 	if stdin {
-		w, r, err := stdio.Input(who.uid)
+		w, r, err := stdio.Input(acct.uid)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (e *ends) openPipes(stdin bool, who *account) error {
 		e.child[0] = uintptr(fd)
 	}
 	for i, id := range []process.Stream{process.Stdout, process.Stderr} {
-		r, w, err := stdio.Output(who.uid)
+		r, w, err := stdio.Output(acct.uid)
 		if err != nil {
 			return err
 		}

@@ -19,10 +19,10 @@ func (p *proc) kill(sig syscall.Signal) error {
 		return syscall.ESRCH
 	}
 	if p.tty != nil && p.in.f != nil && !p.reaped {
-		switch group, told := foreground(p.in.fd); {
-		case told && group > 1 && group != p.pid:
+		switch group, known := foreground(p.in.fd); {
+		case known && group > 1 && group != p.pid:
 			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
-		case !told && sig == syscall.SIGKILL:
+		case !known && sig == syscall.SIGKILL:
 			hangUp(p.pid)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 func TestSilenceCountsOnlyWhileOutputCanBeRead(t *testing.T) {
 	const long = time.Hour
 	for _, tt := range []struct {
-		name        string
-		wrote       time.Duration // time ago, as all of these
-		ready, look time.Duration
-		ends        bool
+		name         string
+		wrote        time.Duration // time ago, as all of these
+		ready, check time.Duration
+		ends         bool
 	}{
 		{"no output", long, long, 0, true},
 		{"recent output after GraceMax", 0, long, 0, true}, // Limits.GraceMax has passed
@@ -28,7 +28,7 @@ func TestSilenceCountsOnlyWhileOutputCanBeRead(t *testing.T) {
 			ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 			s := New(Config{})
 			s.limits.Grace, s.limits.GraceMax = 2*time.Second, 10*time.Second
-			p := &proc{s: s, exited: true, exitedAt: ago(long), wroteAt: ago(tt.wrote), readyAt: ago(tt.ready), lullAt: ago(tt.look)}
+			p := &proc{s: s, exited: true, exitedAt: ago(long), wroteAt: ago(tt.wrote), readyAt: ago(tt.ready), lullAt: ago(tt.check)}
 			p.timer = time.AfterFunc(long, func() {})
 			defer p.timer.Stop()
 			p.lull()

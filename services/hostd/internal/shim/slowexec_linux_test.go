@@ -49,10 +49,10 @@ func TestSlowExecDelaysNothingElse(t *testing.T) {
 	other := h.start(sh("trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done"))
 	h.awaitOutput(other, "ready")
 	path, release := leased(t)
-	held := h.start(process.Spec{Cmd: path, Stdin: true})
-	input := wire.AppendStdin(nil, &wire.Stdin{Rev: h.nextRev(), Token: held, Command: "one", Data: []byte("a")})
+	slow := h.start(process.Spec{Cmd: path, Stdin: true})
+	input := wire.AppendStdin(nil, &wire.Stdin{Rev: h.nextRev(), Token: slow, Command: "one", Data: []byte("a")})
 	h.send(input)
-	last := h.stdin(held, " b\n", true)
+	last := h.stdin(slow, " b\n", true)
 	h.settle()
 	if r := h.awaitReply(h.signal(other, int32(syscall.SIGTERM))); r.Error != "" {
 		t.Errorf("a signal to another process: %+v", r)
@@ -65,13 +65,13 @@ func TestSlowExecDelaysNothingElse(t *testing.T) {
 	h.send(input)
 	h.settle()
 	h.mu.Lock()
-	if _, answered := h.replies[last]; answered || len(h.procs[held].events) > 0 {
-		t.Errorf("the exec was not delayed: %+v", h.procs[held].events)
+	if _, answered := h.replies[last]; answered || len(h.procs[slow].events) > 0 {
+		t.Errorf("the exec was not delayed: %+v", h.procs[slow].events)
 	}
 	h.mu.Unlock()
 	release()
 	h.awaitReply(last)
-	if p := h.awaitEnd(held); string(p.out[process.Stdout]) != "got a b\n" || describe(p.exit) != "exited 0" {
+	if p := h.awaitEnd(slow); string(p.out[process.Stdout]) != "got a b\n" || describe(p.exit) != "exited 0" {
 		t.Errorf("output %q, %s", p.out[process.Stdout], describe(p.exit))
 	}
 }
@@ -88,21 +88,21 @@ func TestSlowStartsOfOneUserDelayNoOtherUser(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var held []string
+	var slow []string
 	for range 2 * shim.MaxStarts {
-		held = append(held, h.start(process.Spec{Cmd: path, User: "nobody"}))
+		slow = append(slow, h.start(process.Spec{Cmd: path, User: "nobody"}))
 	}
 	h.settle()
 	h.awaitEnd(h.start(sh("exit 0")))
 	h.mu.Lock()
-	for _, token := range held {
+	for _, token := range slow {
 		if n := len(h.procs[token].events); n > 0 {
 			t.Errorf("a start was not delayed: %d events", n)
 		}
 	}
 	h.mu.Unlock()
 	release()
-	for _, token := range held {
+	for _, token := range slow {
 		if p := h.awaitEnd(token); describe(p.exit) != "exited 0" {
 			t.Errorf("after the delay: %s, %+v", describe(p.exit), h.failed(token))
 		}
@@ -115,14 +115,14 @@ func TestStartHasATimeout(t *testing.T) {
 	h := newHost(t, socket)
 	h.connect()
 	path, _ := leased(t)
-	held := h.start(process.Spec{Cmd: path, Stdin: true})
-	said := h.stdin(held, "a\n", true)
-	h.awaitEnd(held)
-	f := h.failed(held)
+	slow := h.start(process.Spec{Cmd: path, Stdin: true})
+	input := h.stdin(slow, "a\n", true)
+	h.awaitEnd(slow)
+	f := h.failed(slow)
 	if f == nil || kind.Kind(f.Kind) != kind.Unavailable || !strings.Contains(f.Message, "could not be executed within 200ms") {
 		t.Errorf("it failed with %+v", f)
 	}
-	if r := h.awaitReply(said); r.Kind != kind.NotFound {
+	if r := h.awaitReply(input); r.Kind != kind.NotFound {
 		t.Errorf("input to it: %+v", r)
 	}
 	h.awaitEnd(h.start(sh("exit 0")))
@@ -133,30 +133,30 @@ func TestStartHasATimeout(t *testing.T) {
 func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 	h := connected(t)
 	path, release := leased(t)
-	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	slow := h.start(process.Spec{Cmd: path, Stdin: true})
 	var last uint64
 	for range 5 {
-		last = h.stdin(held, strings.Repeat("x", 1<<20), false)
+		last = h.stdin(slow, strings.Repeat("x", 1<<20), false)
 	}
 	if r := h.awaitReply(last); r.Kind != kind.Exhausted {
 		t.Errorf("got %+v, want Exhausted", r)
 	}
 	for _, size := range []int{1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1} { // until the queue is full
 		for refused := false; !refused; {
-			rev := h.stdin(held, strings.Repeat("x", size), false)
+			rev := h.stdin(slow, strings.Repeat("x", size), false)
 			h.settle()
 			h.mu.Lock()
 			_, refused = h.replies[rev]
 			h.mu.Unlock()
 		}
 	}
-	end := h.signal(held, int32(syscall.SIGKILL))
+	end := h.signal(slow, int32(syscall.SIGKILL))
 	h.settle()
 	release()
 	if r := h.awaitReply(end); r.Error != "" {
 		t.Errorf("a signal with a full queue: %+v", r)
 	}
-	h.awaitEnd(held)
+	h.awaitEnd(slow)
 }
 
 // TestQueuedCommandsAreNotCountedTwice: queued commands that hostd repeats on a new
@@ -164,11 +164,11 @@ func TestCommandsThatWaitForAStartAreBounded(t *testing.T) {
 func TestQueuedCommandsAreNotCountedTwice(t *testing.T) {
 	h := connected(t)
 	path, release := leased(t)
-	held := h.start(process.Spec{Cmd: path, Stdin: true})
+	slow := h.start(process.Spec{Cmd: path, Stdin: true})
 	var frames [][]byte
 	var revs []uint64
 	for range 3 {
-		f := wire.Stdin{Rev: h.nextRev(), Token: held, Command: "c", Data: bytes.Repeat([]byte("x"), 1<<20)}
+		f := wire.Stdin{Rev: h.nextRev(), Token: slow, Command: "c", Data: bytes.Repeat([]byte("x"), 1<<20)}
 		frames, revs = append(frames, wire.AppendStdin(nil, &f)), append(revs, f.Rev)
 	}
 	for range 3 {
@@ -185,9 +185,9 @@ func TestQueuedCommandsAreNotCountedTwice(t *testing.T) {
 		}
 	}
 	h.mu.Unlock()
-	h.signal(held, int32(syscall.SIGKILL))
+	h.signal(slow, int32(syscall.SIGKILL))
 	release()
-	h.awaitEnd(held)
+	h.awaitEnd(slow)
 }
 
 // TestDelayedStartCanBeEnded by the end of the sandbox, a reboot, or Forget.
@@ -196,23 +196,23 @@ func TestDelayedStartCanBeEnded(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			h := connected(t)
 			path, _ := leased(t)
-			held := h.start(process.Spec{Cmd: path, Stdin: true})
+			slow := h.start(process.Spec{Cmd: path, Stdin: true})
 			h.settle()
 			switch how {
 			case "Reboot":
 				h.send(wire.AppendReboot(nil))
 				h.settle()
-				h.awaitEnd(held)
+				h.awaitEnd(slow)
 			case "Forget":
 				h.mu.Lock()
-				delete(h.procs, held)
+				delete(h.procs, slow)
 				h.mu.Unlock()
-				h.send(wire.AppendForget(nil, held))
+				h.send(wire.AppendForget(nil, slow))
 			}
 			h.send(wire.AppendEnd(nil))
 			h.await("the end of the sandbox", func() bool { return h.ended })
 			if how == "End" {
-				h.awaitEnd(held)
+				h.awaitEnd(slow)
 			}
 		})
 	}
@@ -223,22 +223,22 @@ func TestDelayedStartCanBeEnded(t *testing.T) {
 func TestDelayedStartMoves(t *testing.T) {
 	h := connected(t)
 	path, release := leased(t)
-	var held []string
+	var slow []string
 	for range 2 * shim.MaxStarts {
-		held = append(held, h.start(process.Spec{Cmd: path, Stdin: true}))
+		slow = append(slow, h.start(process.Spec{Cmd: path, Stdin: true}))
 	}
-	h.stdin(held[0], "a\n", false)
+	h.stdin(slow[0], "a\n", false)
 	h.settle()
 	watch := h.start(process.Spec{Cmd: file.WatchCmd, Args: []string{"/", "0s"}})
 	h.settle()
-	o := h.elsewhere(false, held...)
+	o := h.elsewhere(false, slow...)
 	if o.moved[watch] != nil {
 		t.Error("the watch moved")
 	}
-	o.stdin(held[0], "b\n", true)
+	o.stdin(slow[0], "b\n", true)
 	o.settle()
 	release()
-	if p := o.awaitEnd(held[0]); string(p.out[process.Stdout]) != "got b\n" || describe(p.exit) != "exited 0" {
+	if p := o.awaitEnd(slow[0]); string(p.out[process.Stdout]) != "got b\n" || describe(p.exit) != "exited 0" {
 		t.Errorf("output %q, %s", p.out[process.Stdout], describe(p.exit))
 	}
 	if o.taken[1] {

@@ -13,24 +13,24 @@ import (
 )
 
 // spawn runs spec as the given user and records Started. Its error says why it cannot.
-func (p *proc) spawn(spec *process.Spec, who *account) error {
+func (p *proc) spawn(spec *process.Spec, acct *account) error {
 	if p.watches {
 		return p.startWatch(spec)
 	}
 	s := p.s
-	dir, err := s.cwd(who, spec.Cwd)
+	dir, err := s.cwd(acct, spec.Cwd)
 	if err != nil {
 		return err
 	}
-	cred, err := s.credential(who)
+	cred, err := s.credential(acct)
 	if err != nil {
 		return err
 	}
-	ends, err := openEnds(spec, who)
+	ends, err := openEnds(spec, acct)
 	if err != nil {
 		return err
 	}
-	env := s.environ(who, spec.Env)
+	env := s.environ(acct, spec.Env)
 	attr := &syscall.ProcAttr{
 		Dir: dir, Env: pairs(env), Files: ends.child[:],
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},

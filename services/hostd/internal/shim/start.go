@@ -73,11 +73,11 @@ func (p *proc) launch(spec *process.Spec) {
 // spawnInTurn waits for a start slot of p's user and spawns p.
 func (p *proc) spawnInTurn(spec *process.Spec) error {
 	s := p.s
-	who, err := s.lookup(spec.User)
+	acct, err := s.lookup(spec.User)
 	if err != nil {
 		return err
 	}
-	turn := s.turn(who.uid)
+	turn := s.turn(acct.uid)
 	turn <- struct{}{}
 	defer func() { <-turn }()
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (p *proc) spawnInTurn(spec *process.Spec) error {
 	if unwanted {
 		return errEnding() // for a forgotten process, this is not recorded
 	}
-	return p.spawn(spec, &who)
+	return p.spawn(spec, &acct)
 }
 
 // turn returns the start slots of a user: one value for each start in progress.

@@ -11,8 +11,8 @@ import (
 
 // openTTY opens a terminal. The child's side is blocking, as programs expect; the shim's
 // side is not.
-func (e *ends) openTTY(size process.Size, who *account) error {
-	fd, child, err := stdio.Terminal(who.uid)
+func (e *ends) openTTY(size process.Size, acct *account) error {
+	fd, child, err := stdio.Terminal(acct.uid)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
 	}
@@ -32,7 +32,7 @@ func setSize(tty int, size process.Size) error {
 
 // foreground returns the foreground process group of a terminal, or 0, and whether the
 // terminal can report it.
-func foreground(tty int) (group int, told bool) {
+func foreground(tty int) (group int, known bool) {
 	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 	return group, err == nil
 }

@@ -152,7 +152,7 @@ type fact struct {
 
 func facts(t *testing.T) []fact {
 	t.Helper()
-	const look = `cd /proc/self/fd; echo *; exec 3>&-; pwd; cut -d" " -f 1,4-7 /proc/$$/stat; echo "$0 $@"; cat /proc/$$/cmdline`
+	const inspect = `cd /proc/self/fd; echo *; exec 3>&-; pwd; cut -d" " -f 1,4-7 /proc/$$/stat; echo "$0 $@"; cat /proc/$$/cmdline`
 	var (
 		tty      = terminal(t)
 		nobody   = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65534, Gid: 65533, Groups: []uint32{65533, 7, 12}}}
@@ -161,7 +161,7 @@ func facts(t *testing.T) []fact {
 		closed   = script(t, "closed", "#!/bin/sh\n", 0o600)
 		cat, sh  = bin(t, "cat"), bin(t, "sh")
 		status   = []string{"cat", "/proc/self/status", "/proc/self/limits", "/proc/self/environ"}
-		fds      = []string{"sh", "-c", look, "a", "b c", ""}
+		fds      = []string{"sh", "-c", inspect, "a", "b c", ""}
 		ttys     = []string{"sh", "-c", "cut -d' ' -f 5-8 /proc/$$/stat; tty; echo > /dev/tty && echo has one"}
 	)
 	return []fact{
@@ -332,7 +332,7 @@ func TestKilledBeforeExec(t *testing.T) {
 // TestAbort: a child that has executed the program is not aborted; another one runs none of
 // it.
 func TestAbort(t *testing.T) {
-	for _, held := range []bool{true, false} {
+	for _, delayed := range []bool{true, false} {
 		path, release := leased(t)
 		c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 		if err != nil {
@@ -341,22 +341,22 @@ func TestAbort(t *testing.T) {
 		if err := c.Wait(time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("got %v, want a deadline exceeded", err)
 		}
-		if !held {
+		if !delayed {
 			release()
 			if err := unix.Waitid(unix.P_PID, c.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := c.Abort(); errors.Is(err, os.ErrDeadlineExceeded) != held || !held && err != nil {
-			t.Errorf("delayed %v: %v", held, err)
+		if err := c.Abort(); errors.Is(err, os.ErrDeadlineExceeded) != delayed || !delayed && err != nil {
+			t.Errorf("delayed %v: %v", delayed, err)
 		}
-		if held {
+		if delayed {
 			if err := c.Wait(patience); err != nil {
 				t.Error(err)
 			}
 		}
-		if ws := reap(c.PID); held != (ws.Signal() == syscall.SIGKILL) || !held && ws.ExitStatus() != 7 {
-			t.Errorf("delayed %v: got %v", held, ws)
+		if ws := reap(c.PID); delayed != (ws.Signal() == syscall.SIGKILL) || !delayed && ws.ExitStatus() != 7 {
+			t.Errorf("delayed %v: got %v", delayed, ws)
 		}
 	}
 }
